@@ -1,0 +1,38 @@
+# `make test` and `make demo` need Python 3.11 to 3.13, make and a package registry; they make .venv themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: install test check demo bench coverage test-browser test-link test-data test-faults clean
+
+install: $(READY)
+
+# The constraint keeps the several GB of CUDA packages off machines that have no GPU.
+$(READY): pyproject.toml constraints/cpu.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints/cpu.txt --editable '.[dev]'
+	touch $(READY)
+
+test: $(READY)
+	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults"
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(READY)
+	$(BIN)/thinwire demo
+
+bench: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/codec.py
+
+coverage: $(READY)
+	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults" --cov --cov-report=term
+
+test-browser test-link test-data test-faults: test-%: $(READY)
+	$(BIN)/pytest -m $*
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

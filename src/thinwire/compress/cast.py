@@ -1,0 +1,68 @@
+"""Sixteen bits a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.identity import dense
+from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.parameters import check_choice
+from thinwire.compress.randomness import Randomness
+from thinwire.compress.symbols import Narrow
+from thinwire.errors import BadTensor
+
+__all__ = ["Cast"]
+
+# dtype, half a unit in the last place of a normal number, and of a denormal one
+_FORMATS = {
+    "float16": (torch.float16, 2.0**-11, 2.0**-25),
+    "bfloat16": (torch.bfloat16, 2.0**-8, 2.0**-134),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Compressor):
+    """Each value rounded to `dtype`, "float16" or "bfloat16"; it comes back as float32.
+
+    float16 keeps 11 bits up to 65504 and loses values below 3e-8; bfloat16 keeps 8 bits over the whole
+    range of float32. Not a contraction: what is too small for the format is lost.
+    """
+
+    dtype: str = "float16"
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.BOUNDED
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dtype, torch.dtype):
+            object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+        check_choice(self, "dtype", tuple(_FORMATS))
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Narrow:
+        message = message_values(x)
+        self._require_range(message)
+        target, _, _ = _FORMATS[self.dtype]
+        return Narrow(dense(torch.from_numpy(message.values).to(target).reshape(message.shape)))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        self._require_range(message)
+        _, relative, absolute = _FORMATS[self.dtype]
+        error = np.maximum(np.abs(message.values.astype(np.float64)) * relative, absolute)
+        return ErrorBound.of(message, float(np.sum(np.square(error))))
+
+    def _require_range(self, message: MessageValues) -> None:
+        target, _, _ = _FORMATS[self.dtype]
+        for extreme in (message.lowest, message.highest):
+            if not isfinite(float(torch.tensor(extreme).to(target))):
+                raise BadTensor(
+                    f"Cast: the value {extreme:g} does not fit {self.dtype}; "
+                    "use Cast('bfloat16'), which has the range of float32, or Identity()"
+                )

@@ -1,0 +1,95 @@
+"""What every compressor is: lossy, stateless, and pure given the generator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import Enum
+from math import sqrt
+from typing import ClassVar
+
+from torch import Tensor
+
+from thinwire.compress.message import MessageValues
+from thinwire.compress.randomness import Randomness
+from thinwire.compress.symbols import Symbols
+
+__all__ = ["Compressor", "ErrorBound", "Hint", "Promise", "Remembers"]
+
+
+class Promise(Enum):
+    """What a compressor promises about |x - C(x)|^2."""
+
+    CONTRACTION = "E|x - C(x)|^2 <= (1 - contraction) |x|^2"
+    BOUNDED = "an error bound that shrinks with the scale of the message"
+    UNBIASED = "right on average, with a fixed variance"
+    NONE = "nothing"
+
+
+class Remembers(Enum):
+    """Which past derivatives a compressor wants to see in its hint."""
+
+    NOTHING = "nothing"
+    ROWS = "each row's derivative at its last visit"
+    COLUMNS = "the previous round's derivatives"
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a compressor may know besides the message: the round, and a past derivative."""
+
+    round: int = 0
+    derivative: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBound:
+    """Bounds on |x - C(x)|^2 for one message, float rounding included.
+
+    `mean` holds on average over the compressor's own randomness, `worst` for every draw.
+    """
+
+    mean: float
+    worst: float
+
+    @classmethod
+    def of(cls, message: MessageValues, mean: float, worst: float | None = None) -> ErrorBound:
+        """Adds what computing and returning float32 may cost: a few units in the last place a value."""
+        rounding = sqrt(message.size) * (2.0**-21 * message.largest + 2.0**-147)
+        worst = mean if worst is None else worst
+        return cls((sqrt(mean) + rounding) ** 2, (sqrt(worst) + rounding) ** 2)
+
+
+class Compressor(ABC):
+    """Turns a tensor into symbols. The same symbols give the same floats at both ends.
+
+    A subclass is a frozen dataclass: its parameters are its identity.
+    """
+
+    selects: ClassVar[bool] = False  # keeps some values and drops the others (first part of Then)
+
+    @property
+    @abstractmethod
+    def promise(self) -> Promise:
+        """What holds of |x - C(x)|^2 for every message."""
+
+    @property
+    def remembers(self) -> Remembers:
+        return Remembers.NOTHING
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        """Does repeated compression of what is left make the error vanish, or at least stay bounded?"""
+        return self.promise in (Promise.CONTRACTION, Promise.BOUNDED)
+
+    @abstractmethod
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
+        """The symbols of `x`, one message of any shape. Refuses empty, NaN and infinite input."""
+
+    @abstractmethod
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        """What |x - C(x)|^2 stays below on this message."""
+
+    def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
+        """The factor a with E|x - C(x)|^2 <= (1 - a) |x|^2; 0 where none is promised."""
+        return 0.0

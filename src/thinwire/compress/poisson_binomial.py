@@ -1,0 +1,67 @@
+"""Counts of biased coin throws: noise and quantisation in one (Chen et al., 2022; PBM-VFL)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.parameters import check_number, check_whole
+from thinwire.compress.randomness import Randomness, keystream
+from thinwire.compress.symbols import Counts, codes_dtype
+from thinwire.errors import BadTensor
+
+__all__ = ["PoissonBinomial"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonBinomial(Compressor):
+    """q ~ Binomial(trials, 1/2 + beta x / bound) for |x| <= bound; unbiased once decoded.
+
+    The variance is at most bound^2 / (4 beta^2 trials) a value. It is private only as far as its
+    generator is secret: pass a Keystream with a 256-bit key of the party's own. A throw compares 32
+    random bits with a threshold, so each count is exactly binomial for an x rounded to a grid inside
+    the bounds, and the accounting holds as it stands.
+    """
+
+    trials: int
+    beta: float
+    bound: float = 1.0
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.UNBIASED
+
+    def __post_init__(self) -> None:
+        check_whole(self, "trials", 1, 65535)
+        check_number(self, "beta", above=0, up_to=0.25)
+        check_number(self, "bound", above=0)
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Counts:
+        message = message_values(x)
+        self._require_bound(message)
+        chance = 0.5 + self.beta * (message.values.astype(np.float64) / self.bound)
+        thresholds = np.rint(chance * 2.0**32).astype(np.uint32)
+        stream = keystream(rng)
+        counts = np.zeros(message.size, dtype=codes_dtype(0, self.trials))
+        for _ in range(self.trials):
+            counts += stream.words(message.size) < thresholds
+        return Counts(message.shape, counts, self.trials + 1, self.trials, self.beta, self.bound)
+
+    def _require_bound(self, message: MessageValues) -> None:
+        if message.largest > self.bound:
+            raise BadTensor(
+                f"PoissonBinomial: |x| reaches {message.largest:g}, over the bound {self.bound:g}; "
+                "end the bottom model with tanh, or clamp its output"
+            )
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        self._require_bound(message)
+        variance = self.bound**2 / (4 * self.beta**2 * self.trials)
+        # Every throw the same way: the decoded value is then bound / (2 beta), x at most bound.
+        farthest = self.bound / (2 * self.beta) + self.bound
+        return ErrorBound.of(message, message.size * variance, message.size * farthest**2)

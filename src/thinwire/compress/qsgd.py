@@ -1,0 +1,80 @@
+"""Quantised by the message's norm (Alistarh et al., 2017), scaled to a contraction as EF-VFL uses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+from torch import Tensor
+
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.message import message_values
+from thinwire.compress.parameters import check_whole
+from thinwire.compress.randomness import Randomness, keystream
+from thinwire.compress.schedules import Schedule, at_round
+from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
+from thinwire.errors import BadParameter
+
+__all__ = ["QSGD"]
+
+
+@dataclass(frozen=True, slots=True)
+class QSGD(Compressor):
+    """|v| sign(v_i) / (s tau) * floor(s |v_i| / |v| + xi), xi uniform in [0, 1).
+
+    s = 2^bits - 1, or give `levels` = s; tau = 1 + min(d / s^2, sqrt(d) / s) for a message of d values;
+    contraction 1/tau on average. One norm a message, so a large message is mostly zeros, which the
+    entropy coder makes small.
+    """
+
+    bits: int | Schedule | None = None
+    levels: int | Schedule | None = None
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.CONTRACTION
+
+    def __post_init__(self) -> None:
+        if (self.bits is None) == (self.levels is None):
+            raise BadParameter("QSGD: give either bits or levels: QSGD(bits=4) or QSGD(levels=15)")
+        if self.bits is not None:
+            check_whole(self, "bits", 1, 16)
+        else:
+            check_whole(self, "levels", 1, 65536)
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
+        message = message_values(x)
+        bits = keystream(rng)
+        if message.largest == 0:
+            return Zeros(message.shape)
+        levels = self._levels(hint.round)
+        norm = message.norm()
+        working = message.working()
+        scaled = np.abs(working)
+        scaled *= levels / norm
+        scaled += bits.uniform(message.size)
+        np.minimum(scaled, levels, out=scaled)
+        codes = scaled.astype(codes_dtype(-levels, levels))  # truncation is the floor: no value is negative
+        np.negative(codes, out=codes, where=working < 0)
+        return Grid(message.shape, codes, norm / (levels * self._tau(message.size, hint.round)))
+
+    def _levels(self, round: int) -> int:
+        if self.levels is not None:
+            return int(at_round(self.levels, round))
+        return (1 << int(at_round(self.bits or 0, round))) - 1
+
+    def _tau(self, size: int, round: int) -> float:
+        levels = self._levels(round)
+        return 1 + min(size / levels**2, sqrt(size) / levels)
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        tau = self._tau(message.size, hint.round)
+        norm = message.norm()
+        # Worst case: shrinking by tau, and a whole level up at every value.
+        worst = norm * (1 - 1 / tau) + sqrt(message.size) * norm / (self._levels(hint.round) * tau)
+        return ErrorBound.of(message, (1 - 1 / tau) * norm**2, worst**2)
+
+    def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
+        return 1 / self._tau(prod(shape), round)

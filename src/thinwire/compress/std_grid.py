@@ -1,0 +1,88 @@
+"""Integers in units of the message's standard deviation: few of them, so few bits after entropy coding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from torch import Tensor
+
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.parameters import check_flag, check_number
+from thinwire.compress.randomness import Randomness, keystream
+from thinwire.compress.schedules import Schedule, at_round
+from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
+from thinwire.errors import BadTensor
+
+__all__ = ["StdGrid"]
+
+_MOST_CODE = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StdGrid(Compressor):
+    """The integers next to x / (step * scale), as many as there are.
+
+    `scale` is the message's standard deviation unless given (its root mean square where the deviation
+    is below a thousandth of that: a constant message). Nearest, or stochastic: up or down at random
+    so that the mean is right. The error is at most half a step (a whole one if stochastic) a value; it
+    is not a contraction: under error feedback use stochastic=True or a step below 2.
+    """
+
+    step: float | Schedule
+    stochastic: bool = False
+    scale: float | None = None
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.BOUNDED
+
+    def __post_init__(self) -> None:
+        check_number(self, "step", above=0)
+        check_flag(self, "stochastic")
+        if self.scale is not None:
+            check_number(self, "scale", above=0)
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
+        message = message_values(x)
+        bits = keystream(rng) if self.stochastic else None
+        if message.largest == 0:
+            return Zeros(message.shape)
+        step = self._step(message, hint)
+        most = message.largest / step + 1
+        if most > _MOST_CODE:
+            raise BadTensor(
+                f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; use a larger step or scale"
+            )
+        places = message.working(precise=most > 2**16) * (1 / step)
+        if bits is None:
+            np.rint(places, out=places)
+        else:
+            places += bits.uniform(message.size)
+            np.floor(places, out=places)
+        low, high = int(message.lowest / step) - 1, int(message.highest / step) + 1
+        return Grid(message.shape, places.astype(codes_dtype(min(low, -1), high)), step)
+
+    def _step(self, message: MessageValues, hint: Hint) -> float:
+        step = at_round(self.step, hint.round)
+        return step * (self.scale if self.scale is not None else _deviation(message))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        if message.largest == 0:
+            return ErrorBound(0.0, 0.0)
+        half = message.size * self._step(message, hint) ** 2 / 4
+        # Stochastic: f (1 - f) of a squared step on average for the fraction f, at most a quarter.
+        return ErrorBound.of(message, half, 4 * half if self.stochastic else half)
+
+
+def _deviation(message: MessageValues) -> float:
+    values = message.working()
+    mean = float(np.sum(values, dtype=np.float64)) / message.size
+    centred = values - mean
+    np.square(centred, out=centred)
+    deviation = sqrt(float(np.sum(centred, dtype=np.float64)) / message.size)
+    rms = sqrt(mean**2 + deviation**2)
+    return rms if deviation < rms / 1000 else deviation

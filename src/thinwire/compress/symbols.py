@@ -1,0 +1,346 @@
+"""What a compressor kept of a tensor, before it becomes bytes.
+
+Symbols are self-describing: `to_tensor()` needs nothing else, and gives the same floats at both ends.
+Each kind here has one encoder and one decoder in `wire/codec.py`.
+
+| kind       | a value is                                  | made by                        |
+|------------|---------------------------------------------|--------------------------------|
+| Dense      | itself                                      | Identity                       |
+| Narrow     | itself in 16 bits                           | Cast                           |
+| Zeros      | 0                                           | an all-zero message            |
+| Sparse     | one of the kept values, or 0                | TopK                           |
+| Sampled    | the same; the places follow from a seed     | RandK                          |
+| Columns    | the same; whole columns                     | TopK(select="columns")         |
+| Levels     | the middle of one of 2^bits bins            | Uniform(dither=False)          |
+| Dithered   | a level less a dither both ends know        | Uniform                        |
+| Grid       | an integer times one step                   | QSGD, StdGrid                  |
+| RowGrid    | an integer times its row's step             | RowScale                       |
+| Signs      | + or - one scale                            | Sign                           |
+| Lattice    | half of a point of the hexagonal lattice    | HexLattice                     |
+| Counts     | a count of successes, centred               | PoissonBinomial                |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import prod, sqrt
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.compress.message import Array
+from thinwire.compress.randomness import Keystream, sample_indices
+
+__all__ = [
+    "Columns",
+    "Counts",
+    "Dense",
+    "Dithered",
+    "Grid",
+    "Lattice",
+    "Levels",
+    "Narrow",
+    "RowGrid",
+    "Sampled",
+    "Signs",
+    "Sparse",
+    "Symbols",
+    "Zeros",
+    "codes_dtype",
+]
+
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@runtime_checkable
+class Symbols(Protocol):
+    """What a compressor kept."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def to_tensor(self) -> Tensor:
+        """The floats this stands for, bit for bit the same wherever it is called."""
+        ...
+
+
+class _ByContent:
+    """Equality by content: integers by value, floats by their bits."""
+
+    __slots__ = ()
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return all(_same(getattr(self, name), getattr(other, name)) for name in names)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if not isinstance(a, np.ndarray):
+        return bool(a == b)
+    if a.dtype.kind in "iu":
+        return np.array_equal(a, b)
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
+def codes_dtype(low: int, high: int) -> np.dtype[Any]:
+    """The narrowest integer dtype that holds low to high."""
+    kinds = (np.uint8, np.uint16, np.uint32) if low >= 0 else (np.int8, np.int16, np.int32)
+    for kind in kinds:
+        if low >= np.iinfo(kind).min and high <= np.iinfo(kind).max:
+            return np.dtype(kind)
+    return np.dtype(np.int64)
+
+
+def _tensor(values: Array, shape: tuple[int, ...]) -> Tensor:
+    """float32, held inside its range: a level may lie half a step beyond the largest float."""
+    if values.dtype != np.float32:
+        values = np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)
+    return torch.from_numpy(values.reshape(shape))
+
+
+def _working(scale: float, fine: bool) -> type[np.floating[Any]]:
+    """The dtype to compute in. It depends on the content alone, never on how the codes are stored:
+    both ends must round alike."""
+    return np.float64 if fine or not 1e-25 < scale < 1e25 else np.float32
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Dense(_ByContent):
+    """Every value, exactly. `values` is little-endian float32, float64 or float16, or uint16 for bfloat16."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    values: Array
+
+    def to_tensor(self) -> Tensor:
+        values = self.values.reshape(self.shape).copy()
+        if self.dtype == torch.bfloat16:
+            return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
+        return torch.from_numpy(values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Narrow(_ByContent):
+    """Every value in 16 bits, given back as float32."""
+
+    dense: Dense
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.dense.shape
+
+    def to_tensor(self) -> Tensor:
+        return self.dense.to_tensor().float()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Zeros(_ByContent):
+    """All zeros."""
+
+    shape: tuple[int, ...]
+
+    def to_tensor(self) -> Tensor:
+        return torch.zeros(self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sparse(_ByContent):
+    """The kept values at rising flat `indices`; zero elsewhere."""
+
+    shape: tuple[int, ...]
+    indices: Array
+    values: Symbols
+
+    def to_tensor(self) -> Tensor:
+        return _scattered(self.shape, self.indices, self.values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sampled(_ByContent):
+    """The kept values at the places that `seed` stands for; zero elsewhere."""
+
+    shape: tuple[int, ...]
+    seed: int
+    values: Symbols
+
+    def to_tensor(self) -> Tensor:
+        count = prod(self.values.shape)
+        return _scattered(self.shape, sample_indices(self.seed, prod(self.shape), count), self.values)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Columns(_ByContent):
+    """Whole columns (positions in the last dimension), in rising order; zero elsewhere."""
+
+    shape: tuple[int, ...]
+    columns: Array
+    values: Symbols  # [rows, kept columns]
+
+    def to_tensor(self) -> Tensor:
+        width = self.shape[-1] if self.shape else 1
+        full = np.zeros((prod(self.shape) // width, width), dtype=np.float32)
+        full[:, self.columns] = self.values.to_tensor().numpy().reshape(full.shape[0], -1)
+        return _tensor(full, self.shape)
+
+
+def _scattered(shape: tuple[int, ...], indices: Array, values: Symbols) -> Tensor:
+    full = np.zeros(prod(shape), dtype=np.float32)
+    full[indices] = values.to_tensor().numpy().reshape(-1)
+    return torch.from_numpy(full.reshape(shape))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Levels(_ByContent):
+    """2^bits bins of equal width between `low` and `high`; a value is the middle of its bin."""
+
+    shape: tuple[int, ...]
+    codes: Array  # 0 .. 2^bits - 1
+    low: float
+    high: float
+    bits: int
+
+    def to_tensor(self) -> Tensor:
+        step = (self.high - self.low) / 2**self.bits
+        values = self.codes.astype(_working(max(abs(self.low), abs(self.high)), self.bits > 8))
+        values *= step
+        values += self.low + step / 2
+        return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Dithered(_ByContent):
+    """2^bits levels from `low` to `high`, each value shifted by a dither that `seed` stands for."""
+
+    shape: tuple[int, ...]
+    codes: Array  # 0 .. 2^bits - 1
+    low: float
+    high: float
+    bits: int
+    seed: int
+
+    def to_tensor(self) -> Tensor:
+        step = (self.high - self.low) / (2**self.bits - 1)
+        values = self.codes.astype(_working(max(abs(self.low), abs(self.high)), self.bits > 8))
+        values -= Keystream.from_seed(self.seed).uniform(values.size)
+        values *= step
+        values += self.low + step / 2
+        return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Grid(_ByContent):
+    """Integers times one step."""
+
+    shape: tuple[int, ...]
+    codes: Array
+    step: float
+
+    def to_tensor(self) -> Tensor:
+        fine = self.codes.dtype.itemsize > 2 and int(np.abs(self.codes.astype(np.int64)).max()) > 1 << 15
+        values = self.codes.astype(_working(self.step, fine))
+        values *= self.step
+        return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RowGrid(_ByContent):
+    """Integers from -top to top; a row's `top` stands for its scale."""
+
+    shape: tuple[int, ...]
+    codes: Array
+    scales: Array  # float32, one a row
+    top: int
+
+    def to_tensor(self) -> Tensor:
+        values = self.codes.reshape(self.scales.size, -1).astype(np.float32)
+        values /= self.top
+        values *= self.scales[:, None]
+        return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Signs(_ByContent):
+    """+scale where the bit is 1, -scale where it is 0."""
+
+    shape: tuple[int, ...]
+    bits: Array  # uint8, 0 or 1
+    scale: float
+
+    def to_tensor(self) -> Tensor:
+        scale = np.float32(self.scale)
+        return _tensor(np.where(self.bits, scale, -scale), self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lattice(_ByContent):
+    """Points of the hexagonal lattice, a pair of values each.
+
+    In units of the lattice's minimal distance, the point of (row, column) lies at
+    (column + 1/2 if the row is odd, row * sqrt(3)/2). Its cell has the area 4^-bits in a square whose
+    side is high - low, and (0, 0) is the middle of that square. An odd last value has no partner.
+    """
+
+    shape: tuple[int, ...]
+    rows: Array
+    columns: Array
+    low: float
+    high: float
+    bits: float
+    seed: int | None
+
+    def to_tensor(self) -> Tensor:
+        size = prod(self.shape)
+        distance, height = lattice_spacing(self.low, self.high, self.bits)
+        dtype = _working(max(abs(self.low), abs(self.high)), self.bits > 8)
+        x = self.columns.astype(dtype)
+        y = self.rows.astype(dtype)
+        odd = (self.rows & 1).astype(dtype)
+        odd *= 0.5
+        x += odd
+        if self.seed is not None:
+            across, up = lattice_dither(self.seed, x.size)
+            x -= across
+            y -= up
+        pairs = np.empty((x.size, 2), dtype=dtype)
+        np.multiply(x, distance, out=pairs[:, 0])
+        np.multiply(y, height, out=pairs[:, 1])
+        pairs += self.low + (self.high - self.low) / 2
+        return _tensor(pairs.reshape(-1)[:size], self.shape)
+
+
+def lattice_spacing(low: float, high: float, bits: float) -> tuple[float, float]:
+    """The distance of neighbours in a row, and of rows, for a cell of 4^-bits of the square's area."""
+    distance = (high - low) * sqrt(2.0 / sqrt(3.0)) * 2.0**-bits
+    return distance, distance * sqrt(3.0) / 2.0
+
+
+def lattice_dither(seed: int, pairs: int) -> tuple[Array, Array]:
+    """A shift uniform over a cell, a pair: (across in neighbour distances, up in row distances)."""
+    uniform = Keystream.from_seed(seed).uniform(2 * pairs)
+    across, up = uniform[:pairs], uniform[pairs:]
+    across += 0.5 * up
+    return across, up
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Counts(_ByContent):
+    """Successes in `trials` throws of each of `parties`, added up; masked counts live below `modulus`."""
+
+    shape: tuple[int, ...]
+    counts: Array  # 0 .. modulus - 1
+    modulus: int
+    trials: int
+    beta: float
+    bound: float
+    parties: int = 1
+
+    def to_tensor(self) -> Tensor:
+        values = self.counts.astype(np.float64)
+        values -= self.trials * self.parties / 2
+        values *= self.bound / (self.beta * self.trials)
+        return _tensor(values, self.shape)

@@ -1,0 +1,103 @@
+"""Equal steps over a range (Bennett, 1948), with subtractive dither (Wannamaker, 1997)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, isfinite, log2
+
+import numpy as np
+from torch import Tensor
+
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.parameters import check_flag, check_whole
+from thinwire.compress.randomness import Keystream, Randomness, draw_seed
+from thinwire.compress.schedules import ErrorRule, Schedule, at_round
+from thinwire.compress.symbols import Dithered, Levels, codes_dtype
+from thinwire.errors import BadParameter, BadTensor
+
+__all__ = ["Uniform"]
+
+_MOST_BITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(Compressor):
+    """2^bits equal levels between the message's extremes, or between `bounds` where they are known.
+
+    With dither both ends subtract the same random shift, whose 8-byte seed travels along: the error is
+    then uniform, independent of the message, and its mean square w^2 / 12 for a step
+    w = range / (2^bits - 1). Without, the bins are range / 2^bits wide and a value is its bin's middle.
+    """
+
+    bits: int | Schedule
+    dither: bool = True
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.BOUNDED
+
+    def __post_init__(self) -> None:
+        check_whole(self, "bits", 1, _MOST_BITS, error_rule=True)
+        check_flag(self, "dither")
+        if self.bounds is None:
+            return
+        try:
+            low, high = (float(bound) for bound in self.bounds)
+        except (TypeError, ValueError):
+            raise BadParameter(f"Uniform: bounds must be a pair (low, high), got {self.bounds!r}") from None
+        if not (isfinite(low) and isfinite(high) and low < high):
+            raise BadParameter(f"Uniform: bounds must rise and be finite, got ({low}, {high})")
+        # As the wire carries them, so that both ends compute with the same range.
+        object.__setattr__(self, "bounds", (float(np.float32(low)), float(np.float32(high))))
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Levels | Dithered:
+        message = message_values(x)
+        low, high = self._range(message)
+        bits = self._bits(message, hint)
+        top = 2**bits - 1
+        steps = top if self.dither else 2**bits
+        place = message.working(precise=bits > 8 or high - low < 1e-25) - low
+        place *= steps / (high - low) if high > low else 0.0
+        if self.dither:
+            seed = draw_seed(rng)
+            place += Keystream.from_seed(seed).uniform(message.size)
+        np.minimum(place, top, out=place)
+        codes = place.astype(codes_dtype(0, top))
+        if self.dither:
+            return Dithered(message.shape, codes, low, high, bits, seed)
+        return Levels(message.shape, codes, low, high, bits)
+
+    def _range(self, message: MessageValues) -> tuple[float, float]:
+        if self.bounds is None:
+            return message.lowest, message.highest
+        low, high = self.bounds
+        if message.lowest < low or message.highest > high:
+            worst = message.lowest if message.lowest < low else message.highest
+            raise BadTensor(
+                f"Uniform: the value {worst:g} lies outside the bounds ({low:g}, {high:g}); widen them, end "
+                "the bottom model with tanh or sigmoid, or leave bounds out to use each message's range"
+            )
+        return self.bounds
+
+    def _bits(self, message: MessageValues, hint: Hint) -> int:
+        def rule() -> ErrorRule:
+            # q_t = ceil(0.5 log2(B P D^2 / (12 E_t)))
+            low, high = self._range(message)
+            most = message.size * (high - low) ** 2 / 12
+            return ErrorRule(
+                lambda bits: most / 4**bits, lambda error: ceil(0.5 * log2(most / error) - 1e-9) if most > 0 else 1
+            )
+
+        bits = at_round(self.bits, hint.round, rule)
+        return int(min(_MOST_BITS, max(1, bits)))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        low, high = self._range(message)
+        bits = self._bits(message, hint)
+        if self.dither:
+            step = (high - low) / (2**bits - 1)
+            return ErrorBound.of(message, message.size * step**2 / 12, message.size * step**2 / 4)
+        return ErrorBound.of(message, message.size * ((high - low) / 2**bits) ** 2 / 4)

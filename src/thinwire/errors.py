@@ -1,0 +1,115 @@
+"""Every error that thinwire raises on purpose, as one tree.
+
+::
+
+    ThinwireError
+      BadInput                 what the caller gave is wrong; nothing was started (exit code 2)
+        BadParameter             a parameter of a compressor, stream or job
+        BadTensor                a tensor: dtype, shape, emptiness, range
+          NotFinite                NaN or infinity in a tensor
+        IncompatibleRecipe       parts that cannot work together
+        BadState                 a saved state that does not fit
+      WireError                bytes that are not what wire/FORMAT.md says
+        Truncated                they end too early
+        TrailingBytes            they go on after their end
+        UnknownTag               a kind, coding or version this build does not know
+        TooLarge                 over the receiver's cap
+        Malformed                anything else: a count, range, order or checksum that cannot be
+      SurrogatesDiffer         the two ends of an error-feedback stream no longer agree
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "BadInput",
+    "BadParameter",
+    "BadState",
+    "BadTensor",
+    "IncompatibleRecipe",
+    "Malformed",
+    "NotFinite",
+    "SurrogatesDiffer",
+    "ThinwireError",
+    "TooLarge",
+    "TrailingBytes",
+    "Truncated",
+    "UnknownTag",
+    "WireError",
+]
+
+
+class ThinwireError(Exception):
+    """The root of every error of ours."""
+
+
+class BadInput(ThinwireError, ValueError):
+    """What the caller gave is wrong; the message names the field and the way out."""
+
+
+class BadParameter(BadInput):
+    """A parameter is out of its range or of the wrong type."""
+
+
+class BadTensor(BadInput):
+    """A tensor has the wrong dtype, shape, size or range."""
+
+
+class NotFinite(BadTensor):
+    """A tensor holds NaN or infinity at `index`."""
+
+    def __init__(self, value: float, index: Sequence[int], where: str = "the tensor") -> None:
+        self.value = value
+        self.index = tuple(index)
+        place = ", ".join(str(i) for i in self.index)
+        name = "NaN" if value != value else "infinity" if value > 0 else "-infinity"  # noqa: PLR0124
+        super().__init__(
+            f"{where} holds {name} at [{place}]; look for a diverging step size or for missing values "
+            "in the features"
+        )
+
+
+class IncompatibleRecipe(BadInput):
+    """Parts that cannot work together; the message says what to use instead."""
+
+
+class BadState(BadInput):
+    """A saved state does not fit the stream or surrogate that loads it."""
+
+
+class WireError(ThinwireError):
+    """Bytes that are not what wire/FORMAT.md says."""
+
+
+class Truncated(WireError):
+    """The bytes end before what they announce."""
+
+
+class TrailingBytes(WireError):
+    """The bytes go on after their end."""
+
+
+class UnknownTag(WireError):
+    """A kind of symbols, coding or version that this build does not know."""
+
+
+class TooLarge(WireError):
+    """What the bytes announce is over the receiver's cap."""
+
+
+class Malformed(WireError):
+    """A count, order, range or checksum that cannot be."""
+
+
+class SurrogatesDiffer(ThinwireError):
+    """The two ends of an error-feedback stream hold different surrogates."""
+
+    def __init__(self, stream: str, round: int, ours: int, theirs: int) -> None:
+        self.stream = stream
+        self.round = round
+        super().__init__(
+            f"stream {stream!r}, round {round}: our surrogate has digest {ours:016x}, the other end's "
+            f"{theirs:016x}; the ends no longer agree, so training on would be wrong. Resume both "
+            "parties from their last common checkpoint"
+        )

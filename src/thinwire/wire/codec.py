@@ -1,0 +1,413 @@
+"""Symbols to bytes and back, exactly: decode(encode(s)) == s.
+
+One pair of functions a kind of symbols, in one table that is checked at import. The receiver chooses by
+the tag on the wire; it knows nothing of compressors. `FORMAT.md` has the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+
+from thinwire.compress import symbols as kinds
+from thinwire.compress.message import Array
+from thinwire.compress.symbols import (
+    Columns,
+    Counts,
+    Dense,
+    Dithered,
+    Grid,
+    Lattice,
+    Levels,
+    Narrow,
+    RowGrid,
+    Sampled,
+    Signs,
+    Sparse,
+    Symbols,
+    Zeros,
+)
+from thinwire.errors import BadInput, Malformed, Truncated, UnknownTag
+from thinwire.wire.buffers import Reader, Writer
+from thinwire.wire.entropy import Effort, check_effort, read_integers, write_integers
+from thinwire.wire.indices import read_indices, write_indices
+
+__all__ = ["MAX_VALUES", "decode", "encode"]
+
+MAX_VALUES = 1 << 28  # values in one message: 1 GiB of float32
+
+_DTYPES = {
+    0: (torch.float32, "<f4"),
+    1: (torch.float64, "<f8"),
+    2: (torch.float16, "<f2"),
+    3: (torch.bfloat16, "<u2"),
+}
+_DTYPE_TAGS = {dtype: tag for tag, (dtype, _) in _DTYPES.items()}
+
+
+def encode(symbols: Symbols, effort: Effort = "small") -> bytes:
+    """The body of a message. "small" searches the fewest bytes; "fast" nearly as few in far less time."""
+    check_effort(effort)
+    out = Writer()
+    _write(out, symbols, effort)
+    return out.body()
+
+
+def decode(body: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -> Symbols:
+    """The symbols of a body, which must end where they end. Raises WireError on anything else."""
+    reader = Reader(memoryview(body).cast("B"), max_values)
+    symbols = _read(reader)
+    reader.finish()
+    return symbols
+
+
+def _write(out: Writer, symbols: Any, effort: Effort) -> None:
+    codec = _BY_KIND.get(type(symbols))
+    if codec is None:
+        raise BadInput(f"{type(symbols).__name__} is not a kind of symbols; compress the tensor first")
+    out.byte(codec.tag)
+    codec.write(out, symbols, effort)
+
+
+def _read(reader: Reader) -> Symbols:
+    if not reader.left:
+        raise Truncated("the body is empty")
+    tag = reader.byte()
+    codec = _BY_TAG.get(tag)
+    if codec is None:
+        raise UnknownTag(f"symbols of kind {tag} are unknown; the sender runs a newer version, or is no thinwire")
+    return codec.read(reader)
+
+
+# Every value ------------------------------------------------------------------------------------------
+
+
+def _write_dense(out: Writer, s: Dense, effort: Effort) -> None:
+    out.byte(_DTYPE_TAGS[s.dtype])
+    out.shape(s.shape)
+    out.raw(np.ascontiguousarray(s.values).view(np.uint8).data)
+
+
+def _read_dense(reader: Reader) -> Dense:
+    tag = reader.byte()
+    if tag not in _DTYPES:
+        raise UnknownTag(f"float format {tag} is unknown")
+    dtype, layout = _DTYPES[tag]
+    shape = reader.shape()
+    values = reader.array(layout, prod(shape))
+    if not _all_finite(values, dtype):
+        raise Malformed("the values hold NaN or infinity")
+    return Dense(shape, dtype, values)
+
+
+def _all_finite(values: Array, dtype: torch.dtype) -> bool:
+    if dtype == torch.bfloat16:
+        return bool((values & 0x7F80 != 0x7F80).all())
+    return bool(np.isfinite(values.min()) and np.isfinite(values.max()))
+
+
+def _write_narrow(out: Writer, s: Narrow, effort: Effort) -> None:
+    _write_dense(out, s.dense, effort)
+
+
+def _read_narrow(reader: Reader) -> Narrow:
+    dense = _read_dense(reader)
+    if dense.dtype.itemsize != 2:
+        raise Malformed(f"narrow values of {dense.dtype.itemsize} bytes")
+    return Narrow(dense)
+
+
+def _write_zeros(out: Writer, s: Zeros, effort: Effort) -> None:
+    out.shape(s.shape)
+
+
+def _read_zeros(reader: Reader) -> Zeros:
+    return Zeros(reader.shape())
+
+
+# Some values ------------------------------------------------------------------------------------------
+
+
+def _write_sparse(out: Writer, s: Sparse, effort: Effort) -> None:
+    out.shape(s.shape)
+    write_indices(out, s.indices, prod(s.shape))
+    _write(out, s.values, effort)
+
+
+def _read_sparse(reader: Reader) -> Sparse:
+    shape = reader.shape()
+    indices = read_indices(reader, prod(shape))
+    return Sparse(shape, indices, _read_values(reader, (indices.size,)))
+
+
+def _write_sampled(out: Writer, s: Sampled, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.seed(s.seed)
+    out.whole(prod(s.values.shape))
+    _write(out, s.values, effort)
+
+
+def _read_sampled(reader: Reader) -> Sampled:
+    shape = reader.shape()
+    seed = reader.seed()
+    count = reader.count(prod(shape), "the number of sampled values")
+    return Sampled(shape, seed, _read_values(reader, (count,)))
+
+
+def _write_columns(out: Writer, s: Columns, effort: Effort) -> None:
+    out.shape(s.shape)
+    write_indices(out, s.columns, s.shape[-1] if s.shape else 1)
+    _write(out, s.values, effort)
+
+
+def _read_columns(reader: Reader) -> Columns:
+    shape = reader.shape()
+    width = shape[-1] if shape else 1
+    columns = read_indices(reader, width)
+    return Columns(shape, columns, _read_values(reader, (prod(shape) // width, columns.size)))
+
+
+def _read_values(reader: Reader, shape: tuple[int, ...]) -> Symbols:
+    """The kept values: symbols of their own, but not chosen among once more."""
+    if reader.left and _BY_TAG.get(reader.look()) in _SELECTIONS:
+        raise Malformed("chosen values are chosen among once more")
+    values = _read(reader)
+    if values.shape != shape:
+        raise Malformed(f"values of shape {values.shape} for places of shape {shape}")
+    return values
+
+
+# Levels -----------------------------------------------------------------------------------------------
+
+
+def _write_levels(out: Writer, s: Levels | Dithered, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.byte(s.bits)
+    out.float32(s.low)
+    out.float32(s.high)
+    write_integers(out, s.codes, effort)
+
+
+def _read_levels(reader: Reader) -> Levels:
+    shape = reader.shape()
+    bits = reader.byte()
+    low, high = _read_range(reader)
+    if not 1 <= bits <= 16:
+        raise Malformed(f"levels of {bits} bits")
+    return Levels(shape, _read_codes(reader, shape, 0, 2**bits - 1), low, high, bits)
+
+
+def _write_dithered(out: Writer, s: Dithered, effort: Effort) -> None:
+    out.seed(s.seed)
+    _write_levels(out, s, effort)
+
+
+def _read_dithered(reader: Reader) -> Dithered:
+    seed = reader.seed()
+    plain = _read_levels(reader)
+    return Dithered(plain.shape, plain.codes, plain.low, plain.high, plain.bits, seed)
+
+
+def _write_grid(out: Writer, s: Grid, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.float64(s.step)
+    write_integers(out, s.codes, effort)
+
+
+def _read_grid(reader: Reader) -> Grid:
+    shape = reader.shape()
+    step = reader.float64()
+    if step <= 0:
+        raise Malformed(f"a step of {step}")
+    return Grid(shape, _read_codes(reader, shape, -(2**31), 2**31 - 1), step)
+
+
+def _write_row_grid(out: Writer, s: RowGrid, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.whole(s.top)
+    out.raw(s.scales.astype("<f4").tobytes())
+    write_integers(out, s.codes, effort)
+
+
+def _read_row_grid(reader: Reader) -> RowGrid:
+    shape = reader.shape()
+    top = reader.count(2**15 - 1, "the outermost level")
+    scales = reader.array("<f4", shape[0] if len(shape) > 1 else 1)
+    if not (np.isfinite(scales.max()) and scales.min() >= 0):
+        raise Malformed("a row's scale is negative, NaN or infinite")
+    return RowGrid(shape, _read_codes(reader, shape, -top, top), scales, top)
+
+
+def _write_signs(out: Writer, s: Signs, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.float64(s.scale)
+    write_integers(out, s.bits, effort)
+
+
+def _read_signs(reader: Reader) -> Signs:
+    shape = reader.shape()
+    scale = reader.float64()
+    if not 0 < scale <= float(np.finfo(np.float32).max):
+        raise Malformed(f"a scale of {scale}")
+    return Signs(shape, _read_codes(reader, shape, 0, 1), scale)
+
+
+# Lattice ----------------------------------------------------------------------------------------------
+
+
+def _write_lattice(out: Writer, s: Lattice, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.float64(s.bits)
+    out.float32(s.low)
+    out.float32(s.high)
+    out.byte(0 if s.seed is None else 1)
+    if s.seed is not None:
+        out.seed(s.seed)
+    joint = _joint(s, effort)
+    apart = b"" if joint and effort == "fast" else _apart(s, effort)
+    out.raw(min(filter(None, (joint, apart)), key=len))
+
+
+def _joint(s: Lattice, effort: Effort) -> bytes:
+    """Row and column as one integer: small while there are few points; nothing where there are many."""
+    first, width = int(s.columns.min()), int(np.ptp(s.columns.astype(np.int32))) + 1
+    height = int(np.ptp(s.rows.astype(np.int32))) + 1
+    if height * width > (256 if effort == "fast" else 1024):
+        return b""
+    out = Writer()
+    out.whole(width)
+    out.signed(first)
+    points = s.rows.astype(np.int32)
+    points *= width
+    points += s.columns
+    points -= first
+    write_integers(out, points, effort)
+    return out.body()
+
+
+def _apart(s: Lattice, effort: Effort) -> bytes:
+    out = Writer()
+    out.whole(0)
+    write_integers(out, s.rows, effort)
+    write_integers(out, s.columns, effort)
+    return out.body()
+
+
+def _read_lattice(reader: Reader) -> Lattice:
+    shape = reader.shape()
+    bits = reader.float64()
+    if not 0 <= bits <= 12:
+        raise Malformed(f"a lattice of {bits} bits")
+    low, high = _read_range(reader)
+    dithered = reader.byte()
+    if dithered > 1:
+        raise Malformed(f"the dither's flag is {dithered}")
+    seed = reader.seed() if dithered else None
+    pairs = ((prod(shape) + 1) // 2,)
+    width = reader.whole()
+    if width > 1024:
+        raise Malformed(f"a lattice of {width} columns in one integer")
+    if width == 0:
+        rows, columns = _read_codes(reader, pairs, -_FAR, _FAR), _read_codes(reader, pairs, -_FAR, _FAR)
+    else:
+        first = reader.signed()
+        points = _read_codes(reader, pairs, -_FAR * 1024, _FAR * 1024).astype(np.int64)
+        if abs(first) > _FAR:
+            raise Malformed(f"a lattice column of {first}")
+        rows, columns = np.divmod(points, width)
+        columns += first
+    return Lattice(shape, _narrow(rows), _narrow(columns), low, high, bits, seed)
+
+
+_FAR = 1 << 14
+
+
+def _narrow(coordinates: Array) -> Array:
+    return coordinates.astype(kinds.codes_dtype(min(-1, int(coordinates.min())), int(coordinates.max())))
+
+
+# Counts -----------------------------------------------------------------------------------------------
+
+
+def _write_counts(out: Writer, s: Counts, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.whole(s.modulus)
+    out.whole(s.trials)
+    out.whole(s.parties)
+    out.float64(s.beta)
+    out.float64(s.bound)
+    write_integers(out, s.counts, effort)
+
+
+def _read_counts(reader: Reader) -> Counts:
+    shape = reader.shape()
+    modulus = reader.count(2**32, "the modulus")
+    trials = reader.count(2**16 - 1, "the number of trials")
+    parties = reader.count(2**16 - 1, "the number of parties")
+    beta, bound = reader.float64(), reader.float64()
+    if not (0 < beta <= 0.25 and bound > 0):
+        raise Malformed(f"counts with beta {beta} and bound {bound}")
+    if modulus <= trials * parties:
+        raise Malformed(f"a modulus of {modulus} for sums up to {trials * parties}")
+    return Counts(shape, _read_codes(reader, shape, 0, modulus - 1), modulus, trials, beta, bound, parties)
+
+
+# Shared -----------------------------------------------------------------------------------------------
+
+
+def _read_range(reader: Reader) -> tuple[float, float]:
+    low, high = reader.float32(), reader.float32()
+    if low > high:
+        raise Malformed(f"a range from {low} to {high}")
+    return low, high
+
+
+def _read_codes(reader: Reader, shape: tuple[int, ...], low: int, high: int) -> Array:
+    codes = read_integers(reader, prod(shape))
+    if int(codes.min()) < low or int(codes.max()) > high:
+        raise Malformed(f"an integer lies outside {low} to {high}")
+    return codes
+
+
+@dataclass(frozen=True, slots=True)
+class _Codec:
+    tag: int
+    kind: type[Any]
+    write: Callable[[Writer, Any, Effort], None]
+    read: Callable[[Reader], Symbols]
+
+
+# The tags are on the wire: add, never change.
+_CODECS = (
+    _Codec(1, Dense, _write_dense, _read_dense),
+    _Codec(2, Narrow, _write_narrow, _read_narrow),
+    _Codec(3, Zeros, _write_zeros, _read_zeros),
+    _Codec(4, Sparse, _write_sparse, _read_sparse),
+    _Codec(5, Sampled, _write_sampled, _read_sampled),
+    _Codec(6, Columns, _write_columns, _read_columns),
+    _Codec(7, Levels, _write_levels, _read_levels),
+    _Codec(8, Dithered, _write_dithered, _read_dithered),
+    _Codec(9, Grid, _write_grid, _read_grid),
+    _Codec(10, RowGrid, _write_row_grid, _read_row_grid),
+    _Codec(11, Signs, _write_signs, _read_signs),
+    _Codec(12, Lattice, _write_lattice, _read_lattice),
+    _Codec(13, Counts, _write_counts, _read_counts),
+)
+_BY_TAG = {codec.tag: codec for codec in _CODECS}
+_BY_KIND = {codec.kind: codec for codec in _CODECS}
+_SELECTIONS = tuple(_BY_KIND[kind] for kind in (Sparse, Sampled, Columns))
+
+
+def _check_table() -> None:
+    """Every kind of symbols has one tag, and every tag one kind."""
+    known = {getattr(kinds, name) for name in kinds.__all__ if isinstance(getattr(kinds, name), type)} - {Symbols}
+    if len(_BY_TAG) != len(_CODECS) or set(_BY_KIND) != known:
+        raise TypeError(f"the codec's table and the kinds of symbols differ: {known ^ set(_BY_KIND)}")
+
+
+_check_table()

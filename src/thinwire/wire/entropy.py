@@ -1,0 +1,316 @@
+"""Arrays of integers as few bytes: near their entropy, or nearly so and fast.
+
+| coding   | what it is                                     | good for                               |
+|----------|------------------------------------------------|----------------------------------------|
+| CONSTANT | one value                                      | a constant                             |
+| PACKED   | as many bits as the span needs (bits.py)       | evenly used levels; masked counts      |
+| ZSTD     | zstd on bits packed to a power of two          | fast and close, on large arrays        |
+| RANGE    | range asymmetric numeral system, one table     | within a percent of the entropy        |
+| UNARY    | value v is v zeros and a one                   | geometric: the quotients of index gaps |
+| SPARSE   | places and values of all but the common value  | nearly all the same; fast              |
+
+`FORMAT.md` has the bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Literal, TypeAlias
+
+import constriction
+import numpy as np
+import zstandard
+
+from thinwire.compress.message import Array
+from thinwire.compress.symbols import codes_dtype
+from thinwire.errors import BadParameter, Malformed, UnknownTag
+from thinwire.wire.bits import bits_for, pack, packed_size, unpack
+from thinwire.wire.buffers import Reader, Writer
+from thinwire.wire.indices import read_indices, unary, unary_read, write_indices
+
+__all__ = ["Coding", "Effort", "check_effort", "read_integers", "write_integers"]
+
+Effort: TypeAlias = Literal["small", "fast"]
+
+_MOST_TABLE = 1024
+_WORTH_ZSTD = 0.97  # fast: zstd must save this much over plain packing
+_MOSTLY_ONE = 0.92  # fast: above this share of one value, listing the others is cheaper and smaller
+_SPAN_LIMIT = 2**32
+
+
+class Coding(IntEnum):
+    """The numbers are on the wire: add, never change."""
+
+    CONSTANT = 0
+    PACKED = 1
+    ZSTD = 2
+    RANGE = 3
+    UNARY = 4
+    SPARSE = 5
+
+
+def check_effort(effort: str) -> None:
+    if effort not in ("small", "fast"):
+        raise BadParameter(f"effort must be 'small' or 'fast', got {effort!r}")
+
+
+def write_integers(out: Writer, values: Array, effort: Effort) -> None:
+    """Writes a flat array of integers; the reader is told its length."""
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        out.byte(Coding.CONSTANT)
+        out.signed(low)
+        return
+    span = high - low
+    offsets = values if low == 0 else _offsets(values, low, span)
+    coding, payload = _smallest(offsets, span) if effort == "small" else _fastest(offsets, span)
+    out.byte(coding)
+    out.signed(low)
+    out.whole(span)
+    out.raw(payload)
+
+
+def read_integers(reader: Reader, count: int) -> Array:
+    """`count` integers, in the narrowest dtype that the announced range needs."""
+    coding = reader.byte()
+    low = reader.signed()
+    if abs(low) > _SPAN_LIMIT:
+        raise Malformed(f"the smallest integer is {low}")
+    if coding == Coding.CONSTANT:
+        return np.full(count, low, dtype=codes_dtype(low, low))
+    span = reader.count(_SPAN_LIMIT - 1, "the span of the integers")
+    decode = _DECODERS.get(coding)
+    if decode is None:
+        raise UnknownTag(f"coding {coding} of integers is unknown; the sender runs a newer version")
+    offsets = decode(reader, count, span)
+    if int(offsets.max()) != span or int(offsets.min()) != 0:
+        raise Malformed(f"the integers do not span 0 to {span} as announced")
+    return offsets if low == 0 else _shifted(offsets, low, span)
+
+
+def _offsets(values: Array, low: int, span: int) -> Array:
+    """values - low; the narrow arithmetic wraps around to the right result."""
+    dtype = codes_dtype(0, span)
+    offsets: Array = values.astype(dtype)
+    offsets -= dtype.type(low % (1 << 8 * dtype.itemsize))
+    return offsets
+
+
+def _shifted(offsets: Array, low: int, span: int) -> Array:
+    dtype = codes_dtype(low, low + span)
+    unsigned = np.dtype(f"u{dtype.itemsize}")
+    values: Array = offsets.astype(unsigned)
+    values += unsigned.type(low % (1 << 8 * dtype.itemsize))
+    return values.view(dtype)
+
+
+# Choosing ---------------------------------------------------------------------------------------------
+
+
+def _smallest(offsets: Array, span: int) -> tuple[Coding, bytes]:
+    bits = bits_for(span)
+    sizes = {Coding.PACKED: packed_size(offsets.size, bits), Coding.UNARY: _unary_size(offsets)}
+    ranged = _Table.fitted(offsets, span)
+    sizes[Coding.RANGE] = ranged.size
+    zstd = _zstd(offsets, span)
+    sizes[Coding.ZSTD] = len(zstd)
+    best = min(sizes, key=lambda coding: sizes[coding])
+    if best is Coding.ZSTD:
+        return best, zstd
+    if best is Coding.RANGE:
+        return best, ranged.encode(offsets)
+    return best, unary(offsets) if best is Coding.UNARY else pack(offsets, bits)
+
+
+def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
+    bits = bits_for(span)
+    size = packed_size(offsets.size, bits)
+    if size < 64:
+        return Coding.PACKED, pack(offsets, bits)
+    sample = np.bincount(offsets[:: max(1, offsets.size // 4096) | 1].astype(np.intp)) if span < 1 << 16 else None
+    if sample is not None and sample.max() > _MOSTLY_ONE * sample.sum():
+        return Coding.SPARSE, _sparse(offsets, int(sample.argmax()))
+    zstd = _zstd(offsets, span)
+    if len(zstd) < _WORTH_ZSTD * size:
+        return Coding.ZSTD, zstd
+    return Coding.PACKED, pack(offsets, bits)
+
+
+# Packed -----------------------------------------------------------------------------------------------
+
+
+def _read_packed(reader: Reader, count: int, span: int) -> Array:
+    bits = bits_for(span)
+    return unpack(reader.raw(packed_size(count, bits)), count, bits)
+
+
+# Zstd -------------------------------------------------------------------------------------------------
+
+
+class _Zstd(threading.local):
+    """Contexts are costly to make and not to be shared between threads."""
+
+    def __init__(self) -> None:
+        self.compress = zstandard.ZstdCompressor(level=1).compress
+        self.decompress = zstandard.ZstdDecompressor().decompress
+
+
+_ZSTD = _Zstd()
+
+
+def _aligned(span: int) -> int:
+    """Zstd sees whole bytes: symbols must not straddle them."""
+    bits = bits_for(span)
+    return 1 << (bits - 1).bit_length() if bits <= 8 else (bits + 7) // 8 * 8
+
+
+def _zstd(offsets: Array, span: int) -> bytes:
+    out = Writer()
+    out.sized(_ZSTD.compress(pack(offsets, _aligned(span))))
+    return out.body()
+
+
+def _read_zstd(reader: Reader, count: int, span: int) -> Array:
+    bits = _aligned(span)
+    size = packed_size(count, bits)
+    data = reader.sized()
+    try:
+        if zstandard.frame_content_size(data) != size:
+            raise Malformed(f"a zstd frame does not hold the {size} bytes announced")
+        unpacked = _ZSTD.decompress(data, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise Malformed(f"zstd: {error}") from error
+    if len(unpacked) != size:
+        raise Malformed(f"a zstd frame holds {len(unpacked)} bytes, not the {size} announced")
+    return unpack(unpacked, count, bits)
+
+
+# Range coding -----------------------------------------------------------------------------------------
+
+
+class _Table:
+    """How often each symbol occurs, a byte each, and the coder that follows from it.
+
+    A weight byte c > 0 means (16 + m) * 2^e with c - 1 = 16 e + m: five significant bits, which costs
+    less than a thousandth of the size. Large alphabets drop `shift` low bits, which are packed as they are.
+    """
+
+    def __init__(self, weights: Array, shift: int, size: int = 0) -> None:
+        self.weights = weights
+        self.shift = shift
+        self.size = size  # the whole payload, estimated
+        self._model = constriction.stream.model.Categorical(_weight_values(weights), perfect=False)
+
+    @classmethod
+    def fitted(cls, offsets: Array, span: int) -> _Table:
+        shift = max(0, bits_for(span) - bits_for(_MOST_TABLE - 1))
+        counts = np.bincount((offsets >> shift if shift else offsets).astype(np.intp), minlength=(span >> shift) + 1)
+        weights = _weight_bytes(counts)
+        values = _weight_values(weights)
+        used = counts > 0
+        bits = float(np.sum(counts[used] * np.log2(values.sum() / values[used])))
+        low = packed_size(offsets.size, shift) if shift else 0
+        return cls(weights, shift, int(bits / 32 + 1) * 4 + 4 + weights.size + low)
+
+    def encode(self, offsets: Array) -> bytes:
+        coder = constriction.stream.stack.AnsCoder()
+        coder.encode_reverse((offsets >> self.shift).astype(np.int32), self._model)
+        words = coder.get_compressed()
+        out = Writer()
+        out.byte(self.shift)
+        out.raw(self.weights.tobytes())
+        out.whole(words.size)
+        out.raw(words.astype("<u4").tobytes())
+        if self.shift:
+            out.raw(pack(offsets & ((1 << self.shift) - 1), self.shift))
+        return out.body()
+
+    def decode(self, words: Array, count: int) -> Array:
+        if words.size and words[-1] == 0:
+            raise Malformed("range-coded words end with an empty one")
+        coder = constriction.stream.stack.AnsCoder(words.astype(np.uint32))
+        symbols: Array = coder.decode(self._model, count)
+        if not coder.is_empty():
+            raise Malformed("range-coded words do not end with the last symbol")
+        return symbols
+
+
+def _read_range(reader: Reader, count: int, span: int) -> Array:
+    shift = reader.byte()
+    alphabet = (span >> shift) + 1
+    if not 2 <= alphabet <= _MOST_TABLE:
+        raise Malformed(f"a table of {alphabet} symbols, from 2 to {_MOST_TABLE} are allowed")
+    weights = np.frombuffer(reader.raw(alphabet), np.uint8)
+    if np.count_nonzero(weights) < 2:
+        raise Malformed("a table in which fewer than two symbols occur")
+    words = reader.array("<u4", reader.whole())
+    symbols = _Table(weights, shift).decode(words, count)
+    offsets = symbols.astype(codes_dtype(0, span))
+    if shift:
+        offsets = (symbols.astype(np.int64) << shift).astype(np.uint32)
+        offsets |= unpack(reader.raw(packed_size(count, shift)), count, shift)
+        offsets = offsets.astype(codes_dtype(0, span))
+    return offsets
+
+
+def _weight_bytes(counts: Array) -> Array:
+    scaled = np.maximum(counts * (2.0**19 / counts.max()), 16.0)
+    exponents = np.floor(np.log2(scaled)).astype(np.int64) - 4
+    mantissas = np.rint(scaled / 2.0**exponents).astype(np.int64) - 16  # 16 carries into the exponent
+    return np.where(counts > 0, 1 + 16 * exponents + mantissas, 0).astype(np.uint8)
+
+
+def _weight_values(weights: Array) -> Array:
+    code = weights.astype(np.int64) - 1
+    values: Array = np.where(weights > 0, (16 + (code & 15)) << (code >> 4 & 15), 0).astype(np.float64)
+    return values
+
+
+# Unary ------------------------------------------------------------------------------------------------
+
+
+def _unary_size(offsets: Array) -> int:
+    return (int(np.sum(offsets, dtype=np.int64)) + offsets.size + 7) // 8
+
+
+def _read_unary(reader: Reader, count: int, span: int) -> Array:
+    values = unary_read(reader, count)
+    if int(values.max()) > span:
+        raise Malformed("an integer lies outside the announced span")
+    return values.astype(codes_dtype(0, span))
+
+
+# Sparse -----------------------------------------------------------------------------------------------
+
+
+def _sparse(offsets: Array, common: int) -> bytes:
+    places = np.flatnonzero(offsets != common)
+    out = Writer()
+    out.whole(common)
+    write_indices(out, places, offsets.size)
+    write_integers(out, offsets[places], "fast")
+    return out.body()
+
+
+def _read_sparse(reader: Reader, count: int, span: int) -> Array:
+    common = reader.whole()
+    if common > span:
+        raise Malformed(f"the common integer {common} is above the span {span}")
+    places = read_indices(reader, count)
+    values = read_integers(reader, places.size)
+    if int(values.min()) < 0 or int(values.max()) > span:
+        raise Malformed("an integer lies outside the announced span")
+    offsets = np.full(count, common, dtype=codes_dtype(0, span))
+    offsets[places] = values
+    return offsets
+
+
+_DECODERS: dict[int, Callable[[Reader, int, int], Array]] = {
+    Coding.PACKED: _read_packed,
+    Coding.ZSTD: _read_zstd,
+    Coding.RANGE: _read_range,
+    Coding.UNARY: _read_unary,
+    Coding.SPARSE: _read_sparse,
+}
