@@ -105,11 +105,12 @@ class Malformed(WireError):
 class SurrogatesDiffer(ThinwireError):
     """The two ends of an error-feedback stream hold different surrogates."""
 
-    def __init__(self, stream: str, round: int, ours: int, theirs: int) -> None:
+    def __init__(self, stream: str, round: int, ours: int, theirs: int | None) -> None:
         self.stream = stream
         self.round = round
+        other = "none" if theirs is None else f"{theirs:016x}"
         super().__init__(
             f"stream {stream!r}, round {round}: our surrogate has digest {ours:016x}, the other end's "
-            f"{theirs:016x}; the ends no longer agree, so training on would be wrong. Resume both "
+            f"{other}; the ends no longer agree, so training on would be wrong. Resume both "
             "parties from their last common checkpoint"
         )

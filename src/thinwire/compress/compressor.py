@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from math import sqrt
 from typing import ClassVar
@@ -67,6 +67,19 @@ class Compressor(ABC):
     """
 
     selects: ClassVar[bool] = False  # keeps some values and drops the others (first part of Then)
+
+    def __str__(self) -> str:
+        """As one would write it: TopK(0.01), StdGrid(2, stochastic=True)."""
+        said = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is MISSING:
+                said.append(f"{value}")
+            elif value != field.default:
+                said.append(
+                    f"{field.name}={value}" if isinstance(value, Compressor) else f"{field.name}={value!r}"
+                )
+        return f"{type(self).__name__}({', '.join(said)})"
 
     @property
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from thinwire.errors import BadTensor, NotFinite
 
-__all__ = ["Array", "MessageValues", "message_values", "require_finite", "require_message"]
+__all__ = ["Array", "MessageValues", "blocks", "message_values", "require_finite", "require_message"]
 
 Array = npt.NDArray[Any]
 
@@ -21,6 +22,15 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 # Between these, squares, sums of squares and reciprocals stay normal float32 numbers.
 _COMFORT_LOW, _COMFORT_HIGH = 1e-14, 1e14
+
+
+_BLOCK = 1 << 16
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Slices that cover `size` values. Temporaries then stay in the cache and in the heap: larger ones are
+    mapped and unmapped by the allocator every time, which costs more than the arithmetic."""
+    return (slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,9 @@ def message_values(x: Tensor) -> MessageValues:
     if not (isfinite(lowest) and isfinite(highest)):
         require_finite(x)
         worst = max(x.reshape(-1).tolist(), key=abs)
-        raise BadTensor(f"the value {worst:g} does not fit float32; scale the features down, or use Identity()")
+        raise BadTensor(
+            f"the value {worst:g} does not fit float32; scale the features down, or use Identity()"
+        )
     return MessageValues(values, tuple(x.shape), lowest, highest)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
-from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_number, check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.symbols import Counts, codes_dtype
@@ -43,12 +43,13 @@ class PoissonBinomial(Compressor):
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Counts:
         message = message_values(x)
         self._require_bound(message)
-        chance = 0.5 + self.beta * (message.values.astype(np.float64) / self.bound)
-        thresholds = np.rint(chance * 2.0**32).astype(np.uint32)
         stream = keystream(rng)
         counts = np.zeros(message.size, dtype=codes_dtype(0, self.trials))
-        for _ in range(self.trials):
-            counts += stream.words(message.size) < thresholds
+        for block in blocks(message.size):
+            chance = 0.5 + self.beta * (message.values[block].astype(np.float64) / self.bound)
+            thresholds = np.rint(chance * 2.0**32).astype(np.uint32)
+            for _ in range(self.trials):
+                counts[block] += stream.words(thresholds.size) < thresholds
         return Counts(message.shape, counts, self.trials + 1, self.trials, self.beta, self.bound)
 
     def _require_bound(self, message: MessageValues) -> None:

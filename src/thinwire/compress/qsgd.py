@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
-from thinwire.compress.message import message_values
+from thinwire.compress.message import blocks, message_values
 from thinwire.compress.parameters import check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round
@@ -50,13 +50,13 @@ class QSGD(Compressor):
             return Zeros(message.shape)
         levels = self._levels(hint.round)
         norm = message.norm()
-        working = message.working()
-        scaled = np.abs(working)
-        scaled *= levels / norm
-        scaled += bits.uniform(message.size)
-        np.minimum(scaled, levels, out=scaled)
-        codes = scaled.astype(codes_dtype(-levels, levels))  # truncation is the floor: no value is negative
-        np.negative(codes, out=codes, where=working < 0)
+        values = message.working()
+        codes = np.empty(message.size, codes_dtype(-levels, levels))
+        for block in blocks(message.size):
+            place = values[block] * (levels / norm)
+            # Away from zero by xi, then cut off: sign(v_i) floor(s |v_i| / |v| + xi).
+            place += np.copysign(bits.uniform(place.size), place)
+            codes[block] = place.astype(np.int32).clip(-levels, levels)
         return Grid(message.shape, codes, norm / (levels * self._tau(message.size, hint.round)))
 
     def _levels(self, round: int) -> int:

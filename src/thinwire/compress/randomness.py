@@ -72,20 +72,20 @@ def keystream(rng: Randomness) -> Keystream:
 
 
 def sample_indices(seed: int, size: int, count: int) -> Array:
-    """`count` different indices below `size`, in rising order: the first different ones drawn from the seed."""
-    if count > size // 2:
-        kept = np.ones(size, dtype=bool)
-        kept[_first_different(seed, size, size - count)] = False
-        return np.flatnonzero(kept)
-    return np.sort(_first_different(seed, size, count))
+    """`count` different indices below `size`, in rising order, all sets alike; the seed says which."""
+    if count <= size // 2:
+        return _different(seed, size, count)
+    kept = np.ones(size, dtype=bool)
+    kept[_different(seed, size, size - count)] = False
+    return np.flatnonzero(kept)
 
 
-def _first_different(seed: int, size: int, count: int) -> Array:
+def _different(seed: int, size: int, count: int) -> Array:
+    """Draws until `count` different indices have come up; in rising order."""
     stream = Keystream.from_seed(seed)
-    drawn = np.empty(0, dtype=np.int64)
-    while True:
-        words = stream.words(2 * (count + count // 4 + 16)).view("<u8")
-        drawn = np.concatenate([drawn, (words % np.uint64(size)).astype(np.int64)])
-        values, first = np.unique(drawn, return_index=True)
-        if values.size >= count:
-            return drawn[np.sort(first)[:count]]
+    found = np.empty(0, dtype=np.int64)
+    while found.size < count:
+        words = stream.words(2 * (count - found.size)).view("<u8")
+        found = np.sort(np.concatenate([found, (words % np.uint64(size)).astype(np.int64)]))
+        found = found[np.diff(found, prepend=-1) > 0]
+    return found

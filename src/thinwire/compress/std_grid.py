@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
-from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_flag, check_number
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round
@@ -56,14 +56,18 @@ class StdGrid(Compressor):
             raise BadTensor(
                 f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; use a larger step or scale"
             )
-        places = message.working(precise=most > 2**16) * (1 / step)
-        if bits is None:
-            np.rint(places, out=places)
-        else:
-            places += bits.uniform(message.size)
-            np.floor(places, out=places)
+        values = message.working(precise=most > 2**16)
         low, high = int(message.lowest / step) - 1, int(message.highest / step) + 1
-        return Grid(message.shape, places.astype(codes_dtype(min(low, -1), high)), step)
+        codes = np.empty(message.size, codes_dtype(min(low, -1), high))
+        for block in blocks(message.size):
+            place = values[block] * (1 / step)
+            if bits is None:
+                np.rint(place, out=place)
+            else:
+                place += bits.uniform(place.size)
+                np.floor(place, out=place)
+            codes[block] = place
+        return Grid(message.shape, codes, step)
 
     def _step(self, message: MessageValues, hint: Hint) -> float:
         step = at_round(self.step, hint.round)

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.compress.message import Array
+from thinwire.compress.message import Array, blocks
 from thinwire.compress.randomness import Keystream, sample_indices
 
 __all__ = [
@@ -225,10 +225,13 @@ class Dithered(_ByContent):
 
     def to_tensor(self) -> Tensor:
         step = (self.high - self.low) / (2**self.bits - 1)
-        values = self.codes.astype(_working(max(abs(self.low), abs(self.high)), self.bits > 8))
-        values -= Keystream.from_seed(self.seed).uniform(values.size)
-        values *= step
-        values += self.low + step / 2
+        middle = self.low + step / 2
+        values = np.empty(self.codes.size, _working(max(abs(self.low), abs(self.high)), self.bits > 8))
+        dither = Keystream.from_seed(self.seed)
+        for block in blocks(values.size):
+            place = np.subtract(self.codes[block], dither.uniform(self.codes[block].size), dtype=values.dtype)
+            place *= step
+            np.add(place, middle, out=values[block])
         return _tensor(values, self.shape)
 
 
@@ -272,8 +275,12 @@ class Signs(_ByContent):
     scale: float
 
     def to_tensor(self) -> Tensor:
-        scale = np.float32(self.scale)
-        return _tensor(np.where(self.bits, scale, -scale), self.shape)
+        # Arithmetic, not a choice: exact, and without mispredicted branches.
+        values = self.bits.astype(np.float32)
+        values -= np.float32(0.5)
+        values *= np.float32(self.scale)
+        values += values
+        return _tensor(values, self.shape)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -294,23 +301,24 @@ class Lattice(_ByContent):
     seed: int | None
 
     def to_tensor(self) -> Tensor:
-        size = prod(self.shape)
         distance, height = lattice_spacing(self.low, self.high, self.bits)
-        dtype = _working(max(abs(self.low), abs(self.high)), self.bits > 8)
-        x = self.columns.astype(dtype)
-        y = self.rows.astype(dtype)
-        odd = (self.rows & 1).astype(dtype)
-        odd *= 0.5
-        x += odd
-        if self.seed is not None:
-            across, up = lattice_dither(self.seed, x.size)
-            x -= across
-            y -= up
-        pairs = np.empty((x.size, 2), dtype=dtype)
-        np.multiply(x, distance, out=pairs[:, 0])
-        np.multiply(y, height, out=pairs[:, 1])
-        pairs += self.low + (self.high - self.low) / 2
-        return _tensor(pairs.reshape(-1)[:size], self.shape)
+        values = np.empty((self.rows.size, 2), _working(max(abs(self.low), abs(self.high)), self.bits > 8))
+        dither = Keystream.from_seed(self.seed or 0)
+        for pairs in blocks(self.rows.size):
+            across = (self.rows[pairs] & 1).astype(values.dtype)
+            across *= 0.5
+            across += self.columns[pairs]
+            up = self.rows[pairs].astype(values.dtype)
+            if self.seed is not None:
+                shift_across, shift_up = lattice_dither(dither, up.size)
+                across -= shift_across
+                up -= shift_up
+            across *= distance
+            up *= height
+            values[pairs, 0] = across
+            values[pairs, 1] = up
+            values[pairs] += self.low + (self.high - self.low) / 2
+        return _tensor(values.reshape(-1)[: prod(self.shape)], self.shape)
 
 
 def lattice_spacing(low: float, high: float, bits: float) -> tuple[float, float]:
@@ -319,11 +327,12 @@ def lattice_spacing(low: float, high: float, bits: float) -> tuple[float, float]
     return distance, distance * sqrt(3.0) / 2.0
 
 
-def lattice_dither(seed: int, pairs: int) -> tuple[Array, Array]:
-    """A shift uniform over a cell, a pair: (across in neighbour distances, up in row distances)."""
-    uniform = Keystream.from_seed(seed).uniform(2 * pairs)
-    across, up = uniform[:pairs], uniform[pairs:]
-    across += 0.5 * up
+def lattice_dither(stream: Keystream, pairs: int) -> tuple[Array, Array]:
+    """A shift uniform over a cell for each pair: (across in neighbour distances, up in row distances)."""
+    uniform = stream.uniform(2 * pairs)
+    up = uniform[1::2].copy()
+    across = 0.5 * up
+    across += uniform[0::2]
     return across, up
 
 
@@ -340,7 +349,8 @@ class Counts(_ByContent):
     parties: int = 1
 
     def to_tensor(self) -> Tensor:
-        values = self.counts.astype(np.float64)
+        scale = self.bound / (self.beta * self.trials)
+        values = self.counts.astype(_working(scale, self.modulus > 1 << 16))
         values -= self.trials * self.parties / 2
-        values *= self.bound / (self.beta * self.trials)
+        values *= scale
         return _tensor(values, self.shape)

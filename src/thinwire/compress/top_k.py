@@ -49,7 +49,9 @@ class TopK(Compressor):
 
     @property
     def remembers(self) -> Remembers:
-        return {"derivative": Remembers.ROWS, "columns": Remembers.COLUMNS}.get(self.select, Remembers.NOTHING)
+        return {"derivative": Remembers.ROWS, "columns": Remembers.COLUMNS}.get(
+            self.select, Remembers.NOTHING
+        )
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)
@@ -70,7 +72,9 @@ class TopK(Compressor):
         weights = table
         if derivative is not None:
             if derivative.dim() == 0 or derivative.shape[-1] != width:
-                raise BadTensor(f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, not {width} columns")
+                raise BadTensor(
+                    f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, not {width} columns"
+                )
             weights = message_values(derivative).values.reshape(-1, width)
         columns = largest_indices(np.abs(weights).mean(axis=0, dtype=np.float64), _count(fraction, width))
         kept = np.ascontiguousarray(table[:, columns])

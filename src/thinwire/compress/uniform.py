@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
-from thinwire.compress.message import MessageValues, message_values
+from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_flag, check_whole
 from thinwire.compress.randomness import Keystream, Randomness, draw_seed
 from thinwire.compress.schedules import ErrorRule, Schedule, at_round
@@ -58,13 +58,18 @@ class Uniform(Compressor):
         bits = self._bits(message, hint)
         top = 2**bits - 1
         steps = top if self.dither else 2**bits
-        place = message.working(precise=bits > 8 or high - low < 1e-25) - low
-        place *= steps / (high - low) if high > low else 0.0
-        if self.dither:
-            seed = draw_seed(rng)
-            place += Keystream.from_seed(seed).uniform(message.size)
-        np.minimum(place, top, out=place)
-        codes = place.astype(codes_dtype(0, top))
+        values = message.working(precise=bits > 8 or high - low < 1e-25)
+        factor = steps / (high - low) if high > low else 0.0
+        seed = draw_seed(rng) if self.dither else 0
+        dither = Keystream.from_seed(seed)
+        codes = np.empty(message.size, codes_dtype(0, top))
+        for block in blocks(message.size):
+            place = values[block] - low
+            place *= factor
+            if self.dither:
+                place += dither.uniform(place.size)
+            # Rounding may reach the next integer after the top.
+            np.minimum(place.astype(codes_dtype(0, top + 1)), top, out=codes[block], casting="unsafe")
         if self.dither:
             return Dithered(message.shape, codes, low, high, bits, seed)
         return Levels(message.shape, codes, low, high, bits)
@@ -87,7 +92,8 @@ class Uniform(Compressor):
             low, high = self._range(message)
             most = message.size * (high - low) ** 2 / 12
             return ErrorRule(
-                lambda bits: most / 4**bits, lambda error: ceil(0.5 * log2(most / error) - 1e-9) if most > 0 else 1
+                lambda bits: most / 4**bits,
+                lambda error: ceil(0.5 * log2(most / error) - 1e-9) if most > 0 else 1,
             )
 
         bits = at_round(self.bits, hint.round, rule)

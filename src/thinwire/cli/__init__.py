@@ -1,0 +1,58 @@
+"""The command line: one file a command, the only place that prints. Importing it must not import torch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Optional
+
+import typer
+
+from thinwire import __version__
+from thinwire.cli.compressors import compressors
+from thinwire.cli.demo import demo
+from thinwire.errors import BadInput, ThinwireError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="thinwire",
+    help="Train one network across organisations that hold different columns about the same rows, "
+    "with few bytes between them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+app.command()(compressors)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"thinwire {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        Optional[bool],  # noqa: UP007, UP045
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+) -> None:
+    """Options of every command; `main` looks at --debug."""
+
+
+def main() -> None:
+    """Runs a command. Exit code 0: done; 1: failed while running; 2: wrong input, nothing was started."""
+    try:
+        app()
+    except ThinwireError as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"thinwire: {error}", err=True)
+        raise SystemExit(2 if isinstance(error, BadInput) else 1) from None
+    except KeyboardInterrupt:
+        typer.echo("thinwire: stopped", err=True)
+        raise SystemExit(130) from None

@@ -1,0 +1,276 @@
+"""Streams: all the state of one directed tensor flow.
+
+`Direct` and `ErrorFeedback` are settings, frozen values that a recipe holds; `open(flow)` makes one end of
+a stream, which owns its memory. The sender calls `outgoing`, the receiver `incoming`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import torch
+import xxhash
+from torch import Tensor
+
+from thinwire.compress import Compressor, Hint, Remembers, Symbols
+from thinwire.compress.randomness import Randomness
+from thinwire.errors import (
+    BadParameter,
+    BadState,
+    BadTensor,
+    IncompatibleRecipe,
+    Malformed,
+    NotFinite,
+    SurrogatesDiffer,
+)
+from thinwire.surrogates import Storage, Surrogate
+from thinwire.types import Round
+
+__all__ = ["Direct", "ErrorFeedback", "Flow", "Rows", "Seeded", "Stream", "StreamSpec"]
+
+Rows: TypeAlias = Tensor  # int64 [B]: indices in the agreed alignment, all different
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """A generator a round, from the run's seed and the stream's name: a resumed run goes on as if never stopped.
+
+    Never for privacy noise: that comes from a `Keystream` with a secret key.
+    """
+
+    seed: int
+    name: str
+
+    def __call__(self, round: Round) -> torch.Generator:
+        text = f"{self.seed}\x1f{self.name}\x1f{round}"
+        return torch.Generator().manual_seed(xxhash.xxh3_64_intdigest(text.encode()) >> 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a stream carries: its name in messages, the table's size, its randomness, where large tables live."""
+
+    name: str  # for example "bank/uplink"
+    rows: int  # N, of the whole alignment
+    width: int  # E
+    randomness: Callable[[Round], Randomness]
+    storage: Storage = Storage()
+
+
+class Stream(Protocol):
+    """One end of a directed tensor flow."""
+
+    def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
+        """What to send of `x`, the tensor of these rows."""
+        ...
+
+    def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
+        """What the other end's tensor of these rows is taken to be; shape [B, E]."""
+        ...
+
+    def observe(self, rows: Rows, derivative: Tensor) -> None:
+        """Shows the sender the derivative that came back, for selections that look at it."""
+        ...
+
+    def digest(self) -> int | None:
+        """A digest of what both ends must hold alike; None where they share nothing."""
+        ...
+
+    def verify(self, theirs: int | None, round: Round) -> None:
+        """Stops the run where the other end's digest is another one."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]: ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """Sends C(x)."""
+
+    compressor: Compressor
+
+    def open(self, flow: Flow) -> Stream:
+        return _DirectStream(self.compressor, flow)
+
+    def memory_bytes(self, rows: int, width: int) -> int:
+        """What each end holds besides the message."""
+        return 4 * rows * width if self.compressor.remembers is Remembers.ROWS else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFeedback:
+    """Sends C(x - G); both ends add the decoded symbols to their surrogate G, which stands for x.
+
+    scope="rows": x is the batch, and the message its B x E error. scope="table": x is recomputed on all
+    N rows, the message is the whole table's error, and the receiver uses the batch's rows of G.
+    """
+
+    compressor: Compressor
+    scope: str = "rows"
+
+    def __post_init__(self) -> None:
+        if self.scope not in ("rows", "table"):
+            raise BadParameter(f"ErrorFeedback: scope must be 'rows' or 'table', got {self.scope!r}")
+        if not self.compressor.suits_error_feedback:
+            raise IncompatibleRecipe(
+                f"ErrorFeedback: {self.compressor} does not make what is left smaller, so its error would "
+                "never be made good. Use TopK with select='magnitude', QSGD, StdGrid or another contraction; "
+                "or send it with Direct"
+            )
+
+    def open(self, flow: Flow) -> Stream:
+        return _ErrorFeedbackStream(self, flow)
+
+    def memory_bytes(self, rows: int, width: int) -> int:
+        """What each end holds besides the message."""
+        return 4 * rows * width
+
+
+StreamSpec: TypeAlias = Direct | ErrorFeedback
+
+
+class _DirectStream:
+    def __init__(self, compressor: Compressor, flow: Flow) -> None:
+        self._compressor = compressor
+        self._flow = flow
+        self._memory: dict[str, Tensor] = {}
+        if compressor.remembers is Remembers.ROWS:
+            self._memory["derivatives"] = torch.zeros(flow.rows, flow.width)
+            self._memory["seen"] = torch.zeros(flow.rows, dtype=torch.bool)
+        elif compressor.remembers is Remembers.COLUMNS:
+            self._memory["columns"] = torch.zeros(flow.width)
+            self._memory["seen"] = torch.zeros(1, dtype=torch.bool)
+
+    def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
+        _require_shape(x, (len(rows), self._flow.width), self._flow)
+        return _compressed(self._compressor, x, rows, self._flow, Hint(round, self._remembered(rows)))
+
+    def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
+        _require_symbols(symbols, (len(rows), self._flow.width), self._flow, round)
+        return symbols.to_tensor()
+
+    def observe(self, rows: Rows, derivative: Tensor) -> None:
+        _require_shape(derivative, (len(rows), self._flow.width), self._flow)
+        derivative = derivative.detach().to(device="cpu", dtype=torch.float32)
+        if self._compressor.remembers is Remembers.ROWS:
+            self._memory["derivatives"][rows] = derivative
+            self._memory["seen"][rows] = True
+        elif self._compressor.remembers is Remembers.COLUMNS:
+            self._memory["columns"].copy_(derivative.abs().mean(dim=0))
+            self._memory["seen"].fill_(True)
+
+    def _remembered(self, rows: Rows) -> Tensor | None:
+        """The derivative to choose by; None while one of these rows was never visited."""
+        if self._compressor.remembers is Remembers.ROWS and bool(self._memory["seen"][rows].all()):
+            return self._memory["derivatives"][rows]
+        if self._compressor.remembers is Remembers.COLUMNS and bool(self._memory["seen"]):
+            return self._memory["columns"]
+        return None
+
+    def digest(self) -> int | None:
+        return None
+
+    def verify(self, theirs: int | None, round: Round) -> None:
+        """The ends share nothing."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return dict(self._memory)
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        _require_names(state, set(self._memory), self._flow)
+        for name, held in self._memory.items():
+            if state[name].dtype != held.dtype or state[name].shape != held.shape:
+                raise BadState(
+                    f"stream {self._flow.name!r}: the saved {name!r} is {state[name].dtype} "
+                    f"{tuple(state[name].shape)}, not {held.dtype} {tuple(held.shape)}"
+                )
+        for name, held in self._memory.items():
+            held.copy_(state[name])
+
+
+class _ErrorFeedbackStream:
+    def __init__(self, spec: ErrorFeedback, flow: Flow) -> None:
+        self._compressor = spec.compressor
+        self._whole_table = spec.scope == "table"
+        self._flow = flow
+        self._surrogate = Surrogate(flow.rows, flow.width, flow.storage)
+
+    def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
+        _require_shape(x, self._message_shape(rows), self._flow)
+        estimate = self._surrogate.table if self._whole_table else self._surrogate.at(rows)
+        error = x.detach().to(device="cpu", dtype=torch.float32) - estimate
+        symbols = _compressed(self._compressor, error, rows, self._flow, Hint(round))
+        self._add(rows, symbols)
+        return symbols
+
+    def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
+        _require_symbols(symbols, self._message_shape(rows), self._flow, round)
+        self._add(rows, symbols)
+        return self._surrogate.at(rows)
+
+    def _add(self, rows: Rows, symbols: Symbols) -> None:
+        # Decoded symbols, not our floats: these are what the other end sees.
+        decoded = symbols.to_tensor()
+        if decoded.dtype != torch.float32:
+            raise Malformed(
+                f"stream {self._flow.name!r}: {decoded.dtype} symbols, error feedback sends float32"
+            )
+        if self._whole_table:
+            self._surrogate.add_all(decoded)
+        else:
+            self._surrogate.add(rows, decoded)
+
+    def _message_shape(self, rows: Rows) -> tuple[int, int]:
+        return (self._flow.rows if self._whole_table else len(rows), self._flow.width)
+
+    def observe(self, rows: Rows, derivative: Tensor) -> None:
+        """Contractive compressors look at the message alone."""
+
+    def digest(self) -> int | None:
+        return self._surrogate.digest()
+
+    def verify(self, theirs: int | None, round: Round) -> None:
+        ours = self._surrogate.digest()
+        if ours != theirs:
+            raise SurrogatesDiffer(self._flow.name, round, ours, theirs)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"surrogate": self._surrogate.table}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        _require_names(state, {"surrogate"}, self._flow)
+        self._surrogate.load(state["surrogate"])
+
+
+def _compressed(compressor: Compressor, x: Tensor, rows: Rows, flow: Flow, hint: Hint) -> Symbols:
+    try:
+        return compressor.compress(x, flow.randomness(hint.round), hint)
+    except NotFinite as error:
+        batch_row, *rest = error.index
+        row = int(rows[batch_row]) if len(rows) == len(x) else batch_row
+        where = f"stream {flow.name!r}, round {hint.round}: the tensor [row, column]"
+        raise NotFinite(error.value, (row, *rest), where) from None
+
+
+def _require_shape(x: Tensor, shape: tuple[int, int], flow: Flow) -> None:
+    if tuple(x.shape) != shape:
+        raise BadTensor(f"stream {flow.name!r}: a tensor of shape {tuple(x.shape)}, expected {shape}")
+
+
+def _require_symbols(symbols: Symbols, shape: tuple[int, int], flow: Flow, round: Round) -> None:
+    if symbols.shape != shape:
+        raise Malformed(
+            f"stream {flow.name!r}, round {round}: symbols of shape {symbols.shape} came in, expected {shape}"
+        )
+
+
+def _require_names(state: Mapping[str, Tensor], names: set[str], flow: Flow) -> None:
+    if set(state) != names:
+        raise BadState(
+            f"stream {flow.name!r}: the saved state holds {sorted(state)}, expected {sorted(names)}; "
+            "was it saved with another recipe?"
+        )
