@@ -35,7 +35,7 @@ Rows: TypeAlias = Tensor  # int64 [B]: indices in the agreed alignment, all diff
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """A generator a round, from the run's seed and the stream's name: a resumed run goes on as if never stopped.
+    """A generator for each round, from the run's seed and the stream's name, so that a run can be resumed.
 
     Never for privacy noise: that comes from a `Keystream` with a secret key.
     """
@@ -50,7 +50,7 @@ class Seeded:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a stream carries: its name in messages, the table's size, its randomness, where large tables live."""
+    """What a stream carries: its name for people, the table's size, randomness, where large tables live."""
 
     name: str  # for example "bank/uplink"
     rows: int  # N, of the whole alignment

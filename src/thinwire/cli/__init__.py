@@ -36,7 +36,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        Optional[bool],  # noqa: UP007, UP045
+        Optional[bool],  # noqa: UP045
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,

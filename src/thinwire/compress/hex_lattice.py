@@ -109,13 +109,17 @@ def _nearest(across: Array, up: Array) -> tuple[Array, Array]:
     across -= 0.5
     across -= odd_columns
     from_odd = _squared_distance(across, up - odd_rows)
-    # Blended by arithmetic: a masked copy mispredicts every other branch and takes ten times as long.
     odd_is_nearer = (from_odd < from_even).astype(across.dtype)
-    for even, odd in ((even_rows, odd_rows), (even_columns, odd_columns)):
-        odd -= even
-        odd *= odd_is_nearer
-        even += odd
-    return even_rows, even_columns
+    return _blend(even_rows, odd_rows, odd_is_nearer), _blend(even_columns, odd_columns, odd_is_nearer)
+
+
+def _blend(zero: Array, one: Array, which: Array) -> Array:
+    """`zero` where `which` is 0 and `one` where it is 1; exact for integers. A masked copy would mispredict
+    every other branch and take ten times as long."""
+    one -= zero
+    one *= which
+    one += zero
+    return one
 
 
 def _squared_distance(across: Array, up: Array) -> Array:

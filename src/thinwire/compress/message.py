@@ -61,7 +61,7 @@ class MessageValues:
         return self.highest - self.lowest
 
     def working(self, precise: bool = False) -> Array:
-        """The values in the dtype to compute in: float32, or float64 where float32 would over- or underflow."""
+        """The values to compute with: float32, or float64 where float32 would over- or underflow."""
         comfortable = _COMFORT_LOW < self.largest < _COMFORT_HIGH
         return self.values if comfortable and not precise else self.values.astype(np.float64)
 

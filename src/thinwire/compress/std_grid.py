@@ -54,7 +54,8 @@ class StdGrid(Compressor):
         most = message.largest / step + 1
         if most > _MOST_CODE:
             raise BadTensor(
-                f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; use a larger step or scale"
+                f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; "
+                "use a larger step or scale"
             )
         values = message.working(precise=most > 2**16)
         low, high = int(message.lowest / step) - 1, int(message.highest / step) + 1
