@@ -1,0 +1,8 @@
+"""One set of examples for every run: a failure here is a failure for everybody."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "thinwire", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("thinwire")
