@@ -55,8 +55,8 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Uniform(2, bounds=(1, 2, 3)), "Uniform: bounds must be a pair"),  # type: ignore[arg-type]
     (lambda: HexLattice(0), "HexLattice: bits must be above 0 and at most 12, got 0"),
     (lambda: HexLattice(13), "HexLattice: bits must be above 0 and at most 12, got 13"),
-    (lambda: StdGrid(0), "StdGrid: step must be above 0, got 0"),
-    (lambda: StdGrid(1, scale=-2.0), "StdGrid: scale must be above 0, got -2.0"),
+    (lambda: StdGrid(0), "StdGrid: step must be above 0 and at most 1e+100, got 0"),
+    (lambda: StdGrid(1, scale=-2.0), "StdGrid: scale must be above 0 and at most 1e+100, got -2.0"),
     (lambda: StdGrid(1, stochastic="no"), "StdGrid: stochastic must be True or False"),  # type: ignore[arg-type]
     (lambda: RowScale(1), "RowScale: bits must be from 2 to 16, got 1"),
     (lambda: Cast("float8"), "Cast: dtype must be one of 'float16', 'bfloat16', got 'float8'"),

@@ -40,10 +40,10 @@ class StdGrid(Compressor):
         return Promise.BOUNDED
 
     def __post_init__(self) -> None:
-        check_number(self, "step", above=0)
+        check_number(self, "step", above=0, up_to=1e100)
         check_flag(self, "stochastic")
         if self.scale is not None:
-            check_number(self, "scale", above=0)
+            check_number(self, "scale", above=0, up_to=1e100)
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)

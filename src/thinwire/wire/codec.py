@@ -40,6 +40,7 @@ from thinwire.wire.indices import read_indices, write_indices
 __all__ = ["MAX_VALUES", "decode", "encode"]
 
 MAX_VALUES = 1 << 28  # values in one message: 1 GiB of float32
+_MOST_STEP = 1e250  # times any code it is still a float64
 
 _DTYPES = {
     0: (torch.float32, "<f4"),
@@ -183,6 +184,8 @@ def _read_values(reader: Reader, shape: tuple[int, ...]) -> Symbols:
     values = _read(reader)
     if values.shape != shape:
         raise Malformed(f"values of shape {values.shape} for places of shape {shape}")
+    if isinstance(values, Dense) and values.dtype != torch.float32:
+        raise Malformed(f"chosen values of {values.dtype}, not torch.float32")
     return values
 
 
@@ -226,7 +229,7 @@ def _write_grid(out: Writer, s: Grid, effort: Effort) -> None:
 def _read_grid(reader: Reader) -> Grid:
     shape = reader.shape()
     step = reader.float64()
-    if step <= 0:
+    if not 0 < step < _MOST_STEP:
         raise Malformed(f"a step of {step}")
     return Grid(shape, _read_codes(reader, shape, -(2**31), 2**31 - 1), step)
 
