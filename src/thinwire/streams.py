@@ -118,8 +118,8 @@ class ErrorFeedback:
         if not self.compressor.suits_error_feedback:
             raise IncompatibleRecipe(
                 f"ErrorFeedback: {self.compressor} does not make what is left smaller, so its error would "
-                "never be made good. Use TopK with select='magnitude', QSGD, StdGrid or another contraction; "
-                "or send it with Direct"
+                "never be made good. Use TopK with select='magnitude', QSGD, StdGrid with a step up to 2, or "
+                "Uniform or HexLattice with 2 bits or more; or send it with Direct"
             )
 
     def open(self, flow: Flow) -> Stream:

@@ -7,10 +7,10 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
-from every import generator
 from hypothesis import given
 from hypothesis import strategies as st
 
+from every import generator
 from thinwire.compress import (
     QSGD,
     Cast,
@@ -31,7 +31,7 @@ from thinwire.compress.top_k import largest_indices
 from thinwire.errors import BadTensor
 
 
-def test_top_k_keeps_k_values_of_the_whole_message_exactly():
+def test_top_k_keeps_k_values_of_the_whole_message_exactly() -> None:
     x = torch.randn(300, 100, generator=generator())
     kept = TopK(0.01).compress(x, generator()).to_tensor()
     assert int((kept != 0).sum()) == 300
@@ -41,13 +41,13 @@ def test_top_k_keeps_k_values_of_the_whole_message_exactly():
     assert torch.equal(kept.flatten(), expected)
 
 
-def test_top_k_keeps_one_value_at_least():
+def test_top_k_keeps_one_value_at_least() -> None:
     kept = TopK(0.001).compress(torch.tensor([1.0, -3.0, 2.0]), generator()).to_tensor()
     assert kept.tolist() == [0.0, -3.0, 0.0]
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(1, 60), st.sampled_from([1, 700]))
-def test_the_largest_indices_are_those_of_a_stable_sort(weights: list[int], count: int, copies: int):
+def test_the_largest_indices_are_those_of_a_stable_sort(weights: list[int], count: int, copies: int) -> None:
     array = np.array(weights * copies, dtype=np.float32)
     count = min(count * copies, array.size)
     expected = np.sort(np.argsort(-array, kind="stable")[:count])
@@ -56,7 +56,7 @@ def test_the_largest_indices_are_those_of_a_stable_sort(weights: list[int], coun
 
 @pytest.mark.parametrize("fraction", [0.0001, 0.01, 0.1, 0.3])
 @pytest.mark.parametrize("shape", ["normal", "sorted", "equal", "clustered"])
-def test_the_sampled_threshold_selects_exactly(fraction: float, shape: str):
+def test_the_sampled_threshold_selects_exactly(fraction: float, shape: str) -> None:
     values = np.abs(np.random.default_rng(0).standard_normal(100_000)).astype(np.float32)
     if shape == "sorted":
         values.sort()
@@ -68,7 +68,7 @@ def test_the_sampled_threshold_selects_exactly(fraction: float, shape: str):
     assert np.array_equal(largest_indices(values, count), np.sort(np.argsort(-values, kind="stable")[:count]))
 
 
-def test_top_k_by_derivative_keeps_where_the_derivative_is_large():
+def test_top_k_by_derivative_keeps_where_the_derivative_is_large() -> None:
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     hint = Hint(derivative=torch.tensor([[0.1, -9.0, 0.2, 0.3]]))
     assert TopK(0.25, select="derivative").compress(x, generator(), hint).to_tensor().tolist() == [
@@ -79,7 +79,7 @@ def test_top_k_by_derivative_keeps_where_the_derivative_is_large():
         TopK(0.25, select="derivative").compress(x, generator(), Hint(derivative=torch.ones(3, 4)))
 
 
-def test_top_k_by_columns_keeps_whole_columns_and_one_index_set():
+def test_top_k_by_columns_keeps_whole_columns_and_one_index_set() -> None:
     x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     hint = Hint(derivative=torch.tensor([[5.0, 0.0, -1.0], [5.0, 0.1, -1.0], [0.0, 0.0, 0.0]]))
     symbols = TopK(0.7, select="columns").compress(x, generator(), hint)
@@ -90,7 +90,7 @@ def test_top_k_by_columns_keeps_whole_columns_and_one_index_set():
         TopK(0.5, select="columns").compress(x, generator(), Hint(derivative=torch.ones(2, 4)))
 
 
-def test_rand_k_sends_a_seed_and_keeps_each_place_alike_often():
+def test_rand_k_sends_a_seed_and_keeps_each_place_alike_often() -> None:
     x = torch.ones(10, 10)
     counts = torch.zeros(10, 10)
     rng = generator()
@@ -103,7 +103,7 @@ def test_rand_k_sends_a_seed_and_keeps_each_place_alike_often():
 
 
 @pytest.mark.parametrize(("given_as", "s"), [({"bits": 1}, 1), ({"bits": 3}, 7), ({"levels": 8}, 8)])
-def test_qsgd_is_the_papers_formula(given_as: dict[str, int], s: int):
+def test_qsgd_is_the_papers_formula(given_as: dict[str, int], s: int) -> None:
     x = torch.randn(50, 4, generator=generator())
     d, norm = 200, float(x.double().norm())
     tau = 1 + min(d / s**2, sqrt(d) / s)
@@ -121,12 +121,12 @@ def test_qsgd_is_the_papers_formula(given_as: dict[str, int], s: int):
     assert compressor.contraction((50, 4)) == pytest.approx(1 / tau)
 
 
-def test_qsgd_of_zeros_is_zeros():
+def test_qsgd_of_zeros_is_zeros() -> None:
     assert QSGD(bits=2).compress(torch.zeros(3, 3), generator()) == Zeros((3, 3))
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8, 12])
-def test_uniform_without_dither_gives_the_middle_of_equal_bins(bits: int):
+def test_uniform_without_dither_gives_the_middle_of_equal_bins(bits: int) -> None:
     x = torch.linspace(-3, 5, 997)  # no point but the last on the edge of a bin
     symbols = Uniform(bits, dither=False).compress(x, generator())
     assert isinstance(symbols, Levels)
@@ -139,7 +139,7 @@ def test_uniform_without_dither_gives_the_middle_of_equal_bins(bits: int):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 10])
-def test_uniform_with_dither_has_an_error_independent_of_the_message(bits: int):
+def test_uniform_with_dither_has_an_error_independent_of_the_message(bits: int) -> None:
     x = torch.linspace(-1, 1, 200_001)
     compressor = Uniform(bits)
     symbols = compressor.compress(x, generator())
@@ -153,7 +153,7 @@ def test_uniform_with_dither_has_an_error_independent_of_the_message(bits: int):
     assert abs(np.corrcoef(error, x.numpy())[0, 1]) < 0.012
 
 
-def test_uniform_uses_known_bounds_and_refuses_what_lies_outside():
+def test_uniform_uses_known_bounds_and_refuses_what_lies_outside() -> None:
     symbols = Uniform(1, dither=False, bounds=(0, 1)).compress(torch.tensor([0.2, 0.4]), generator())
     assert symbols.to_tensor().tolist() == [0.25, 0.25]
     with pytest.raises(BadTensor, match=r"value 1\.5 lies outside the bounds \(0, 1\); widen them"):
@@ -161,7 +161,7 @@ def test_uniform_uses_known_bounds_and_refuses_what_lies_outside():
 
 
 @pytest.mark.parametrize("bits", [2, 3.5])
-def test_the_hexagonal_lattice_has_its_known_error(bits: float):
+def test_the_hexagonal_lattice_has_its_known_error(bits: float) -> None:
     x = torch.rand(400, 500, generator=generator())
     cell = 4.0**-bits * float(x.max() - x.min()) ** 2
     error = (HexLattice(bits).compress(x, generator(1)).to_tensor().double() - x.double()).numpy()
@@ -171,7 +171,7 @@ def test_the_hexagonal_lattice_has_its_known_error(bits: float):
     assert pairs.max() >= 0.97 * 2 / (3 * sqrt(3)) * cell  # the covering radius is reached, not only bounded
 
 
-def test_the_nearest_lattice_point_is_the_nearest_of_all():
+def test_the_nearest_lattice_point_is_the_nearest_of_all() -> None:
     x = torch.rand(2000, generator=generator())
     symbols = HexLattice(1.5, dither=False).compress(x, generator())
     low, high = float(x.min()), float(x.max())
@@ -187,7 +187,7 @@ def test_the_nearest_lattice_point_is_the_nearest_of_all():
     assert np.allclose(reached, nearest, atol=1e-6)
 
 
-def test_the_lattice_beats_the_square_grid_by_four_percent_at_equal_cells():
+def test_the_lattice_beats_the_square_grid_by_four_percent_at_equal_cells() -> None:
     x = torch.rand(600, 500, generator=generator())
     span = float(x.max() - x.min())
     hexagonal = (HexLattice(3).compress(x, generator(1)).to_tensor() - x).double().square().mean()
@@ -195,7 +195,7 @@ def test_the_lattice_beats_the_square_grid_by_four_percent_at_equal_cells():
     assert float(hexagonal) / square == pytest.approx(0.0802 * 12, rel=0.01)
 
 
-def test_an_odd_last_value_of_a_lattice_message_comes_back():
+def test_an_odd_last_value_of_a_lattice_message_comes_back() -> None:
     x = torch.randn(3, 5, generator=generator())
     symbols = HexLattice(6).compress(x, generator())
     assert isinstance(symbols, Lattice)
@@ -203,7 +203,7 @@ def test_an_odd_last_value_of_a_lattice_message_comes_back():
     assert float((symbols.to_tensor() - x).abs().max()) < 0.1
 
 
-def test_std_grid_rounds_to_steps_of_the_deviation():
+def test_std_grid_rounds_to_steps_of_the_deviation() -> None:
     x = torch.randn(100, 30, generator=generator()) * 7 + 3
     symbols = StdGrid(0.5).compress(x, generator())
     assert isinstance(symbols, Grid)
@@ -211,7 +211,7 @@ def test_std_grid_rounds_to_steps_of_the_deviation():
     assert torch.allclose(symbols.to_tensor(), (x / symbols.step).round() * symbols.step, atol=1e-4)
 
 
-def test_std_grid_of_a_constant_message_uses_its_root_mean_square():
+def test_std_grid_of_a_constant_message_uses_its_root_mean_square() -> None:
     symbols = StdGrid(1).compress(torch.full((4, 4), -5.0), generator())
     assert isinstance(symbols, Grid)
     assert symbols.step == pytest.approx(5.0)
@@ -221,11 +221,11 @@ def test_std_grid_of_a_constant_message_uses_its_root_mean_square():
     assert step == pytest.approx(1000, rel=1e-3)
 
 
-def test_std_grid_of_zeros_is_a_symbol_of_its_own():
+def test_std_grid_of_zeros_is_a_symbol_of_its_own() -> None:
     assert StdGrid(2, stochastic=True).compress(torch.zeros(2, 2), generator()) == Zeros((2, 2))
 
 
-def test_std_grid_takes_a_given_scale_and_refuses_too_small_a_step():
+def test_std_grid_takes_a_given_scale_and_refuses_too_small_a_step() -> None:
     assert StdGrid(2, scale=3.0).compress(torch.tensor([7.0, -8.0]), generator()).to_tensor().tolist() == [
         6.0,
         -6.0,
@@ -235,7 +235,7 @@ def test_std_grid_takes_a_given_scale_and_refuses_too_small_a_step():
 
 
 @pytest.mark.parametrize("compressor", [StdGrid(4, stochastic=True), RowScale(3, stochastic=True)], ids=str)
-def test_stochastic_rounding_is_right_on_average(compressor: StdGrid | RowScale):
+def test_stochastic_rounding_is_right_on_average(compressor: StdGrid | RowScale) -> None:
     x = torch.randn(20, 10, generator=generator())
     rng = generator(1)
     draws = torch.stack([compressor.compress(x, rng).to_tensor() for _ in range(4000)]).double()
@@ -243,7 +243,7 @@ def test_stochastic_rounding_is_right_on_average(compressor: StdGrid | RowScale)
     assert bool(((draws.mean(dim=0) - x).abs() <= 5 * deviation + 1e-6).all())
 
 
-def test_row_scale_is_exact_at_each_rows_largest_value():
+def test_row_scale_is_exact_at_each_rows_largest_value() -> None:
     x = torch.tensor([[1.0, -2.0, 0.5], [30.0, 10.0, 0.0], [0.0, 0.0, 0.0]])
     decoded = RowScale(3).compress(x, generator()).to_tensor()  # levels -3 .. 3
     assert decoded[0].tolist() == pytest.approx([4 / 3, -2.0, 2 / 3])
@@ -251,13 +251,13 @@ def test_row_scale_is_exact_at_each_rows_largest_value():
     assert decoded[2].tolist() == [0.0, 0.0, 0.0]
 
 
-def test_sign_sends_the_mean_magnitude():
+def test_sign_sends_the_mean_magnitude() -> None:
     decoded = Sign().compress(torch.tensor([1.0, -2.0, 0.0, 5.0]), generator()).to_tensor()
     assert decoded.tolist() == [2.0, -2.0, 2.0, 2.0]
 
 
 @pytest.mark.parametrize(("trials", "beta", "bound"), [(1, 0.25, 1.0), (4, 0.05, 1.0), (16, 0.15, 3.0)])
-def test_poisson_binomial_counts_are_binomial(trials: int, beta: float, bound: float):
+def test_poisson_binomial_counts_are_binomial(trials: int, beta: float, bound: float) -> None:
     levels = torch.tensor([-1.0, -0.5, 0.0, 0.7, 1.0]) * bound
     x = levels.repeat(20000, 1)
     symbols = PoissonBinomial(trials, beta, bound).compress(x, generator())
@@ -271,17 +271,17 @@ def test_poisson_binomial_counts_are_binomial(trials: int, beta: float, bound: f
     assert torch.allclose(decoded, levels.double(), atol=5 * bound / (2 * beta * sqrt(trials * 20000)))
 
 
-def test_poisson_binomial_sums_decode_as_the_paper_says():
+def test_poisson_binomial_sums_decode_as_the_paper_says() -> None:
     counts = Counts((1,), np.array([9]), 16, trials=4, beta=0.2, bound=2.0, parties=3)
     assert counts.to_tensor().item() == pytest.approx(2.0 / (0.2 * 4) * (9 - 4 * 3 / 2))
 
 
-def test_poisson_binomial_refuses_values_beyond_its_bound():
+def test_poisson_binomial_refuses_values_beyond_its_bound() -> None:
     with pytest.raises(BadTensor, match=r"reaches 1\.25, over the bound 1; end the bottom model with tanh"):
         PoissonBinomial(4, 0.1).compress(torch.tensor([0.5, -1.25]), generator())
 
 
-def test_cast_rounds_as_torch_does_and_refuses_what_does_not_fit():
+def test_cast_rounds_as_torch_does_and_refuses_what_does_not_fit() -> None:
     x = torch.randn(50, generator=generator()) * 100
     assert torch.equal(Cast("float16").compress(x, generator()).to_tensor(), x.half().float())
     assert torch.equal(Cast("bfloat16").compress(x, generator()).to_tensor(), x.bfloat16().float())
@@ -290,14 +290,14 @@ def test_cast_rounds_as_torch_does_and_refuses_what_does_not_fit():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_identity_keeps_every_bit_and_the_dtype(dtype: torch.dtype):
+def test_identity_keeps_every_bit_and_the_dtype(dtype: torch.dtype) -> None:
     x = torch.randn(5, 7, generator=generator()).to(dtype)
     decoded = Identity().compress(x, generator()).to_tensor()
     assert decoded.dtype == dtype
     assert torch.equal(decoded, x)
 
 
-def test_then_quantises_only_what_was_kept():
+def test_then_quantises_only_what_was_kept() -> None:
     x = torch.randn(100, 10, generator=generator())
     symbols = Then(TopK(0.1), Sign()).compress(x, generator())
     assert isinstance(symbols, Sparse)

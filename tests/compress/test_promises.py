@@ -7,9 +7,9 @@ from statistics import fmean, pstdev
 
 import pytest
 import torch
-from every import BOUNDED_INPUT, COMPRESSORS, generator, messages, unit_messages
 from torch import Tensor
 
+from every import BOUNDED_INPUT, COMPRESSORS, generator, messages, unit_messages
 from thinwire.compress import Cast, Compressor, Promise
 from thinwire.errors import BadTensor, NotFinite
 
@@ -35,7 +35,7 @@ def below(errors: list[float], mean: float) -> bool:
 
 
 @pytest.mark.parametrize(("compressor", "name", "x"), CASES, ids=NAMES)
-def test_the_error_stays_within_the_declared_bound(compressor: Compressor, name: str, x: Tensor):
+def test_the_error_stays_within_the_declared_bound(compressor: Compressor, name: str, x: Tensor) -> None:
     bound = compressor.error_bound(x)
     rng = generator()
     errors = [squared_error(x, compressor.compress(x, rng).to_tensor()) for _ in range(DRAWS)]
@@ -44,7 +44,7 @@ def test_the_error_stays_within_the_declared_bound(compressor: Compressor, name:
 
 
 @pytest.mark.parametrize(("compressor", "name", "x"), CASES, ids=NAMES)
-def test_a_contraction_contracts(compressor: Compressor, name: str, x: Tensor):
+def test_a_contraction_contracts(compressor: Compressor, name: str, x: Tensor) -> None:
     factor = compressor.contraction(tuple(x.shape))
     assert 0 <= factor <= 1
     assert (factor > 0) == (compressor.promise is Promise.CONTRACTION)
@@ -58,7 +58,7 @@ def test_a_contraction_contracts(compressor: Compressor, name: str, x: Tensor):
 
 @pytest.mark.parametrize("compressor", [*COMPRESSORS, *BOUNDED_INPUT], ids=str)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")], ids=["nan", "inf", "-inf"])
-def test_nan_and_infinity_are_refused_by_name_and_place(compressor: Compressor, bad: float):
+def test_nan_and_infinity_are_refused_by_name_and_place(compressor: Compressor, bad: float) -> None:
     x = torch.zeros(4, 6)
     x[2, 5] = bad
     with pytest.raises(NotFinite, match=r"(NaN|infinity|-infinity) at \[2, 5\]"):
@@ -66,7 +66,7 @@ def test_nan_and_infinity_are_refused_by_name_and_place(compressor: Compressor, 
 
 
 @pytest.mark.parametrize("compressor", [*COMPRESSORS, *BOUNDED_INPUT], ids=str)
-def test_what_is_no_message_is_refused(compressor: Compressor):
+def test_what_is_no_message_is_refused(compressor: Compressor) -> None:
     rng = generator()
     with pytest.raises(BadTensor, match="no values"):
         compressor.compress(torch.zeros(0, 5), rng)
@@ -77,7 +77,7 @@ def test_what_is_no_message_is_refused(compressor: Compressor):
 
 
 @pytest.mark.parametrize("compressor", [*COMPRESSORS, *BOUNDED_INPUT], ids=str)
-def test_symbols_keep_the_shape_and_depend_on_the_generator_alone(compressor: Compressor):
+def test_symbols_keep_the_shape_and_depend_on_the_generator_alone(compressor: Compressor) -> None:
     for name, x in unit_messages().items():
         first = compressor.compress(x, generator(5))
         again = compressor.compress(x.clone(), generator(5))
@@ -87,7 +87,7 @@ def test_symbols_keep_the_shape_and_depend_on_the_generator_alone(compressor: Co
 
 
 @pytest.mark.parametrize("compressor", [*COMPRESSORS, *BOUNDED_INPUT], ids=str)
-def test_layout_graph_and_dtype_of_the_tensor_do_not_matter(compressor: Compressor):
+def test_layout_graph_and_dtype_of_the_tensor_do_not_matter(compressor: Compressor) -> None:
     x = torch.rand(6, 8, generator=generator(7)).bfloat16()  # exact in every dtype
     plain = compressor.compress(x.float(), generator(1)).to_tensor()
     transposed = x.float().t().contiguous().t().requires_grad_()
@@ -96,7 +96,7 @@ def test_layout_graph_and_dtype_of_the_tensor_do_not_matter(compressor: Compress
         assert torch.equal(compressor.compress(x.to(dtype), generator(1)).to_tensor().float(), plain)
 
 
-def test_a_float64_that_float32_cannot_hold_is_refused_by_all_but_identity():
+def test_a_float64_that_float32_cannot_hold_is_refused_by_all_but_identity() -> None:
     x = torch.tensor([[1.0, 1e300]], dtype=torch.float64)
     identity, *lossy = COMPRESSORS
     assert torch.equal(identity.compress(x, generator()).to_tensor(), x)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from every import BOUNDED_INPUT, COMPRESSORS, generator, messages, unit_messages
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wire.symbol_strategies import KINDS, every_kind_of_symbols
 
+from every import BOUNDED_INPUT, COMPRESSORS, generator, messages, unit_messages
 from thinwire import wire
 from thinwire.compress import Compressor, Identity, TopK, symbols
 from thinwire.compress.message import Array
@@ -32,15 +31,16 @@ from thinwire.wire import codec
 from thinwire.wire.buffers import Reader, Writer
 from thinwire.wire.entropy import Coding, read_integers, write_integers
 from thinwire.wire.indices import read_indices, write_indices
+from wire.symbol_strategies import KINDS, every_kind_of_symbols
 
 EFFORTS = st.sampled_from(["small", "fast"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_codec_is_exact(kind: str):
+def test_the_codec_is_exact(kind: str) -> None:
     @given(KINDS[kind], EFFORTS)
     @settings(max_examples=150)
-    def check(s: Symbols, effort: Any):
+    def check(s: Symbols, effort: Any) -> None:
         body = wire.encode(s, effort)
         decoded = wire.decode(body)
         assert decoded == s
@@ -52,7 +52,7 @@ def test_the_codec_is_exact(kind: str):
 
 
 @given(every_kind_of_symbols(), EFFORTS, st.binary(min_size=1, max_size=9))
-def test_the_decoder_takes_exactly_its_bytes(s: Symbols, effort: Any, more: bytes):
+def test_the_decoder_takes_exactly_its_bytes(s: Symbols, effort: Any, more: bytes) -> None:
     body = wire.encode(s, effort)
     with pytest.raises(TrailingBytes):
         wire.decode(body + more)
@@ -63,7 +63,7 @@ def test_the_decoder_takes_exactly_its_bytes(s: Symbols, effort: Any, more: byte
 
 @pytest.mark.parametrize("effort", ["small", "fast"])
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=str)
-def test_what_compressors_make_survives_the_wire(compressor: Compressor, effort: Any):
+def test_what_compressors_make_survives_the_wire(compressor: Compressor, effort: Any) -> None:
     for name, x in messages().items():
         if str(compressor).startswith("Cast") and "largest" in name:
             continue
@@ -74,14 +74,14 @@ def test_what_compressors_make_survives_the_wire(compressor: Compressor, effort:
 
 
 @pytest.mark.parametrize("compressor", BOUNDED_INPUT, ids=str)
-def test_what_bounded_compressors_make_survives_the_wire(compressor: Compressor):
+def test_what_bounded_compressors_make_survives_the_wire(compressor: Compressor) -> None:
     for name, x in unit_messages().items():
         made = compressor.compress(x, generator())
         assert wire.decode(wire.encode(made)) == made, name
 
 
 @pytest.mark.parametrize("rows", [1, 1000])
-def test_large_messages_survive_every_coding(rows: int):
+def test_large_messages_survive_every_coding(rows: int) -> None:
     x = torch.randn(rows, 300, generator=generator())
     for compressor in COMPRESSORS:
         for effort in ("small", "fast"):
@@ -89,40 +89,40 @@ def test_large_messages_survive_every_coding(rows: int):
             assert wire.decode(wire.encode(made, effort)) == made, str(compressor)
 
 
-def test_every_bytes_like_body_decodes():
+def test_every_bytes_like_body_decodes() -> None:
     s = Zeros((3, 4))
     body = wire.encode(s)
     assert wire.decode(bytearray(body)) == wire.decode(memoryview(body)) == s
 
 
-def test_small_is_never_larger_than_fast():
+def test_small_is_never_larger_than_fast() -> None:
     for compressor in COMPRESSORS:
         s = compressor.compress(torch.randn(200, 40, generator=generator()), generator())
         assert len(wire.encode(s, "small")) <= 1.02 * len(wire.encode(s, "fast")) + 8, str(compressor)
 
 
-def test_what_is_not_symbols_or_effort_is_refused():
+def test_what_is_not_symbols_or_effort_is_refused() -> None:
     with pytest.raises(BadInput, match="Tensor is not a kind of symbols; compress the tensor first"):
         wire.encode(torch.ones(3))  # type: ignore[arg-type]
     with pytest.raises(BadParameter, match="effort must be 'small' or 'fast', got 'tiny'"):
         wire.encode(Zeros((1,)), effort="tiny")  # type: ignore[arg-type]
 
 
-def test_the_decoder_keeps_to_its_cap():
+def test_the_decoder_keeps_to_its_cap() -> None:
     body = wire.encode(Zeros((1000, 1000)))
     assert wire.decode(body) == Zeros((1000, 1000))
     with pytest.raises(TooLarge, match="1000000 values in shape"):
         wire.decode(body, max_values=999_999)
 
 
-def test_the_table_has_one_tag_for_each_kind():
+def test_the_table_has_one_tag_for_each_kind() -> None:
     kinds = {c.kind for c in codec._CODECS}
     assert {kind.__name__ for kind in kinds} >= set(KINDS)
     assert len({c.tag for c in codec._CODECS}) == len(codec._CODECS) == len(kinds)
     assert 0 not in {c.tag for c in codec._CODECS}  # an all-zero body is never anything
 
 
-def test_a_table_that_misses_a_kind_is_noticed_at_import(monkeypatch: pytest.MonkeyPatch):
+def test_a_table_that_misses_a_kind_is_noticed_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbols, "__all__", [*symbols.__all__, "Array"])
     monkeypatch.setattr(symbols, "Array", int)
     with pytest.raises(TypeError, match="differ"):
@@ -184,12 +184,12 @@ NAN, INF = np.float32(np.nan).tobytes(), np.float32(np.inf).tobytes()
         ),
     ],
 )
-def test_a_wrong_body_is_named(body: bytes, error: type[WireError], message: str):
+def test_a_wrong_body_is_named(body: bytes, error: type[WireError], message: str) -> None:
     with pytest.raises(error, match=message):
         wire.decode(body)
 
 
-def test_values_that_do_not_fit_their_places_are_refused():
+def test_values_that_do_not_fit_their_places_are_refused() -> None:
     out = Writer()
     out.byte(4)
     out.shape((10,))
@@ -199,7 +199,7 @@ def test_values_that_do_not_fit_their_places_are_refused():
         wire.decode(out.body())
 
 
-def test_chosen_values_are_not_chosen_among_again():
+def test_chosen_values_are_not_chosen_among_again() -> None:
     inner = TopK(0.5).compress(torch.ones(2), generator())
     out = Writer()
     out.byte(4)
@@ -238,7 +238,7 @@ SUITED = {
 
 
 @pytest.mark.parametrize("coding", Coding, ids=lambda coding: coding.name)
-def test_each_coding_is_chosen_where_it_suits_and_is_exact(coding: Coding):
+def test_each_coding_is_chosen_where_it_suits_and_is_exact(coding: Coding) -> None:
     values, effort = SUITED[coding]
     chosen, back = through(values, effort)
     assert chosen == coding
@@ -247,7 +247,7 @@ def test_each_coding_is_chosen_where_it_suits_and_is_exact(coding: Coding):
 
 @given(st.data(), EFFORTS)
 @settings(max_examples=200)
-def test_any_integers_survive(data: st.DataObject, effort: Any):
+def test_any_integers_survive(data: st.DataObject, effort: Any) -> None:
     from wire.symbol_strategies import integers
 
     count = data.draw(st.integers(1, 400))
@@ -260,7 +260,7 @@ def test_any_integers_survive(data: st.DataObject, effort: Any):
 
 @given(st.sets(st.integers(0, 3000), min_size=1, max_size=300), st.integers(0, 10))
 @settings(max_examples=200)
-def test_any_index_set_survives(indices: set[int], slack: int):
+def test_any_index_set_survives(indices: set[int], slack: int) -> None:
     rising = np.array(sorted(indices))
     size = int(rising[-1]) + 1 + slack
     out = Writer()
@@ -292,7 +292,9 @@ def test_any_index_set_survives(indices: set[int], slack: int):
         (b"\x05\x00\x02\x00\x01\xff\x00\x00\x08", 4, Malformed, "outside the announced span"),
     ],
 )
-def test_wrong_integers_are_named(payload: bytes, count: int, error: type[WireError] | None, message: str):
+def test_wrong_integers_are_named(
+    payload: bytes, count: int, error: type[WireError] | None, message: str
+) -> None:
     if error is None:
         assert read_integers(Reader(payload, 100), count).tolist() == [1, 0, 0, 0]
         return
@@ -311,20 +313,20 @@ def test_wrong_integers_are_named(payload: bytes, count: int, error: type[WireEr
         (b"\x02\x00\x20\x10", "not below 10"),
     ],
 )
-def test_wrong_index_sets_are_named(payload: bytes, message: str):
+def test_wrong_index_sets_are_named(payload: bytes, message: str) -> None:
     with pytest.raises(Malformed, match=message):
         read_indices(Reader(payload, 100), 10)
 
 
-def test_more_numbered_indices_than_allowed_are_refused():
+def test_more_numbered_indices_than_allowed_are_refused() -> None:
     with pytest.raises(Malformed, match="25 numbered indices"):
         read_indices(Reader(b"\x19\xff" + bytes(100), 1000), 1000)
 
 
-def test_equality_is_by_content():
-    assert LEVELS == Levels((2, 3), LEVELS.codes.astype(np.int64), -1.0, 1.0, 2)
-    assert LEVELS != Levels((3, 2), LEVELS.codes, -1.0, 1.0, 2)
-    assert LEVELS != Dithered((2, 3), LEVELS.codes, -1.0, 1.0, 2, 0)
+def test_equality_is_by_content() -> None:
+    assert Levels((2, 3), LEVELS.codes.astype(np.int64), -1.0, 1.0, 2) == LEVELS
+    assert Levels((3, 2), LEVELS.codes, -1.0, 1.0, 2) != LEVELS
+    assert Dithered((2, 3), LEVELS.codes, -1.0, 1.0, 2, 0) != LEVELS
     minus, plus = (Identity().compress(torch.tensor([zero]), generator()) for zero in (-0.0, 0.0))
     assert minus != plus
     assert prod(LEVELS.shape) == LEVELS.codes.size

@@ -8,8 +8,8 @@ import resource
 import numpy as np
 import pytest
 import torch
-from every import BOUNDED_INPUT, COMPRESSORS, generator
 
+from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire import wire
 from thinwire.compress.symbols import Grid, Levels
 from thinwire.errors import WireError
@@ -68,7 +68,7 @@ def damaged(rng: random.Random, bodies: list[bytes]) -> bytes:
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_damaged_bodies_raise_typed_errors_only(share: int):
+def test_damaged_bodies_raise_typed_errors_only(share: int) -> None:
     rng = random.Random(share)  # noqa: S311
     bodies = corpus()
     for body in bodies:
@@ -89,7 +89,7 @@ def test_damaged_bodies_raise_typed_errors_only(share: int):
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_damaged_frames_raise_typed_errors_only(share: int):
+def test_damaged_frames_raise_typed_errors_only(share: int) -> None:
     rng = random.Random(100 + share)  # noqa: S311
     whole = [pack_frame(Frame(7, 1, 0, Kind.DERIVATIVE, t, 0, body)) for t, body in enumerate(corpus())]
     originals = set(whole)
@@ -103,7 +103,7 @@ def test_damaged_frames_raise_typed_errors_only(share: int):
         assert pack_frame(frame) == data
 
 
-def test_every_truncation_of_every_body_is_noticed():
+def test_every_truncation_of_every_body_is_noticed() -> None:
     for body in corpus():
         for cut in range(len(body)):
             with pytest.raises(WireError):

@@ -7,8 +7,8 @@ from math import ceil, lgamma, log, log2
 import numpy as np
 import pytest
 import torch
-from every import generator
 
+from every import generator
 from thinwire import wire
 from thinwire.compress import QSGD, Compressor, PoissonBinomial, Sign, StdGrid, TopK, Uniform
 from thinwire.compress.message import Array
@@ -41,7 +41,7 @@ def chances(alphabet: int) -> dict[str, Array]:
 @pytest.mark.parametrize("count", [16_384, 100_000])
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
 @pytest.mark.parametrize("shape", chances(2))
-def test_low_bit_levels_cost_their_entropy(bits: int, shape: str, count: int):
+def test_low_bit_levels_cost_their_entropy(bits: int, shape: str, count: int) -> None:
     rng = np.random.default_rng(bits)
     codes = rng.choice(2**bits, count, p=chances(2**bits)[shape]).astype(np.uint8)
     body = wire.encode(Levels((count,), codes, 0.0, 1.0, bits))
@@ -60,7 +60,9 @@ def test_low_bit_levels_cost_their_entropy(bits: int, shape: str, count: int):
     ids=str,
 )
 @pytest.mark.parametrize("tail", [1, 3])
-def test_low_bit_compressors_cost_their_entropy(compressor: Compressor, shape: tuple[int, int], tail: int):
+def test_low_bit_compressors_cost_their_entropy(
+    compressor: Compressor, shape: tuple[int, int], tail: int
+) -> None:
     x = torch.randn(shape, generator=generator()) ** tail
     symbols = compressor.compress(x, generator())
     codes = symbols.bits if isinstance(compressor, Sign) else symbols.codes  # type: ignore[attr-defined]
@@ -70,7 +72,7 @@ def test_low_bit_compressors_cost_their_entropy(compressor: Compressor, shape: t
 @pytest.mark.parametrize("fraction", [0.1, 0.01, 0.001])
 @pytest.mark.parametrize("size", [10_000, 40_000, 1_000_000])
 @pytest.mark.parametrize("spread", ["random", "clustered"])
-def test_sparse_indices_cost_little_more_than_the_choice(fraction: float, size: int, spread: str):
+def test_sparse_indices_cost_little_more_than_the_choice(fraction: float, size: int, spread: str) -> None:
     rng = np.random.default_rng(size)
     weights = np.ones(size) if spread == "random" else np.repeat(rng.exponential(size=size // 100), 100)
     count = int(fraction * size)
@@ -84,7 +86,7 @@ def test_sparse_indices_cost_little_more_than_the_choice(fraction: float, size: 
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.01, 0.001])
-def test_a_top_k_body_is_its_values_its_places_and_little_else(fraction: float):
+def test_a_top_k_body_is_its_values_its_places_and_little_else(fraction: float) -> None:
     x = torch.randn(4096, 256, generator=generator())
     count = int(fraction * x.numel())
     body = wire.encode(TopK(fraction).compress(x, generator()))
@@ -93,14 +95,14 @@ def test_a_top_k_body_is_its_values_its_places_and_little_else(fraction: float):
 
 @pytest.mark.parametrize("parties", [2, 4, 12])
 @pytest.mark.parametrize("trials", [4, 16, 64, 256])
-def test_masked_counts_cost_the_bits_of_their_modulus(parties: int, trials: int):
+def test_masked_counts_cost_the_bits_of_their_modulus(parties: int, trials: int) -> None:
     bits = ceil(log2(parties * trials + 1))
     masked = np.random.default_rng(0).integers(0, 2**bits, 20_000)
     body = wire.encode(Counts((20_000,), masked, 2**bits, trials, 0.1, 1.0, parties))
     assert len(body) <= 1.02 * 20_000 * bits / 8 + 64
 
 
-def test_unmasked_counts_cost_less():
+def test_unmasked_counts_cost_less() -> None:
     x = torch.tanh(torch.randn(500, 40, generator=generator()))
     symbols = PoissonBinomial(16, 0.1).compress(x, generator())
     body = wire.encode(symbols)
@@ -109,12 +111,12 @@ def test_unmasked_counts_cost_less():
 
 
 @pytest.mark.parametrize("step", [1, 2, 4])
-def test_fast_is_nearly_as_small(step: float):
+def test_fast_is_nearly_as_small(step: float) -> None:
     symbols = StdGrid(step).compress(torch.randn(4096, 64, generator=generator()), generator())
     assert len(wire.encode(symbols, "fast")) <= 1.1 * len(wire.encode(symbols, "small"))
 
 
-def test_a_constant_or_zero_message_costs_next_to_nothing():
+def test_a_constant_or_zero_message_costs_next_to_nothing() -> None:
     for compressor in (Uniform(4), StdGrid(1), QSGD(bits=4), Sign()):
         for value in (0.0, 2.5):
             assert len(

@@ -92,7 +92,7 @@ class Compressor(ABC):
 
     @property
     def suits_error_feedback(self) -> bool:
-        """Does repeated compression of what is left make the error vanish, or at least stay bounded?"""
+        """Is what is left after compression smaller than the message, so that sending it later ends?"""
         return self.promise in (Promise.CONTRACTION, Promise.BOUNDED)
 
     @abstractmethod

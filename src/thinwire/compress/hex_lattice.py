@@ -12,7 +12,7 @@ from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import Array, MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_flag, check_number
 from thinwire.compress.randomness import Keystream, Randomness, draw_seed
-from thinwire.compress.schedules import ErrorRule, Schedule, at_round
+from thinwire.compress.schedules import ErrorRule, Schedule, at_round, reaches
 from thinwire.compress.symbols import Lattice, lattice_dither, lattice_spacing
 
 __all__ = ["HexLattice"]
@@ -37,6 +37,11 @@ class HexLattice(Compressor):
     @property
     def promise(self) -> Promise:
         return Promise.BOUNDED
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        # As for Uniform: one bit of a wide range loses more than there is.
+        return reaches(self.bits)[0] >= 2
 
     def __post_init__(self) -> None:
         check_number(self, "bits", above=0, up_to=_MOST_BITS, error_rule=True)

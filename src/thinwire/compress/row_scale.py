@@ -12,7 +12,7 @@ from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import Array, MessageValues, message_values
 from thinwire.compress.parameters import check_flag, check_whole
 from thinwire.compress.randomness import Randomness, keystream
-from thinwire.compress.schedules import Schedule, at_round
+from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.symbols import RowGrid, codes_dtype
 
 __all__ = ["RowScale"]
@@ -36,6 +36,11 @@ class RowScale(Compressor):
     @property
     def promise(self) -> Promise:
         return Promise.BOUNDED if self.stochastic else Promise.CONTRACTION
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        # Stochastic with the levels -1, 0 and 1 alone adds more than a wide row holds.
+        return not self.stochastic or reaches(self.bits)[0] >= 3
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> RowGrid:
         message = message_values(x)

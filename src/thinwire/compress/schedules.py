@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import TypeAlias
 
 from thinwire.errors import BadParameter
 
-__all__ = ["Diminishing", "DiminishingError", "ErrorRule", "Milestones", "Schedule", "at_round"]
+__all__ = ["Diminishing", "DiminishingError", "ErrorRule", "Milestones", "Schedule", "at_round", "reaches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,19 @@ class DiminishingError:
 
 
 Schedule: TypeAlias = Milestones | Diminishing | DiminishingError
+
+
+def reaches(parameter: float | Schedule) -> tuple[float, float]:
+    """The least and the most the parameter can be in any round, as far as it says so by itself."""
+    match parameter:
+        case Milestones(steps):
+            values = [value for _, value in steps]
+            return min(values), max(values)
+        case Diminishing(start):
+            return start, inf  # every rule gives a finer value for a smaller error
+        case DiminishingError():
+            return -inf, inf
+    return parameter, parameter
 
 
 def at_round(parameter: float | Schedule, round: int, rule: Callable[[], ErrorRule] | None = None) -> float:

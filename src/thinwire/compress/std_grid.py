@@ -12,7 +12,7 @@ from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_flag, check_number
 from thinwire.compress.randomness import Randomness, keystream
-from thinwire.compress.schedules import Schedule, at_round
+from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
 from thinwire.errors import BadTensor
 
@@ -28,7 +28,8 @@ class StdGrid(Compressor):
     `scale` is the message's standard deviation unless given (its root mean square where the deviation
     is below a thousandth of that: a constant message). Nearest, or stochastic: up or down at random
     so that the mean is right. The error is at most half a step (a whole one if stochastic) a value; it
-    is not a contraction: under error feedback use stochastic=True or a step below 2.
+    is not a contraction. Under error feedback take a step below 2: from there on nearest may stall (values
+    that all round to 0 stay there) and stochastic makes the error grow, so that it is refused above 2.
     """
 
     step: float | Schedule
@@ -38,6 +39,11 @@ class StdGrid(Compressor):
     @property
     def promise(self) -> Promise:
         return Promise.BOUNDED
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        # Stochastic: E|error|^2 = sum |x| (step - |x|) over small values, more than |x|^2 for large steps.
+        return not self.stochastic or reaches(self.step)[1] <= 2
 
     def __post_init__(self) -> None:
         check_number(self, "step", above=0, up_to=1e100)

@@ -49,6 +49,10 @@ class Then(Compressor):
         return Promise.NONE if self.first.promise is Promise.NONE else self.second.promise
 
     @property
+    def suits_error_feedback(self) -> bool:
+        return self.first.suits_error_feedback and self.second.suits_error_feedback
+
+    @property
     def remembers(self) -> Remembers:
         return self.first.remembers
 

@@ -12,7 +12,7 @@ from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_flag, check_whole
 from thinwire.compress.randomness import Keystream, Randomness, draw_seed
-from thinwire.compress.schedules import ErrorRule, Schedule, at_round
+from thinwire.compress.schedules import ErrorRule, Schedule, at_round, reaches
 from thinwire.compress.symbols import Dithered, Levels, codes_dtype
 from thinwire.errors import BadParameter, BadTensor
 
@@ -37,6 +37,11 @@ class Uniform(Compressor):
     @property
     def promise(self) -> Promise:
         return Promise.BOUNDED
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        # One bit of a range of five deviations loses more than there is: the error would grow.
+        return reaches(self.bits)[0] >= 2
 
     def __post_init__(self) -> None:
         check_whole(self, "bits", 1, _MOST_BITS, error_rule=True)
