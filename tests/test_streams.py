@@ -319,3 +319,61 @@ def test_a_mapped_surrogate_follows_the_same_bits(tmp_path: Any) -> None:
     for t in range(30):
         assert here.outgoing(batch(t), x[batch(t)], t) == mapped.outgoing(batch(t), x[batch(t)], t)
     assert here.digest() == mapped.digest()
+
+
+def test_rows_are_checked() -> None:
+    for spec in (Direct(Identity()), ErrorFeedback(Identity())):
+        stream = spec.open(flow())
+        for rows in (
+            [0, 1],
+            torch.tensor([0.0, 1.0]),
+            torch.tensor([[0, 1]]),
+            torch.tensor([], dtype=torch.int64),
+        ):
+            with pytest.raises(BadTensor, match="rows must be an int64 tensor of one dimension"):
+                stream.outgoing(rows, torch.ones(2, E), 0)  # type: ignore[arg-type]
+        for bad in (-1, N):
+            with pytest.raises(BadTensor, match="there are 0 to 59"):
+                stream.outgoing(torch.tensor([0, bad]), torch.ones(2, E), 0)
+        with pytest.raises(BadTensor, match="floats, not"):
+            stream.outgoing(torch.tensor([0, 1]), torch.ones(2, E, dtype=torch.int64), 0)
+
+
+def test_a_bad_derivative_is_named_where_it_comes_in() -> None:
+    for select in ("derivative", "columns"):
+        stream = Direct(TopK(0.5, select=select)).open(flow())
+        derivative = torch.zeros(2, E)
+        derivative[1, 4] = float("inf")
+        with pytest.raises(NotFinite, match=r"the derivative \[row, column\] holds infinity at \[31, 4\]"):
+            stream.observe(torch.tensor([5, 31]), derivative)
+
+
+def test_nan_in_a_whole_table_is_named_by_its_own_row() -> None:
+    x = torch.zeros(N, E)
+    x[0, 3] = float("nan")
+    with pytest.raises(NotFinite, match=r"at \[0, 3\]"):
+        ErrorFeedback(Uniform(2), scope="table").open(flow()).outgoing(torch.arange(N).flip(0), x, 0)
+
+
+def test_a_peer_cannot_drive_the_surrogate_to_infinity() -> None:
+    stream = ErrorFeedback(Identity()).open(flow())
+    symbols = Identity().compress(torch.full((1, E), 3e38), generator())
+    stream.incoming(torch.tensor([0]), symbols, 0)
+    with pytest.raises(Malformed, match="round 1: the symbols leave the range of float32"):
+        stream.incoming(torch.tensor([0]), symbols, 1)
+
+
+def test_what_is_no_compressor_is_refused() -> None:
+    for spec in (Direct, ErrorFeedback):
+        with pytest.raises(BadParameter, match="compressor must be a compressor, got 'topk'"):
+            spec("topk")  # type: ignore[arg-type]
+
+
+def test_surrogates_are_float32_whatever_the_default() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        stream = ErrorFeedback(TopK(0.5)).open(flow())
+        stream.outgoing(torch.tensor([0]), torch.ones(1, E), 0)
+        assert stream.state_dict()["surrogate"].dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -6,7 +6,8 @@ a stream, which owns its memory. The sender calls `outgoing`, the receiver `inco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -15,6 +16,7 @@ import xxhash
 from torch import Tensor
 
 from thinwire.compress import Compressor, Hint, Remembers, Symbols
+from thinwire.compress.message import require_finite, require_message
 from thinwire.compress.randomness import Randomness
 from thinwire.errors import (
     BadParameter,
@@ -82,7 +84,9 @@ class Stream(Protocol):
         """Stops the run where the other end's digest is another one."""
         ...
 
-    def state_dict(self) -> dict[str, Tensor]: ...
+    def state_dict(self) -> dict[str, Tensor]:
+        """What to save: the tensors themselves, not copies, so save them before the next round."""
+        ...
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
 
@@ -92,6 +96,10 @@ class Direct:
     """Sends C(x)."""
 
     compressor: Compressor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.compressor, Compressor):
+            raise BadParameter(f"Direct: compressor must be a compressor, got {self.compressor!r}")
 
     def open(self, flow: Flow) -> Stream:
         return _DirectStream(self.compressor, flow)
@@ -115,6 +123,8 @@ class ErrorFeedback:
     def __post_init__(self) -> None:
         if self.scope not in ("rows", "table"):
             raise BadParameter(f"ErrorFeedback: scope must be 'rows' or 'table', got {self.scope!r}")
+        if not isinstance(self.compressor, Compressor):
+            raise BadParameter(f"ErrorFeedback: compressor must be a compressor, got {self.compressor!r}")
         if not self.compressor.suits_error_feedback:
             raise IncompatibleRecipe(
                 f"ErrorFeedback: {self.compressor} does not make what is left smaller, so its error would "
@@ -139,27 +149,41 @@ class _DirectStream:
         self._flow = flow
         self._memory: dict[str, Tensor] = {}
         if compressor.remembers is Remembers.ROWS:
-            self._memory["derivatives"] = torch.zeros(flow.rows, flow.width)
+            self._memory["derivatives"] = torch.zeros(flow.rows, flow.width, dtype=torch.float32)
             self._memory["seen"] = torch.zeros(flow.rows, dtype=torch.bool)
         elif compressor.remembers is Remembers.COLUMNS:
-            self._memory["columns"] = torch.zeros(flow.width)
+            self._memory["columns"] = torch.zeros(flow.width, dtype=torch.float32)
             self._memory["seen"] = torch.zeros(1, dtype=torch.bool)
 
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
+        _require_rows(rows, self._flow)
         _require_shape(x, (len(rows), self._flow.width), self._flow)
-        return _compressed(self._compressor, x, rows, self._flow, Hint(round, self._remembered(rows)))
+        with _naming(self._flow, round, rows):
+            return self._compressor.compress(
+                x, self._flow.randomness(round), Hint(round, self._remembered(rows))
+            )
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
+        _require_rows(rows, self._flow)
         _require_symbols(symbols, (len(rows), self._flow.width), self._flow, round)
         return symbols.to_tensor()
 
     def observe(self, rows: Rows, derivative: Tensor) -> None:
+        if self._compressor.remembers is Remembers.NOTHING:
+            return
+        _require_rows(rows, self._flow)
         _require_shape(derivative, (len(rows), self._flow.width), self._flow)
-        derivative = derivative.detach().to(device="cpu", dtype=torch.float32)
+        derivative = require_message(derivative).float()
+        try:
+            require_finite(derivative)
+        except NotFinite as error:
+            row, column = error.index
+            where = f"stream {self._flow.name!r}: the derivative [row, column]"
+            raise NotFinite(error.value, (int(rows[row]), column), where) from None
         if self._compressor.remembers is Remembers.ROWS:
             self._memory["derivatives"][rows] = derivative
             self._memory["seen"][rows] = True
-        elif self._compressor.remembers is Remembers.COLUMNS:
+        else:
             self._memory["columns"].copy_(derivative.abs().mean(dim=0))
             self._memory["seen"].fill_(True)
 
@@ -200,17 +224,25 @@ class _ErrorFeedbackStream:
         self._surrogate = Surrogate(flow.rows, flow.width, flow.storage)
 
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
+        _require_rows(rows, self._flow)
         _require_shape(x, self._message_shape(rows), self._flow)
         estimate = self._surrogate.table if self._whole_table else self._surrogate.at(rows)
-        error = x.detach().to(device="cpu", dtype=torch.float32) - estimate
-        symbols = _compressed(self._compressor, error, rows, self._flow, Hint(round))
+        error = require_message(x).float() - estimate
+        with _naming(self._flow, round, None if self._whole_table else rows):
+            symbols = self._compressor.compress(error, self._flow.randomness(round), Hint(round))
         self._add(rows, symbols)
         return symbols
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
+        _require_rows(rows, self._flow)
         _require_symbols(symbols, self._message_shape(rows), self._flow, round)
         self._add(rows, symbols)
-        return self._surrogate.at(rows)
+        received = self._surrogate.at(rows)
+        if not bool(torch.isfinite(torch.stack(torch.aminmax(received))).all()):
+            raise Malformed(
+                f"stream {self._flow.name!r}, round {round}: the symbols leave the range of float32"
+            )
+        return received
 
     def _add(self, rows: Rows, symbols: Symbols) -> None:
         # Decoded symbols, not our floats: these are what the other end sees.
@@ -246,14 +278,28 @@ class _ErrorFeedbackStream:
         self._surrogate.load(state["surrogate"])
 
 
-def _compressed(compressor: Compressor, x: Tensor, rows: Rows, flow: Flow, hint: Hint) -> Symbols:
+@contextmanager
+def _naming(flow: Flow, round: Round, rows: Rows | None) -> Iterator[None]:
+    """NaN and infinity are refused with the stream, the round and the row of the alignment."""
     try:
-        return compressor.compress(x, flow.randomness(hint.round), hint)
+        yield
     except NotFinite as error:
-        batch_row, *rest = error.index
-        row = int(rows[batch_row]) if len(rows) == len(x) else batch_row
-        where = f"stream {flow.name!r}, round {hint.round}: the tensor [row, column]"
-        raise NotFinite(error.value, (row, *rest), where) from None
+        row, column = error.index
+        row = row if rows is None else int(rows[row])
+        where = f"stream {flow.name!r}, round {round}: the tensor [row, column]"
+        raise NotFinite(error.value, (row, column), where) from None
+
+
+def _require_rows(rows: Rows, flow: Flow) -> None:
+    if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1 or len(rows) == 0:
+        raise BadTensor(
+            f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with one row at least"
+        )
+    low, high = torch.aminmax(rows)
+    if int(low) < 0 or int(high) >= flow.rows:
+        raise BadTensor(
+            f"stream {flow.name!r}: rows {int(low)} to {int(high)}, there are 0 to {flow.rows - 1}"
+        )
 
 
 def _require_shape(x: Tensor, shape: tuple[int, int], flow: Flow) -> None:

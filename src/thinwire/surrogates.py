@@ -51,7 +51,9 @@ class Surrogate:
                 raise BadParameter(f"Surrogate: {field} must be 1 or more, got {value}")
         self.bytes = 4 * rows * width
         self.in_memory = self.bytes <= storage.memory_limit_bytes
-        self._table = torch.zeros(rows, width) if self.in_memory else _mapped(rows, width, storage)
+        self._table = (
+            torch.zeros(rows, width, dtype=torch.float32) if self.in_memory else _mapped(rows, width, storage)
+        )
 
     @property
     def table(self) -> Tensor:

@@ -14,9 +14,11 @@ from every import generator
 from thinwire.compress import (
     QSGD,
     Cast,
+    DiminishingError,
     HexLattice,
     Hint,
     Identity,
+    Keystream,
     PoissonBinomial,
     RandK,
     RowScale,
@@ -26,9 +28,10 @@ from thinwire.compress import (
     TopK,
     Uniform,
 )
+from thinwire.compress.message import Array
 from thinwire.compress.symbols import Columns, Counts, Dithered, Grid, Lattice, Levels, Sampled, Sparse, Zeros
 from thinwire.compress.top_k import largest_indices
-from thinwire.errors import BadTensor
+from thinwire.errors import BadParameter, BadTensor
 
 
 def test_top_k_keeps_k_values_of_the_whole_message_exactly() -> None:
@@ -304,3 +307,106 @@ def test_then_quantises_only_what_was_kept() -> None:
     kept = TopK(0.1).compress(x, generator()).to_tensor()
     expected = kept.sign() * float(kept.abs().sum()) / 100
     assert torch.allclose(symbols.to_tensor(), expected)
+
+
+def test_stochastic_codes_never_wrap_around() -> None:
+    # The place, computed in float32, may round to one more than the float64 quotient says.
+    for value, scale in ((209902.796875, 6.405920678346905), (930.0957641601562, 7.323588976756969)):
+        x = torch.full((40_000,), value)
+        for sign in (1, -1):
+            decoded = StdGrid(1.0, stochastic=True, scale=scale).compress(sign * x, generator()).to_tensor()
+            assert float((decoded - sign * x).abs().max()) <= scale * (1 + 1e-3)
+
+
+def test_a_value_clamped_to_the_bound_is_within_it() -> None:
+    for bound in (0.1, 0.3, 1.0):
+        x = torch.randn(50, generator=generator()).clamp(-bound, bound)
+        PoissonBinomial(16, 0.1, bound).compress(x, generator())
+        Uniform(4, bounds=(-bound, bound)).compress(x, generator())
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.05, 0.1, 0.15, 0.2, 0.25])
+def test_the_chance_of_a_throw_never_exceeds_what_the_accounting_assumes(beta: float) -> None:
+    class Fixed(Keystream):
+        """Throws that land just at the edge of what 1/2 + beta allows."""
+
+        def words(self, count: int) -> Array:
+            return np.full(count, int((0.5 + beta) * 2**32), dtype=np.uint32)
+
+    counts = PoissonBinomial(1, beta).compress(torch.ones(3), Fixed(bytes(32))).counts
+    assert counts.tolist() == [0, 0, 0]
+
+
+def test_symbols_stay_what_they_are_when_the_tensor_changes() -> None:
+    x = torch.zeros(3)
+    symbols = Identity().compress(x, generator())
+    x.add_(1)
+    assert symbols.to_tensor().tolist() == [0, 0, 0]
+    symbols.to_tensor().add_(5)
+    assert symbols.to_tensor().tolist() == [0, 0, 0]
+
+
+def test_a_whole_number_of_scheduled_values_is_kept() -> None:
+    x = torch.randn(4, 49, generator=generator())
+    most = 4 * float(x.double().square().sum(dim=1).max())
+    for k in range(1, 49):
+        compressor = TopK(DiminishingError(most * (1 - k / 49) * (1 + 1e-9)))
+        assert compressor.compress(x, generator()).indices.size == 4 * k  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "x"),
+    [
+        (Then(TopK(DiminishingError(1e-3)), Uniform(2)), torch.randn(20, 20, generator=generator())),
+        (Then(TopK(1.0), StdGrid(2.0)), torch.ones(3)),
+        (Then(RandK(0.5), StdGrid(1, stochastic=True)), torch.randn(9, 3, generator=generator())),
+    ],
+    ids=str,
+)
+def test_a_bound_of_two_parts_is_a_bound(compressor: Then, x: torch.Tensor) -> None:
+    bound = compressor.error_bound(x)
+    for seed in range(30):
+        assert float((compressor.compress(x, generator(seed)).to_tensor() - x).square().sum()) <= bound.worst
+
+
+def test_the_default_dtype_of_torch_does_not_matter() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert Zeros((2,)).to_tensor().dtype == torch.float32
+        assert TopK(0.5).compress(torch.ones(4), generator()).to_tensor().dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_cast_to_bfloat16_takes_the_largest_float() -> None:
+    x = torch.tensor([torch.finfo(torch.float32).max, -torch.finfo(torch.float32).max])
+    decoded = Cast("bfloat16").compress(x, generator()).to_tensor()
+    assert torch.allclose(decoded, x, rtol=2**-8)
+
+
+def test_numpy_numbers_are_taken_as_plain_ones() -> None:
+    assert type(StdGrid(np.float32(3)).step) is float  # type: ignore[arg-type]
+    assert type(Uniform(np.int64(3)).bits) is int  # type: ignore[arg-type]
+    decoded = StdGrid(np.float32(3)).compress(torch.tensor([-3e38, 3e38]), generator()).to_tensor()  # type: ignore[arg-type]
+    assert bool(torch.isfinite(decoded).all())
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros([1] * 9), "8 dimensions at most, not 9"),
+        (torch.eye(3).to_sparse(), "dense tensor, not torch.sparse_coo"),
+    ],
+)
+def test_tensors_that_are_no_message_are_named(x: torch.Tensor, message: str) -> None:
+    with pytest.raises(BadTensor, match=message):
+        Identity().compress(x, generator())
+
+
+def test_extreme_schedules_are_no_trouble() -> None:
+    huge, tiny = torch.tensor([-3e38, 3e38]), torch.tensor([0.0, 1e-44])
+    assert Uniform(DiminishingError(1e-300)).compress(huge, generator(), Hint(3)).bits == 16
+    assert Uniform(DiminishingError(1e300)).compress(tiny, generator()).bits == 1
+    assert HexLattice(DiminishingError(1e300)).compress(tiny, generator()).bits == 0
+    with pytest.raises(BadParameter, match="round must be 0 or more, got -1"):
+        Hint(-1)

@@ -55,17 +55,25 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Uniform(2, bounds=(1, 2, 3)), "Uniform: bounds must be a pair"),  # type: ignore[arg-type]
     (lambda: HexLattice(0), "HexLattice: bits must be above 0 and at most 12, got 0"),
     (lambda: HexLattice(13), "HexLattice: bits must be above 0 and at most 12, got 13"),
-    (lambda: StdGrid(0), "StdGrid: step must be above 0 and at most 1e+100, got 0"),
-    (lambda: StdGrid(1, scale=-2.0), "StdGrid: scale must be above 0 and at most 1e+100, got -2.0"),
+    (lambda: StdGrid(0), "StdGrid: step must be above 0 and at most 1e+30, got 0"),
+    (lambda: StdGrid(1, scale=-2.0), "StdGrid: scale must be above 0 and at most 1e+30, got -2.0"),
     (lambda: StdGrid(1, stochastic="no"), "StdGrid: stochastic must be True or False"),  # type: ignore[arg-type]
     (lambda: RowScale(1), "RowScale: bits must be from 2 to 16, got 1"),
     (lambda: Cast("float8"), "Cast: dtype must be one of 'float16', 'bfloat16', got 'float8'"),
     (lambda: PoissonBinomial(0, 0.1), "PoissonBinomial: trials must be from 1 to 65535, got 0"),
-    (lambda: PoissonBinomial(4, 0.3), "PoissonBinomial: beta must be above 0 and at most 0.25, got 0.3"),
-    (lambda: PoissonBinomial(4, 0.1, 0), "PoissonBinomial: bound must be above 0, got 0"),
+    (lambda: PoissonBinomial(4, 0.3), "PoissonBinomial: beta must be above 1e-06 and at most 0.25, got 0.3"),
+    (
+        lambda: PoissonBinomial(4, 0.1, 0),
+        "PoissonBinomial: bound must be above 1e-30 and at most 1e+30, got 0",
+    ),
     (lambda: Milestones((1, 2)), "Milestones: the rounds must rise from 0"),
     (Milestones, "Milestones: the rounds must rise from 0"),
     (lambda: Milestones((0, 2), (5, 3), (5, 4)), "Milestones: the rounds must rise from 0"),
+    (lambda: Milestones(3), "Milestones: 3 is not a pair (round, value)"),  # type: ignore[arg-type]
+    (lambda: Milestones((0, 2), ("a", 3)), "Milestones: ('a', 3) is not a pair"),  # type: ignore[arg-type]
+    (lambda: Uniform(4, bounds=(0, 1e39)), "Uniform: bounds must rise and be finite in float32"),
+    (lambda: Uniform(4, bounds=(1, 1 + 1e-12)), "Uniform: bounds must rise and be finite in float32"),
+    (lambda: DiminishingError("x"), "DiminishingError: initial must be a positive number, got 'x'"),  # type: ignore[arg-type]
     (lambda: DiminishingError(0), "DiminishingError: initial must be a positive number, got 0"),
     (lambda: Then(TopK(0.1), "sign"), "Then: both parts must be compressors, got 'sign'"),  # type: ignore[arg-type]
     (lambda: Keystream(b"short"), "a key stream's key has 32 bytes, not 5"),

@@ -139,32 +139,28 @@ def _measured(compressor: Compressor, x: Tensor, top: nn.Module, labels: Tensor,
 
 
 def _print(console: Console, results: list[Result], embedding: Tensor) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     rows, width = embedding.shape
-    table = Table(title=f"One message: the embeddings of {rows} test digits, {rows} x {width} float32")
-    table.add_column("compressor")
-    for heading in (
-        "bits/value",
-        "times\nsmaller",
-        "relative\nerror",
-        "test\naccuracy",
-        "encode\nMB/s",
-        "decode\nMB/s",
-    ):
-        table.add_column(heading, justify="right")
+    table = Table(
+        title=f"One message: the embeddings of {rows} test digits, {rows} x {width} float32", box=SIMPLE_HEAD
+    )
+    table.add_column("compressor", no_wrap=True)
+    for heading in ("bits/\nvalue", "times\nless", "rel.\nerror", "test\nacc.", "out\nMB/s", "in\nMB/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for r in results:
         table.add_row(
             r.compressor,
             f"{r.bits_per_value:.2f}",
             f"{r.ratio:.1f}",
             f"{r.relative_error:.3f}",
-            f"{100 * r.accuracy:.1f} %",
+            f"{100 * r.accuracy:.1f}%",
             f"{r.encode_mb_per_s:.0f}",
             f"{r.decode_mb_per_s:.0f}",
         )
     console.print(table)
     console.print(
-        "Bytes are those of the encoded message, scales and indices included. The top model was trained on "
-        "exact embeddings and sees the decoded ones here."
+        "Bytes are those of the encoded message, scales and indices included; the top model, trained on "
+        "exact embeddings, sees the decoded ones. Out: compress and encode; in: decode; on this machine."
     )

@@ -13,6 +13,7 @@ from torch import Tensor
 from thinwire.compress.message import MessageValues
 from thinwire.compress.randomness import Randomness
 from thinwire.compress.symbols import Symbols
+from thinwire.errors import BadParameter
 
 __all__ = ["Compressor", "ErrorBound", "Hint", "Promise", "Remembers"]
 
@@ -40,6 +41,10 @@ class Hint:
 
     round: int = 0
     derivative: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.round < 0:
+            raise BadParameter(f"Hint: round must be 0 or more, got {self.round}")
 
 
 @dataclass(frozen=True, slots=True)

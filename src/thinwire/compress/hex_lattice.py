@@ -26,6 +26,7 @@ _MOST_BITS = 12
 class HexLattice(Compressor):
     """Neighbouring values as pairs, scaled by the message's range, moved to the nearest lattice point.
 
+    The pairs are those of the flat message, so that at most one value of it has no partner.
     A cell has the area V = 4^-bits of the square that the range spans; `bits` need not be whole. Every
     point reached is allowed, and the codec charges for it. With dither the mean squared error is
     0.0802 V range^2 a value, 4 % below Uniform's at the same area; the worst is 0.385 V range^2 a pair.
@@ -74,7 +75,7 @@ class HexLattice(Compressor):
             # V_t = E_t / (0.0802 B P), here in units of the squared range
             most = _MEAN * message.size * message.width**2
             return ErrorRule(
-                lambda bits: most / 4**bits, lambda error: 0.5 * log2(most / error) if most > 0 else 1
+                lambda bits: most / 4**bits, lambda error: 0.5 * (log2(most) - log2(error)) if most > 0 else 1
             )
 
         bits = at_round(self.bits, hint.round, rule)

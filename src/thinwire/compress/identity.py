@@ -27,7 +27,7 @@ class Identity(Compressor):
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Dense:
         x = require_message(x)
         require_finite(x)
-        return dense(x)
+        return dense(x.clone())  # symbols stay what they are when the tensor changes
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         return ErrorBound(0.0, 0.0)
@@ -37,7 +37,7 @@ class Identity(Compressor):
 
 
 def dense(x: Tensor) -> Dense:
-    """The tensor's own bits; shares its memory."""
+    """The tensor's own bits; shares its memory, so give it one that nobody changes."""
     if x.dtype == torch.bfloat16:
         return Dense(tuple(x.shape), x.dtype, x.view(torch.int16).numpy().view(np.uint16).reshape(-1))
     return Dense(tuple(x.shape), x.dtype, x.numpy().reshape(-1))

@@ -14,10 +14,19 @@ from torch import Tensor
 
 from thinwire.errors import BadTensor, NotFinite
 
-__all__ = ["Array", "MessageValues", "blocks", "message_values", "require_finite", "require_message"]
+__all__ = [
+    "MOST_DIMENSIONS",
+    "Array",
+    "MessageValues",
+    "blocks",
+    "message_values",
+    "require_finite",
+    "require_message",
+]
 
 Array = npt.NDArray[Any]
 
+MOST_DIMENSIONS = 8
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 # Between these, squares, sums of squares and reciprocals stay normal float32 numbers.
@@ -78,6 +87,10 @@ def require_message(x: Tensor) -> Tensor:
         raise BadTensor(f"a message is a torch tensor, not {type(x).__name__}")
     if x.dtype not in FLOATS:
         raise BadTensor(f"a message holds floats, not {x.dtype}; convert it with .float()")
+    if x.layout != torch.strided:
+        raise BadTensor(f"a message is a dense tensor, not {x.layout}; convert it with .to_dense()")
+    if x.dim() > MOST_DIMENSIONS:
+        raise BadTensor(f"a message has {MOST_DIMENSIONS} dimensions at most, not {x.dim()}")
     if x.numel() == 0:
         raise BadTensor(f"a message of shape {tuple(x.shape)} has no values; a batch needs at least one row")
     return x.detach().cpu().contiguous()

@@ -6,6 +6,8 @@ from math import isfinite
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from thinwire.compress.schedules import Diminishing, DiminishingError, Milestones, Schedule
 from thinwire.errors import BadParameter
 
@@ -20,6 +22,7 @@ def check_whole(owner: object, field: str, low: int, high: int, error_rule: bool
             raise BadParameter(f"{name} must be a whole number from {low} to {high}, got {value!r}")
         if not low <= int(value) <= high:
             raise BadParameter(f"{name} must be from {low} to {high}, got {value}")
+    _store_plain(owner, field, int)
 
 
 def check_number(
@@ -33,6 +36,14 @@ def check_number(
             raise BadParameter(f"{name} must be a number {wanted}, got {value!r}")
         if not (isfinite(value) and above < float(value) <= up_to):
             raise BadParameter(f"{name} must be {wanted}, got {value}")
+    _store_plain(owner, field, float)
+
+
+def _store_plain(owner: object, field: str, kind: type[int] | type[float]) -> None:
+    """A numpy number would drag its precision through the arithmetic, at one end only."""
+    value: Any = getattr(owner, field)
+    if isinstance(value, np.generic):
+        object.__setattr__(owner, field, kind(value))
 
 
 def check_flag(owner: object, field: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, floor
 
 import numpy as np
 from torch import Tensor
@@ -37,17 +38,20 @@ class PoissonBinomial(Compressor):
 
     def __post_init__(self) -> None:
         check_whole(self, "trials", 1, 65535)
-        check_number(self, "beta", above=0, up_to=0.25)
-        check_number(self, "bound", above=0)
+        check_number(self, "beta", above=1e-6, up_to=0.25)
+        check_number(self, "bound", above=1e-30, up_to=1e30)
+        # As the values have it: a float32 clamped to 0.1 is a little over the float64 0.1.
+        object.__setattr__(self, "bound", float(np.float32(self.bound)))
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Counts:
         message = message_values(x)
         self._require_bound(message)
         stream = keystream(rng)
+        least, most = ceil((0.5 - self.beta) * 2**32), floor((0.5 + self.beta) * 2**32)
         counts = np.zeros(message.size, dtype=codes_dtype(0, self.trials))
         for block in blocks(message.size):
             chance = 0.5 + self.beta * (message.values[block].astype(np.float64) / self.bound)
-            thresholds = np.rint(chance * 2.0**32).astype(np.uint32)
+            thresholds = np.clip(np.rint(chance * 2.0**32), least, most).astype(np.uint32)
             for _ in range(self.trials):
                 counts[block] += stream.words(thresholds.size) < thresholds
         return Counts(message.shape, counts, self.trials + 1, self.trials, self.beta, self.bound)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isfinite, sqrt
+from numbers import Real
 from typing import TypeAlias
 
 from thinwire.errors import BadParameter
@@ -32,6 +33,11 @@ class Milestones:
     steps: tuple[tuple[int, float], ...]
 
     def __init__(self, *steps: tuple[int, float]) -> None:
+        for step in steps:
+            if not (
+                isinstance(step, tuple) and len(step) == 2 and all(isinstance(part, Real) for part in step)
+            ):
+                raise BadParameter(f"Milestones: {step!r} is not a pair (round, value); write (0, 2)")
         rounds = [first for first, _ in steps]
         if not steps or rounds[0] != 0 or rounds != sorted(set(rounds)):
             raise BadParameter(
@@ -60,8 +66,8 @@ class DiminishingError:
     initial: float
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.initial) and self.initial > 0):
-            raise BadParameter(f"DiminishingError: initial must be a positive number, got {self.initial}")
+        if not (isinstance(self.initial, Real) and isfinite(self.initial) and self.initial > 0):
+            raise BadParameter(f"DiminishingError: initial must be a positive number, got {self.initial!r}")
 
     def error_at(self, round: int, rule: ErrorRule) -> float:
         return self.initial / sqrt(round + 1)

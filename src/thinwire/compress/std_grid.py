@@ -18,7 +18,7 @@ from thinwire.errors import BadTensor
 
 __all__ = ["StdGrid"]
 
-_MOST_CODE = 2**31 - 1
+_MOST_CODE = 2**31 - 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class StdGrid(Compressor):
         return not self.stochastic or reaches(self.step)[1] <= 2
 
     def __post_init__(self) -> None:
-        check_number(self, "step", above=0, up_to=1e100)
+        check_number(self, "step", above=0, up_to=1e30)
         check_flag(self, "stochastic")
         if self.scale is not None:
-            check_number(self, "scale", above=0, up_to=1e100)
+            check_number(self, "scale", above=0, up_to=1e30)
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)
@@ -57,14 +57,13 @@ class StdGrid(Compressor):
         if message.largest == 0:
             return Zeros(message.shape)
         step = self._step(message, hint)
-        most = message.largest / step + 1
-        if most > _MOST_CODE:
+        if message.largest >= step * _MOST_CODE:
             raise BadTensor(
                 f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; "
                 "use a larger step or scale"
             )
-        values = message.working(precise=most > 2**16)
-        low, high = int(message.lowest / step) - 1, int(message.highest / step) + 1
+        values = message.working(precise=message.largest > step * 2**16)
+        low, high = int(message.lowest / step) - 2, int(message.highest / step) + 2  # and a unit of rounding
         codes = np.empty(message.size, codes_dtype(min(low, -1), high))
         for block in blocks(message.size):
             place = values[block] * (1 / step)

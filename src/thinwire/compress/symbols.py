@@ -67,7 +67,7 @@ class Symbols(Protocol):
 
 
 class _ByContent:
-    """Equality by content: integers by value, floats by their bits."""
+    """Equality by content: arrays of integers by value, arrays of floats by their bits."""
 
     __slots__ = ()
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
@@ -109,6 +109,11 @@ def _working(scale: float, fine: bool) -> type[np.floating[Any]]:
     return np.float64 if fine or not 1e-25 < scale < 1e25 else np.float32
 
 
+def _reach(codes: Array) -> int:
+    """The largest magnitude; bytes need no look, they are small."""
+    return 255 if codes.dtype.itemsize == 1 else max(-int(codes.min()), int(codes.max()))
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Dense(_ByContent):
     """Every value, exactly. `values` is little-endian float32, float64 or float16, or uint16 for bfloat16."""
@@ -145,7 +150,7 @@ class Zeros(_ByContent):
     shape: tuple[int, ...]
 
     def to_tensor(self) -> Tensor:
-        return torch.zeros(self.shape)
+        return torch.zeros(self.shape, dtype=torch.float32)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -244,8 +249,7 @@ class Grid(_ByContent):
     step: float
 
     def to_tensor(self) -> Tensor:
-        fine = self.codes.dtype.itemsize > 2 and int(np.abs(self.codes.astype(np.int64)).max()) > 1 << 15
-        values = self.codes.astype(_working(self.step, fine))
+        values = self.codes.astype(_working(self.step, _reach(self.codes) > 1 << 15))
         values *= self.step
         return _tensor(values, self.shape)
 
@@ -275,11 +279,11 @@ class Signs(_ByContent):
     scale: float
 
     def to_tensor(self) -> Tensor:
-        # Arithmetic, not a choice: exact, and without mispredicted branches.
+        # Arithmetic rather than a choice: as exact, and without mispredicted branches.
         values = self.bits.astype(np.float32)
-        values -= np.float32(0.5)
-        values *= np.float32(self.scale)
         values += values
+        values -= np.float32(1)
+        values *= np.float32(self.scale)
         return _tensor(values, self.shape)
 
 

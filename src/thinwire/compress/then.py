@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.compress.message import message_values
-from thinwire.compress.randomness import Randomness
+from thinwire.compress.randomness import Keystream, Randomness
 from thinwire.compress.symbols import Columns, Sampled, Sparse, Symbols
 from thinwire.errors import BadParameter, IncompatibleRecipe
 
@@ -65,9 +65,11 @@ class Then(Compressor):
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
         dropped = self.first.error_bound(x, hint)
-        # No message of as many values, none larger, gives a quantiser more to lose than this one.
-        kept = self._kept(message.shape, hint.round)
-        hardest = message.largest * (1 - 2 * (torch.arange(kept) % 2))
+        # An even number of +largest and -largest: no message of as many values has a wider range, a larger
+        # deviation or larger values, so a quantiser has nowhere more to lose.
+        kept = getattr(self.first.compress(x, Keystream(bytes(32)), hint), "values", None)
+        pairs = 0 if kept is None else (prod(kept.shape) + 1) // 2
+        hardest = message.largest * torch.tensor([1.0, -1.0]).repeat(max(1, pairs))
         added = self.second.error_bound(hardest, Hint(hint.round))
         worst = dropped.worst + added.worst
         if self.promise is Promise.CONTRACTION:
@@ -75,11 +77,6 @@ class Then(Compressor):
             return ErrorBound.of(message, contracted, max(contracted, worst))
         return ErrorBound.of(message, dropped.mean + added.mean, worst)
 
-    def _kept(self, shape: tuple[int, ...], round: int) -> int:
-        """How many values the first keeps: all that could be, where it does not promise a number."""
-        fraction = self.first.contraction(shape, round) or 1.0
-        return max(1, int(fraction * prod(shape) + 0.5))
-
     def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
-        kept = self._kept(shape, round)
-        return self.first.contraction(shape, round) * self.second.contraction((kept,), round)
+        # The more values there are, the less a quantiser promises: at least this of those that are kept.
+        return self.first.contraction(shape, round) * self.second.contraction((prod(shape),), round)

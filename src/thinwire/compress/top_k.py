@@ -12,7 +12,7 @@ from torch import Tensor
 
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.compress.identity import dense
-from thinwire.compress.message import Array, MessageValues, message_values
+from thinwire.compress.message import Array, MessageValues, message_values, require_message
 from thinwire.compress.parameters import check_choice, check_number
 from thinwire.compress.randomness import Randomness
 from thinwire.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round
@@ -57,30 +57,34 @@ class TopK(Compressor):
         message = message_values(x)
         if message.largest == 0:
             return Zeros(message.shape)
-        fraction = self._fraction(message, hint)
         if self.select == "columns":
-            return self._columns(message, fraction, hint.derivative)
+            return self._columns(message, hint)
         weights = message.values
         if self.select == "derivative" and hint.derivative is not None:
             weights = _same_shape(hint.derivative, message)
-        indices = largest_indices(np.abs(weights), _count(fraction, message.size))
+        indices = largest_indices(np.abs(weights), self._count(message, message.size, hint.round))
         return Sparse(message.shape, indices, dense(torch.from_numpy(message.values[indices])))
 
-    def _columns(self, message: MessageValues, fraction: float, derivative: Tensor | None) -> Columns:
+    def _columns(self, message: MessageValues, hint: Hint) -> Columns:
         width = message.shape[-1] if message.shape else 1
         table = message.values.reshape(-1, width)
         weights = table
-        if derivative is not None:
+        if hint.derivative is not None:
+            derivative = require_message(hint.derivative)
             if derivative.dim() == 0 or derivative.shape[-1] != width:
                 raise BadTensor(
                     f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, not {width} columns"
                 )
             weights = message_values(derivative).values.reshape(-1, width)
-        columns = largest_indices(np.abs(weights).mean(axis=0, dtype=np.float64), _count(fraction, width))
+        columns = largest_indices(
+            np.abs(weights).mean(axis=0, dtype=np.float64), self._count(message, width, hint.round)
+        )
         kept = np.ascontiguousarray(table[:, columns])
         return Columns(message.shape, columns, dense(torch.from_numpy(kept)))
 
-    def _fraction(self, message: MessageValues, hint: Hint) -> float:
+    def _count(self, message: MessageValues, size: int, round: int) -> int:
+        """How many of `size` values or columns this message keeps."""
+
         def rule() -> ErrorRule:
             # k_t = ceil(P (1 - E_t / (B |h|^2_max))) per row of width P
             rows, width = message.rows, message.size // message.rows
@@ -88,8 +92,10 @@ class TopK(Compressor):
             most = rows * float(squares.max())
             return ErrorRule(lambda f: most * (1 - f), lambda error: ceil(width * (1 - error / most)) / width)
 
-        fraction = at_round(self.fraction, hint.round, rule)
-        return min(1.0, max(1 / message.size, fraction))
+        fraction = at_round(self.fraction, round, rule)
+        if isinstance(self.fraction, (Diminishing, DiminishingError)):
+            fraction = (fraction * size + 0.5) / size  # a whole number of columns: not to be cut to one less
+        return min(size, _count(fraction, size))
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
@@ -97,7 +103,7 @@ class TopK(Compressor):
             return ErrorBound(0.0, 0.0)
         kept = 0.0
         if self.select == "magnitude":
-            kept = _count(self._fraction(message, hint), message.size) / message.size
+            kept = self._count(message, message.size, hint.round) / message.size
         return ErrorBound.of(message, (1 - kept) * message.squared_norm())
 
     def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
@@ -119,6 +125,7 @@ def _count(fraction: float, size: int) -> int:
 
 
 def _same_shape(derivative: Tensor, message: MessageValues) -> Array:
+    derivative = require_message(derivative)
     if tuple(derivative.shape) != message.shape:
         raise BadTensor(
             f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, the message {message.shape}"

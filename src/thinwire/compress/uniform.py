@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, isfinite, log2
+from math import ceil, log2
 
 import numpy as np
 from torch import Tensor
@@ -52,10 +52,13 @@ class Uniform(Compressor):
             low, high = (float(bound) for bound in self.bounds)
         except (TypeError, ValueError):
             raise BadParameter(f"Uniform: bounds must be a pair (low, high), got {self.bounds!r}") from None
-        if not (isfinite(low) and isfinite(high) and low < high):
-            raise BadParameter(f"Uniform: bounds must rise and be finite, got ({low}, {high})")
-        # As the wire carries them, so that both ends compute with the same range.
-        object.__setattr__(self, "bounds", (float(np.float32(low)), float(np.float32(high))))
+        if max(abs(low), abs(high)) <= float(np.finfo(np.float32).max):
+            # As the wire carries them, so that both ends compute with the same range.
+            low, high = float(np.float32(low)), float(np.float32(high))
+            if low < high:
+                object.__setattr__(self, "bounds", (low, high))
+                return
+        raise BadParameter(f"Uniform: bounds must rise and be finite in float32, got {self.bounds!r}")
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Levels | Dithered:
         message = message_values(x)
@@ -98,7 +101,7 @@ class Uniform(Compressor):
             most = message.size * (high - low) ** 2 / 12
             return ErrorRule(
                 lambda bits: most / 4**bits,
-                lambda error: ceil(0.5 * log2(most / error) - 1e-9) if most > 0 else 1,
+                lambda error: ceil(0.5 * (log2(most) - log2(error)) - 1e-9) if most > 0 else 1,
             )
 
         bits = at_round(self.bits, hint.round, rule)

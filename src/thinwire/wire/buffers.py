@@ -7,12 +7,10 @@ from math import isfinite, prod
 
 import numpy as np
 
-from thinwire.compress.message import Array
+from thinwire.compress.message import MOST_DIMENSIONS, Array
 from thinwire.errors import Malformed, TooLarge, TrailingBytes, Truncated
 
 __all__ = ["Reader", "Writer"]
-
-_MOST_DIMENSIONS = 8
 
 
 class Writer:
@@ -136,8 +134,8 @@ class Reader:
 
     def shape(self) -> tuple[int, ...]:
         rank = self.byte()
-        if rank > _MOST_DIMENSIONS:
-            raise Malformed(f"{rank} dimensions, {_MOST_DIMENSIONS} at most")
+        if rank > MOST_DIMENSIONS:
+            raise Malformed(f"{rank} dimensions, {MOST_DIMENSIONS} at most")
         shape = tuple(self.whole() for _ in range(rank))
         size = prod(shape)
         if size == 0:

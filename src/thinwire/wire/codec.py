@@ -61,7 +61,7 @@ def encode(symbols: Symbols, effort: Effort = "small") -> bytes:
 
 def decode(body: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -> Symbols:
     """The symbols of a body, which must end where they end. Raises WireError on anything else."""
-    reader = Reader(memoryview(body).cast("B"), max_values)
+    reader = Reader(bytes(body), max_values)  # symbols stay what they are when a buffer is used again
     symbols = _read(reader)
     reader.finish()
     return symbols
@@ -328,6 +328,8 @@ def _read_lattice(reader: Reader) -> Lattice:
             raise Malformed(f"a lattice column of {first}")
         rows = points // width
         columns = points - rows * width + first
+        if max(-int(rows.min()), int(rows.max())) > _FAR:
+            raise Malformed("a lattice point lies too far out")
     return Lattice(shape, rows, columns, low, high, bits, seed)
 
 
@@ -353,7 +355,7 @@ def _read_counts(reader: Reader) -> Counts:
     trials = reader.count(2**16 - 1, "the number of trials")
     parties = reader.count(2**16 - 1, "the number of parties")
     beta, bound = reader.float64(), reader.float64()
-    if not (0 < beta <= 0.25 and bound > 0):
+    if not (1e-6 <= beta <= 0.25 and 1e-31 < bound < 1e31):
         raise Malformed(f"counts with beta {beta} and bound {bound}")
     if modulus <= trials * parties:
         raise Malformed(f"a modulus of {modulus} for sums up to {trials * parties}")
@@ -371,10 +373,7 @@ def _read_range(reader: Reader) -> tuple[float, float]:
 
 
 def _read_codes(reader: Reader, shape: tuple[int, ...], low: int, high: int) -> Array:
-    codes = read_integers(reader, prod(shape))
-    if int(codes.min()) < low or int(codes.max()) > high:
-        raise Malformed(f"an integer lies outside {low} to {high}")
-    return codes
+    return read_integers(reader, prod(shape), low, high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,15 +72,15 @@ def write_integers(out: Writer, values: Array, effort: Effort) -> None:
     out.raw(payload)
 
 
-def read_integers(reader: Reader, count: int) -> Array:
-    """`count` integers, in the narrowest dtype that the announced range needs."""
+def read_integers(reader: Reader, count: int, least: int, most: int) -> Array:
+    """`count` integers from `least` to `most`, in the narrowest dtype that the announced range needs."""
     coding = reader.byte()
     low = reader.signed()
-    if abs(low) > _SPAN_LIMIT:
-        raise Malformed(f"the smallest integer is {low}")
+    span = 0 if coding == Coding.CONSTANT else reader.count(_SPAN_LIMIT - 1, "the span of the integers")
+    if low < least or low + span > most:
+        raise Malformed(f"integers from {low} to {low + span} are announced, {least} to {most} are allowed")
     if coding == Coding.CONSTANT:
         return np.full(count, low, dtype=codes_dtype(low, low))
-    span = reader.count(_SPAN_LIMIT - 1, "the span of the integers")
     decode = _DECODERS.get(coding)
     if decode is None:
         raise UnknownTag(f"coding {coding} of integers is unknown; the sender runs a newer version")
@@ -286,10 +286,7 @@ def _unary_size(offsets: Array) -> int:
 
 
 def _read_unary(reader: Reader, count: int, span: int) -> Array:
-    values = unary_read(reader, count)
-    if int(values.max()) > span:
-        raise Malformed("an integer lies outside the announced span")
-    return values.astype(codes_dtype(0, span))
+    return unary_read(reader, count, span).astype(codes_dtype(0, span))
 
 
 # Sparse -----------------------------------------------------------------------------------------------
@@ -300,7 +297,7 @@ def _sparse(offsets: Array, common: int) -> bytes:
     out = Writer()
     out.whole(common)
     write_indices(out, places, offsets.size)
-    write_integers(out, offsets[places], "fast")
+    write_integers(out, offsets[places], "small")  # few; and never sparse once more
     return out.body()
 
 
@@ -309,9 +306,9 @@ def _read_sparse(reader: Reader, count: int, span: int) -> Array:
     if common > span:
         raise Malformed(f"the common integer {common} is above the span {span}")
     places = read_indices(reader, count)
-    values = read_integers(reader, places.size)
-    if int(values.min()) < 0 or int(values.max()) > span:
-        raise Malformed("an integer lies outside the announced span")
+    if reader.left and reader.look() == Coding.SPARSE:
+        raise Malformed("sparse integers inside sparse ones")
+    values = read_integers(reader, places.size, 0, span)
     offsets = np.full(count, common, dtype=codes_dtype(0, span))
     offsets[places] = values
     return offsets

@@ -19,6 +19,7 @@ from thinwire.wire.buffers import Reader, Writer
 __all__ = ["read_indices", "unary", "unary_read", "write_indices"]
 
 _MOST_NUMBERED = 24
+_MOST_CHUNK = 1 << 20
 _NUMBERED = 0xFF  # in the place of Rice's r
 
 
@@ -49,12 +50,14 @@ def read_indices(reader: Reader, size: int) -> Array:
     low = (
         unpack(reader.raw(packed_size(count, low_bits)), count, low_bits)
         if low_bits
-        else np.zeros(count, np.int64)
+        else np.zeros(1, np.uint8)
     )
-    high = unary_read(reader, count)
-    if int(high.max()) > size >> low_bits:
-        raise Malformed(f"a gap is wider than the {size} places")
-    indices = np.cumsum((high << low_bits | low.astype(np.int64)) + 1) - 1
+    indices = unary_read(reader, count, size >> low_bits).astype(np.int64)
+    indices <<= low_bits
+    indices += low
+    indices += 1
+    np.cumsum(indices, out=indices)
+    indices -= 1
     if indices[-1] >= size:
         raise Malformed(f"an index is not below {size}")
     return indices
@@ -68,12 +71,14 @@ def unary(values: Array) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def unary_read(reader: Reader, count: int) -> Array:
-    """`count` unary values; takes just their bytes."""
+def unary_read(reader: Reader, count: int, most: int) -> Array:
+    """`count` unary values up to `most`, as uint32; takes just their bytes."""
     found: list[Array] = []
-    missing, start = count, 0
+    missing, zeros, size = count, 0, 64
     while missing:
-        chunk = reader.raw(min(max(64, missing // 4), reader.left))  # two bits each: nearly enough
+        # Two bits each are nearly enough; grow, so that many zeros do not take many steps.
+        size = min(max(missing // 4, 2 * size), _MOST_CHUNK)
+        chunk = reader.raw(min(size, reader.left))
         if not len(chunk):
             raise Truncated(f"{count - missing} unary integers where {count} are announced")
         ends = np.flatnonzero(np.unpackbits(np.frombuffer(chunk, np.uint8), bitorder="little").view(np.bool_))
@@ -82,10 +87,14 @@ def unary_read(reader: Reader, count: int) -> Array:
             reader.back(len(chunk) - used)
             if ends.size > missing and int(ends[missing]) < 8 * used:
                 raise Malformed("bits are set after the last unary integer")
-        found.append(ends[:missing] + start)
-        missing -= found[-1].size
-        start += 8 * len(chunk)
-    return np.diff(np.concatenate(found), prepend=-1) - 1
+            ends = ends[:missing]
+        values = np.diff(ends, prepend=-1 - zeros) - 1
+        zeros = 8 * len(chunk) - int(ends[-1]) - 1 if ends.size else zeros + 8 * len(chunk)
+        if max(zeros if ends.size < missing else 0, int(values.max(initial=0))) > most:
+            raise Malformed(f"a unary integer is over {most}")
+        found.append(values.astype(np.uint32))
+        missing -= values.size
+    return np.concatenate(found)
 
 
 def _best_low_bits(gaps: Array, size: int) -> int:

@@ -1,0 +1,116 @@
+"""The shape of the house: imports go one way, the package is lazy, nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import thinwire
+
+ROOT = Path(thinwire.__file__).parent
+SOURCES = sorted(ROOT.rglob("*.py"))
+
+# A module may import from its own room and from those before it.
+ORDER = [
+    ["types", "errors"],
+    ["compress"],
+    ["wire"],
+    ["surrogates"],
+    ["streams"],
+    ["cli"],
+]
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+
+
+def room(file: Path) -> str:
+    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_rooms(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = (
+                [node.module]
+                if node.module != "thinwire"
+                else [f"thinwire.{alias.name}" for alias in node.names]
+            )
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("thinwire.")}
+    return found & LEVEL.keys()
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_go_one_way(file: Path) -> None:
+    if file == ROOT / "__init__.py":
+        return
+    assert room(file) in LEVEL, f"{room(file)} has no place in the order of imports"
+    for other in imported_rooms(file) - {room(file)}:
+        assert LEVEL[other] < LEVEL[room(file)], f"{file.name} must not import thinwire.{other}"
+
+
+def modules_after(code: str) -> set[str]:
+    shown = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(shown.stdout.split())
+
+
+def test_importing_thinwire_imports_neither_torch_nor_numpy() -> None:
+    assert not {"torch", "numpy"} & modules_after("import thinwire")
+
+
+def test_the_command_line_does_not_import_torch() -> None:
+    assert "torch" not in modules_after("import thinwire.cli")
+
+
+def test_public_names_exist_and_load_on_first_use() -> None:
+    for name in thinwire.__all__:
+        assert getattr(thinwire, name) is not None
+    assert set(dir(thinwire)) == set(thinwire.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = thinwire.nonsense
+    assert thinwire.compress.TopK(0.1) == thinwire.compress.TopK(0.1)
+
+
+def test_all_lists_are_complete_and_true() -> None:
+    for module in (thinwire.compress, thinwire.wire, thinwire.errors, thinwire.streams, thinwire.surrogates):
+        for name in module.__all__:
+            assert hasattr(module, name), f"{module.__name__}.{name}"
+
+
+def test_every_error_is_ours_and_in_the_drawn_tree() -> None:
+    drawn = thinwire.errors.__doc__ or ""
+    for name in thinwire.errors.__all__:
+        assert issubclass(getattr(thinwire.errors, name), thinwire.errors.ThinwireError)
+        assert name in drawn
+
+
+def test_the_version_is_said_once() -> None:
+    assert version("thinwire") == thinwire.__version__
+
+
+FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve"}
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_nothing_is_ever_unpickled(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            assert not FORBIDDEN_MODULES & {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert (node.module or "").split(".")[0] not in FORBIDDEN_MODULES
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called = ast.unparse(node.func)
+            assert called not in {"torch.load", "torch.save", "yaml.load", "yaml.unsafe_load"}
+            assert not any(keyword.arg == "allow_pickle" for keyword in node.keywords)

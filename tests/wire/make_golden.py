@@ -1,0 +1,62 @@
+"""Writes golden bodies: run once when a kind or coding is added; existing files are never written again.
+
+python tests/wire/make_golden.py
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from every import BOUNDED_INPUT, COMPRESSORS, generator
+from thinwire import wire
+from thinwire.compress import Identity
+from thinwire.compress.symbols import Counts, Grid, Levels, Symbols, Zeros
+from thinwire.types import Kind
+from thinwire.wire import Frame, pack_frame
+
+FOLDER = Path(__file__).parent / "golden"
+
+
+def examples() -> dict[str, Symbols]:
+    x = torch.tanh(torch.randn(18, 7, generator=generator(11)))
+    made: dict[str, Symbols] = {}
+    for number, compressor in enumerate((*COMPRESSORS, *BOUNDED_INPUT)):
+        made[f"{number:02d}-{type(compressor).__name__}"] = compressor.compress(x, generator(12))
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        made[f"Identity-{str(dtype).removeprefix('torch.')}"] = Identity().compress(x.to(dtype), generator())
+    made["Zeros"] = Zeros((3, 5))
+    rng = np.random.default_rng(13)
+    made["coding-zstd"] = Levels((3000,), np.tile(rng.integers(0, 4, 20), 150), 0.0, 1.0, 2)
+    made["coding-range"] = Grid((900,), rng.geometric(0.3, 900) - 3, 0.5)
+    made["coding-range-shifted"] = Grid((900,), rng.normal(0, 4000, 900).astype(np.int64), 0.5)
+    made["coding-unary"] = Grid((70,), rng.geometric(0.6, 70), 0.25)
+    made["coding-sparse"] = Grid((2500,), (rng.random(2500) < 0.02).astype(np.int64) * 7, 2.0)
+    made["coding-constant"] = Grid((4, 5), np.full(20, -3), 1.5)
+    made["coding-packed-32"] = Grid((9,), rng.integers(-(2**31), 2**31, 9), 1e-3)
+    made["counts-masked"] = Counts((40,), rng.integers(0, 128, 40), 128, 16, 0.15, 1.0, 4)
+    return made
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, symbols in examples().items():
+        for effort in ("small", "fast"):
+            file = FOLDER / f"{name}-{effort}.body"
+            if not file.exists():
+                file.write_bytes(wire.encode(symbols, effort))
+        values = FOLDER / f"{name}.values"
+        if not values.exists():
+            values.write_bytes(symbols.to_tensor().double().numpy().tobytes())
+    frame = FOLDER / "frame-1.frame"
+    if not frame.exists():
+        frame.write_bytes(pack_frame(Frame(0x0123456789ABCDEF, 2, 0, Kind.DERIVATIVE, 4096, 1, b"body")))
+
+
+if __name__ == "__main__":
+    main()
