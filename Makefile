@@ -31,8 +31,9 @@ bench: $(READY)
 coverage: $(READY)
 	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults" --cov --cov-report=term
 
+# Each needs more than Python; pytest's exit code 5 means that there is no such test yet.
 test-browser test-link test-data test-faults: test-%: $(READY)
-	$(BIN)/pytest -m $*
+	$(BIN)/pytest -m $* || [ $$? -eq 5 ]
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

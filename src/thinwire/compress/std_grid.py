@@ -90,9 +90,9 @@ class StdGrid(Compressor):
 
 def _deviation(message: MessageValues) -> float:
     values = message.working()
-    mean = float(np.sum(values, dtype=np.float64)) / message.size
+    mean = float(np.sum(values)) / message.size  # numpy adds in pairs, so float32 is exact enough
     centred = values - mean
     np.square(centred, out=centred)
-    deviation = sqrt(float(np.sum(centred, dtype=np.float64)) / message.size)
+    deviation = sqrt(float(np.sum(centred)) / message.size)
     rms = sqrt(mean**2 + deviation**2)
     return rms if deviation < rms / 1000 else deviation
