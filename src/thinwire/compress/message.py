@@ -74,8 +74,18 @@ class MessageValues:
         comfortable = _COMFORT_LOW < self.largest < _COMFORT_HIGH
         return self.values if comfortable and not precise else self.values.astype(np.float64)
 
+    def squared_distance(self, centre: float) -> float:
+        """The sum of (value - centre)^2."""
+        values = self.working()
+        total = 0.0
+        for block in blocks(self.size):
+            away = values[block] - centre
+            np.square(away, out=away)
+            total += float(np.sum(away))
+        return total
+
     def squared_norm(self) -> float:
-        return float(np.sum(np.square(self.working()), dtype=np.float64))
+        return self.squared_distance(0.0)
 
     def norm(self) -> float:
         return sqrt(self.squared_norm())

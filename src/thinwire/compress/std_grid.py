@@ -89,10 +89,7 @@ class StdGrid(Compressor):
 
 
 def _deviation(message: MessageValues) -> float:
-    values = message.working()
-    mean = float(np.sum(values)) / message.size  # numpy adds in pairs, so float32 is exact enough
-    centred = values - mean
-    np.square(centred, out=centred)
-    deviation = sqrt(float(np.sum(centred)) / message.size)
+    mean = float(np.sum(message.working())) / message.size  # numpy adds in pairs: float32 is exact enough
+    deviation = sqrt(message.squared_distance(mean) / message.size)
     rms = sqrt(mean**2 + deviation**2)
     return rms if deviation < rms / 1000 else deviation
