@@ -200,9 +200,7 @@ def table(lines: list[Line], shape: tuple[int, int]) -> Table:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of the tables")
     parser.add_argument("--repeats", type=int, default=15, help="pairs of copy and candidate a figure (15)")
     arguments = parser.parse_args()
@@ -219,11 +217,7 @@ def main() -> None:
         if not arguments.json:
             console.print(table(lines, shape))
     if arguments.json:
-        print(
-            json.dumps(
-                {"unit": "copies of the tensor", "threads": 1, "lines": [asdict(line) for line in results]}
-            )
-        )
+        print(json.dumps({"unit": "copies of the tensor", "threads": 1, "lines": [asdict(line) for line in results]}))
 
 
 if __name__ == "__main__":

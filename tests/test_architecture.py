@@ -17,11 +17,19 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 
 # A module may import from its own room and from those before it.
 ORDER = [
-    ["types", "errors"],
+    ["types", "errors", "seeds"],
     ["compress"],
-    ["wire"],
+    ["models", "wire"],
+    ["transport"],
     ["surrogates"],
     ["streams"],
+    ["schedule", "privacy"],
+    ["recipe"],
+    ["conversations"],
+    ["methods"],
+    ["party"],
+    ["data", "runs"],
+    ["job"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
@@ -36,11 +44,7 @@ def imported_rooms(file: Path) -> set[str]:
     for node in ast.walk(ast.parse(file.read_text())):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = (
-                [node.module]
-                if node.module != "thinwire"
-                else [f"thinwire.{alias.name}" for alias in node.names]
-            )
+            names = [node.module] if node.module != "thinwire" else [f"thinwire.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         found |= {name.split(".")[1] for name in names if name.startswith("thinwire.")}

@@ -85,9 +85,7 @@ def batch(round: int, size: int = 20) -> torch.Tensor:
     return torch.randperm(N, generator=generator(epoch))[place * size : (place + 1) * size]
 
 
-def exchanged(
-    sender: Stream, receiver: Stream, rows: torch.Tensor, x: torch.Tensor, round: int
-) -> torch.Tensor:
+def exchanged(sender: Stream, receiver: Stream, rows: torch.Tensor, x: torch.Tensor, round: int) -> torch.Tensor:
     body = wire.encode(sender.outgoing(rows, x, round), "small" if round % 2 else "fast")
     return receiver.incoming(rows, wire.decode(body), round)
 
@@ -122,9 +120,7 @@ def test_the_error_goes_to_zero_on_a_converging_sequence(compressor: Compressor,
         received = exchanged(sender, receiver, rows, table if scope == "table" else table[rows], round)
         errors.append(float((received - table[rows]).norm() / table[rows].norm()))
     assert max(errors[-30:]) < 1e-3
-    assert max(errors[:30]) > 1e-3 or isinstance(
-        compressor, (Identity, Cast, StdGrid)
-    )  # it was not there at once
+    assert max(errors[:30]) > 1e-3 or isinstance(compressor, (Identity, Cast, StdGrid))  # it was not there at once
 
 
 def test_std_grid_of_step_2_may_stall_as_documented() -> None:
@@ -255,9 +251,7 @@ def test_a_direct_stream_without_memory_has_no_state() -> None:
 def test_tensors_and_symbols_of_the_wrong_shape_are_named() -> None:
     for spec in (Direct(Identity()), ErrorFeedback(Identity())):
         stream = spec.open(flow())
-        with pytest.raises(
-            BadTensor, match=r"stream 'bank/uplink': a tensor of shape \(3, 2\), expected \(3, 8\)"
-        ):
+        with pytest.raises(BadTensor, match=r"stream 'bank/uplink': a tensor of shape \(3, 2\), expected \(3, 8\)"):
             stream.outgoing(torch.arange(3), torch.ones(3, 2), 0)
         symbols = Identity().compress(torch.ones(4, E), generator())
         with pytest.raises(Malformed, match=r"round 5: symbols of shape \(4, 8\) came in, expected \(3, 8\)"):
@@ -272,9 +266,7 @@ def test_error_feedback_takes_float32_symbols_only() -> None:
         stream.incoming(torch.arange(2), Identity().compress(torch.ones(2, E).double(), generator()), 0)
 
 
-@pytest.mark.parametrize(
-    "spec", [Direct(Uniform(2)), ErrorFeedback(Uniform(2))], ids=["direct", "error feedback"]
-)
+@pytest.mark.parametrize("spec", [Direct(Uniform(2)), ErrorFeedback(Uniform(2))], ids=["direct", "error feedback"])
 def test_nan_is_refused_with_stream_round_and_row(spec: Direct | ErrorFeedback) -> None:
     x = torch.zeros(2, E)
     x[1, 3] = float("nan")

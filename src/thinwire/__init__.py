@@ -5,18 +5,69 @@ do not import torch.
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-_MODULES = ("compress", "errors", "streams", "surrogates", "types", "wire")
+_MODULES = {
+    "compress": "compress",
+    "errors": "errors",
+    "losses": "models.losses",
+    "methods": "methods",
+    "models": "models",
+    "privacy": "privacy",
+    "schedule": "schedule",
+    "streams": "streams",
+    "surrogates": "surrogates",
+    "types": "types",
+    "wire": "wire",
+}
+_NAMES = {
+    "AdaGrad": "models.optimizers",
+    "Adam": "models.optimizers",
+    "FeatureParty": "party.description",
+    "Job": "job",
+    "LabelParty": "party.description",
+    "Link": "transport.link",
+    "Recipe": "recipe",
+    "Result": "job",
+    "SGD": "models.optimizers",
+    "Storage": "surrogates",
+    "train": "job",
+}
 
-__all__ = ["__version__", "compress", "errors", "streams", "surrogates", "types", "wire"]
+__all__ = [
+    "SGD",
+    "AdaGrad",
+    "Adam",
+    "FeatureParty",
+    "Job",
+    "LabelParty",
+    "Link",
+    "Recipe",
+    "Result",
+    "Storage",
+    "__version__",
+    "compress",
+    "errors",
+    "losses",
+    "methods",
+    "models",
+    "privacy",
+    "schedule",
+    "streams",
+    "surrogates",
+    "train",
+    "types",
+    "wire",
+]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"thinwire.{name}")
+        return import_module(f"thinwire.{_MODULES[name]}")
+    if name in _NAMES:
+        return getattr(import_module(f"thinwire.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'thinwire' has no attribute {name!r}")
 
 

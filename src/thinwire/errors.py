@@ -65,8 +65,7 @@ class NotFinite(BadTensor):
         place = ", ".join(str(i) for i in self.index)
         name = "NaN" if value != value else "infinity" if value > 0 else "-infinity"  # noqa: PLR0124
         super().__init__(
-            f"{where} holds {name} at [{place}]; look for a diverging step size or for missing values "
-            "in the features"
+            f"{where} holds {name} at [{place}]; look for a diverging step size or for missing values in the features"
         )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import torch
-import xxhash
 from torch import Tensor
 
 from thinwire.compress import Compressor, Hint, Remembers, Symbols
@@ -27,6 +26,7 @@ from thinwire.errors import (
     NotFinite,
     SurrogatesDiffer,
 )
+from thinwire.seeds import derived_seed
 from thinwire.surrogates import Storage, Surrogate
 from thinwire.types import Round
 
@@ -46,8 +46,7 @@ class Seeded:
     name: str
 
     def __call__(self, round: Round) -> torch.Generator:
-        text = f"{self.seed}\x1f{self.name}\x1f{round}"
-        return torch.Generator().manual_seed(xxhash.xxh3_64_intdigest(text.encode()) >> 1)
+        return torch.Generator().manual_seed(derived_seed(self.seed, self.name, round))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +158,7 @@ class _DirectStream:
         _require_rows(rows, self._flow)
         _require_shape(x, (len(rows), self._flow.width), self._flow)
         with _naming(self._flow, round, rows):
-            return self._compressor.compress(
-                x, self._flow.randomness(round), Hint(round, self._remembered(rows))
-            )
+            return self._compressor.compress(x, self._flow.randomness(round), Hint(round, self._remembered(rows)))
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
         _require_rows(rows, self._flow)
@@ -239,18 +236,14 @@ class _ErrorFeedbackStream:
         self._add(rows, symbols)
         received = self._surrogate.at(rows)
         if not bool(torch.isfinite(torch.stack(torch.aminmax(received))).all()):
-            raise Malformed(
-                f"stream {self._flow.name!r}, round {round}: the symbols leave the range of float32"
-            )
+            raise Malformed(f"stream {self._flow.name!r}, round {round}: the symbols leave the range of float32")
         return received
 
     def _add(self, rows: Rows, symbols: Symbols) -> None:
         # Decoded symbols, not our floats: these are what the other end sees.
         decoded = symbols.to_tensor()
         if decoded.dtype != torch.float32:
-            raise Malformed(
-                f"stream {self._flow.name!r}: {decoded.dtype} symbols, error feedback sends float32"
-            )
+            raise Malformed(f"stream {self._flow.name!r}: {decoded.dtype} symbols, error feedback sends float32")
         if self._whole_table:
             self._surrogate.add_all(decoded)
         else:
@@ -292,14 +285,10 @@ def _naming(flow: Flow, round: Round, rows: Rows | None) -> Iterator[None]:
 
 def _require_rows(rows: Rows, flow: Flow) -> None:
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1 or len(rows) == 0:
-        raise BadTensor(
-            f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with one row at least"
-        )
+        raise BadTensor(f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with one row at least")
     low, high = torch.aminmax(rows)
     if int(low) < 0 or int(high) >= flow.rows:
-        raise BadTensor(
-            f"stream {flow.name!r}: rows {int(low)} to {int(high)}, there are 0 to {flow.rows - 1}"
-        )
+        raise BadTensor(f"stream {flow.name!r}: rows {int(low)} to {int(high)}, there are 0 to {flow.rows - 1}")
 
 
 def _require_shape(x: Tensor, shape: tuple[int, int], flow: Flow) -> None:

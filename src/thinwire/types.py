@@ -23,3 +23,4 @@ class Kind(IntEnum):
     SURROGATE_DIGEST = 7  # do both ends still agree
     EVALUATION = 8  # counted apart from training
     CONTROL = 9  # start, stop, agree
+    WARM_START = 10  # symbols of all rows before the first round

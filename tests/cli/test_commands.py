@@ -28,9 +28,7 @@ def test_help_and_version() -> None:
 
 def test_compressors_lists_every_one() -> None:
     shown = json.loads(run("compressors", "--json").stdout)
-    assert [entry["name"] for entry in shown["compressors"]] == [
-        kind.__name__ for kind in compress.COMPRESSORS
-    ]
+    assert [entry["name"] for entry in shown["compressors"]] == [kind.__name__ for kind in compress.COMPRESSORS]
     assert shown["compressors"][2]["parameters"] == {"fraction": None, "select": "'magnitude'"}
     table = run("compressors")
     assert table.returncode == 0

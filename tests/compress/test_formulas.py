@@ -74,9 +74,7 @@ def test_the_sampled_threshold_selects_exactly(fraction: float, shape: str) -> N
 def test_top_k_by_derivative_keeps_where_the_derivative_is_large() -> None:
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     hint = Hint(derivative=torch.tensor([[0.1, -9.0, 0.2, 0.3]]))
-    assert TopK(0.25, select="derivative").compress(x, generator(), hint).to_tensor().tolist() == [
-        [0, 2.0, 0, 0]
-    ]
+    assert TopK(0.25, select="derivative").compress(x, generator(), hint).to_tensor().tolist() == [[0, 2.0, 0, 0]]
     assert TopK(0.25, select="derivative").compress(x, generator()).to_tensor().tolist() == [[0, 0, 0, 4.0]]
     with pytest.raises(BadTensor, match="derivative has shape"):
         TopK(0.25, select="derivative").compress(x, generator(), Hint(derivative=torch.ones(3, 4)))
@@ -180,9 +178,7 @@ def test_the_nearest_lattice_point_is_the_nearest_of_all() -> None:
     low, high = float(x.min()), float(x.max())
     distance = (high - low) * sqrt(2 / sqrt(3)) * 2**-1.5
     rows, columns = np.meshgrid(np.arange(-6, 7), np.arange(-6, 7))
-    points = np.stack(
-        [(columns + (rows % 2) / 2) * distance, rows * distance * sqrt(3) / 2], axis=-1
-    ).reshape(-1, 2)
+    points = np.stack([(columns + (rows % 2) / 2) * distance, rows * distance * sqrt(3) / 2], axis=-1).reshape(-1, 2)
     points += (low + high) / 2
     pairs = x.double().numpy().reshape(-1, 2)
     nearest = np.min(np.linalg.norm(pairs[:, None] - points[None], axis=2), axis=1)

@@ -96,9 +96,7 @@ def test_a_wrong_parameter_is_named(make: Callable[[], Any], message: str) -> No
         (lambda: Then(TopK(0.1), PoissonBinomial(4, 0.1)), "use it alone"),
     ],
 )
-def test_parts_that_cannot_work_together_are_refused_with_the_way_out(
-    make: Callable[[], Any], way_out: str
-) -> None:
+def test_parts_that_cannot_work_together_are_refused_with_the_way_out(make: Callable[[], Any], way_out: str) -> None:
     with pytest.raises(IncompatibleRecipe, match=way_out):
         make()
 

@@ -37,9 +37,7 @@ def test_uniforms_are_even() -> None:
     assert uniform.mean() == pytest.approx(0.5, abs=5 * 0.2887 / 1024)
     assert uniform.var() == pytest.approx(1 / 12, rel=0.01)
     counts = np.histogram(uniform, 256, (0, 1))[0]
-    assert (
-        (counts - 4096) ** 2 / 4096
-    ).sum() < 400  # chi-square, 255 degrees of freedom: beyond 6 deviations
+    assert ((counts - 4096) ** 2 / 4096).sum() < 400  # chi-square, 255 degrees of freedom: beyond 6 deviations
 
 
 def test_seeds_follow_the_generator() -> None:

@@ -38,9 +38,7 @@ def test_milestones_hold_from_their_round_on() -> None:
     assert compressor.compress(X, generator(), Hint(10)) == Uniform(3, dither=False).compress(X, generator())
 
 
-@pytest.mark.parametrize(
-    "kind", [lambda s: QSGD(bits=s), lambda s: QSGD(levels=s), RowScale, StdGrid, HexLattice]
-)
+@pytest.mark.parametrize("kind", [lambda s: QSGD(bits=s), lambda s: QSGD(levels=s), RowScale, StdGrid, HexLattice])
 def test_every_number_may_be_a_schedule(kind: Callable[[Any], Compressor]) -> None:
     late = kind(Milestones((0, 2), (3, 4))).compress(X, generator(), Hint(3))
     assert late == kind(4).compress(X, generator())
@@ -90,10 +88,7 @@ def test_the_error_really_diminishes_as_one_over_the_root(compressor: Compressor
     initial = compressor.bits.initial if hasattr(compressor, "bits") else compressor.fraction.initial  # type: ignore[attr-defined]
     for round in ROUNDS:
         rng = generator(round)
-        errors = [
-            float((compressor.compress(X, rng, Hint(round)).to_tensor() - X).square().sum())
-            for _ in range(20)
-        ]
+        errors = [float((compressor.compress(X, rng, Hint(round)).to_tensor() - X).square().sum()) for _ in range(20)]
         # A dithered step is range / (2^b - 1), not / 2^b: at few bits a little over the rule's own count.
         slack = 1.1 if not isinstance(compressor, Uniform) else (2**2 / (2**2 - 1)) ** 2 * 1.1
         assert fmean(errors) <= initial / sqrt(round + 1) * slack

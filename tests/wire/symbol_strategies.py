@@ -62,9 +62,7 @@ def integers(draw: st.DrawFn, count: int, low: int, high: int) -> Array:
 
 
 @st.composite
-def dense(
-    draw: st.DrawFn, shape: tuple[int, ...] | None = None, dtypes: list[torch.dtype] | None = None
-) -> Dense:
+def dense(draw: st.DrawFn, shape: tuple[int, ...] | None = None, dtypes: list[torch.dtype] | None = None) -> Dense:
     shape = draw(shapes) if shape is None else shape
     dtype = draw(st.sampled_from(dtypes or list(LAYOUTS)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -116,9 +114,7 @@ def lattices(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> Lattice:
     low, high = sorted([draw(float32s), draw(float32s)])
     rows, columns = draw(integers(pairs, -far, far)), draw(integers(pairs, -far, far))
     seed = draw(st.none() | seeds)
-    return Lattice(
-        shape, rows.astype(np.int16), columns.astype(np.int16), low, high, draw(st.floats(0, 12)), seed
-    )
+    return Lattice(shape, rows.astype(np.int16), columns.astype(np.int16), low, high, draw(st.floats(0, 12)), seed)
 
 
 @st.composite

@@ -290,9 +290,7 @@ def test_any_index_set_survives(indices: set[int], slack: int) -> None:
         (b"\x05\x00\x02\x00\x01\xff\x00\x00\x08", 4, Malformed, "from 4 to 4 are announced, 0 to 2"),
     ],
 )
-def test_wrong_integers_are_named(
-    payload: bytes, count: int, error: type[WireError] | None, message: str
-) -> None:
+def test_wrong_integers_are_named(payload: bytes, count: int, error: type[WireError] | None, message: str) -> None:
     if error is None:
         assert read_integers(Reader(payload, 100), count, 0, 2**15 - 1).tolist() == [1, 0, 0, 0]
         return
@@ -336,9 +334,7 @@ def test_both_ends_compute_alike_however_the_codes_are_stored() -> None:
         assert torch.equal(wire.decode(wire.encode(made)).to_tensor(), made.to_tensor())
     codes = np.array([1, 40_000, 65_535, 7])
     for dtype in (np.uint16, np.int32, np.int64):
-        assert torch.equal(
-            Grid((4,), codes.astype(dtype), 0.1).to_tensor(), Grid((4,), codes, 0.1).to_tensor()
-        )
+        assert torch.equal(Grid((4,), codes.astype(dtype), 0.1).to_tensor(), Grid((4,), codes, 0.1).to_tensor())
 
 
 def test_sparse_integers_are_not_nested() -> None:

@@ -30,9 +30,7 @@ def corpus() -> list[bytes]:
     long = torch.tanh(torch.randn(90, 30, generator=generator()))
     made = [compressor.compress(x, generator()) for compressor in (*COMPRESSORS, *BOUNDED_INPUT)]
     made += [
-        c.compress(long, generator())
-        for c in COMPRESSORS
-        if len(wire.encode(c.compress(long, generator()))) < 600
+        c.compress(long, generator()) for c in COMPRESSORS if len(wire.encode(c.compress(long, generator()))) < 600
     ]
     made += [
         Levels((2000,), np.tile(rng.integers(0, 4, 20), 100), 0.0, 1.0, 2),  # zstd
@@ -41,9 +39,7 @@ def corpus() -> list[bytes]:
         Grid((900,), (rng.random(900) < 0.03).astype(np.int64), 1.0),  # sparse
         Grid((40,), rng.integers(-(2**30), 2**30, 40), 1e-3),  # wide
     ]
-    return sorted(
-        {wire.encode(s, effort) for s in made for effort in ("small", "fast")}, key=lambda b: (len(b), b)
-    )
+    return sorted({wire.encode(s, effort) for s in made for effort in ("small", "fast")}, key=lambda b: (len(b), b))
 
 
 def damaged(rng: random.Random, bodies: list[bytes]) -> bytes:

@@ -60,9 +60,7 @@ def test_low_bit_levels_cost_their_entropy(bits: int, shape: str, count: int) ->
     ids=str,
 )
 @pytest.mark.parametrize("tail", [1, 3])
-def test_low_bit_compressors_cost_their_entropy(
-    compressor: Compressor, shape: tuple[int, int], tail: int
-) -> None:
+def test_low_bit_compressors_cost_their_entropy(compressor: Compressor, shape: tuple[int, int], tail: int) -> None:
     x = torch.randn(shape, generator=generator()) ** tail
     symbols = compressor.compress(x, generator())
     codes = symbols.bits if isinstance(compressor, Sign) else symbols.codes  # type: ignore[attr-defined]
@@ -119,6 +117,6 @@ def test_fast_is_nearly_as_small(step: float) -> None:
 def test_a_constant_or_zero_message_costs_next_to_nothing() -> None:
     for compressor in (Uniform(4), StdGrid(1), QSGD(bits=4), Sign()):
         for value in (0.0, 2.5):
-            assert len(
-                wire.encode(compressor.compress(torch.full((4096, 256), value), generator()))
-            ) <= 48 or (isinstance(compressor, QSGD) and value)
+            assert len(wire.encode(compressor.compress(torch.full((4096, 256), value), generator()))) <= 48 or (
+                isinstance(compressor, QSGD) and value
+            )

@@ -81,9 +81,7 @@ class Compressor(ABC):
             if field.default is MISSING:
                 said.append(f"{value}")
             elif value != field.default:
-                said.append(
-                    f"{field.name}={value}" if isinstance(value, Compressor) else f"{field.name}={value!r}"
-                )
+                said.append(f"{field.name}={value}" if isinstance(value, Compressor) else f"{field.name}={value!r}")
         return f"{type(self).__name__}({', '.join(said)})"
 
     @property

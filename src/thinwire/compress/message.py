@@ -115,9 +115,7 @@ def message_values(x: Tensor) -> MessageValues:
     if not (isfinite(lowest) and isfinite(highest)):
         require_finite(x)
         worst = max(x.reshape(-1).tolist(), key=abs)
-        raise BadTensor(
-            f"the value {worst:g} does not fit float32; scale the features down, or use Identity()"
-        )
+        raise BadTensor(f"the value {worst:g} does not fit float32; scale the features down, or use Identity()")
     return MessageValues(values, tuple(x.shape), lowest, highest)
 
 

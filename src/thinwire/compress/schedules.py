@@ -34,9 +34,7 @@ class Milestones:
 
     def __init__(self, *steps: tuple[int, float]) -> None:
         for step in steps:
-            if not (
-                isinstance(step, tuple) and len(step) == 2 and all(isinstance(part, Real) for part in step)
-            ):
+            if not (isinstance(step, tuple) and len(step) == 2 and all(isinstance(part, Real) for part in step)):
                 raise BadParameter(f"Milestones: {step!r} is not a pair (round, value); write (0, 2)")
         rounds = [first for first, _ in steps]
         if not steps or rounds[0] != 0 or rounds != sorted(set(rounds)):

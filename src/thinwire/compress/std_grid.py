@@ -59,8 +59,7 @@ class StdGrid(Compressor):
         step = self._step(message, hint)
         if message.largest >= step * _MOST_CODE:
             raise BadTensor(
-                f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; "
-                "use a larger step or scale"
+                f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; use a larger step or scale"
             )
         values = message.working(precise=message.largest > step * 2**16)
         low, high = int(message.lowest / step) - 2, int(message.highest / step) + 2  # and a unit of rounding

@@ -49,9 +49,7 @@ class TopK(Compressor):
 
     @property
     def remembers(self) -> Remembers:
-        return {"derivative": Remembers.ROWS, "columns": Remembers.COLUMNS}.get(
-            self.select, Remembers.NOTHING
-        )
+        return {"derivative": Remembers.ROWS, "columns": Remembers.COLUMNS}.get(self.select, Remembers.NOTHING)
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)

@@ -81,9 +81,7 @@ def _read(reader: Reader) -> Symbols:
     tag = reader.byte()
     codec = _BY_TAG.get(tag)
     if codec is None:
-        raise UnknownTag(
-            f"symbols of kind {tag} are unknown; the sender runs a newer version, or is no thinwire"
-        )
+        raise UnknownTag(f"symbols of kind {tag} are unknown; the sender runs a newer version, or is no thinwire")
     return codec.read(reader)
 
 
@@ -407,9 +405,7 @@ _SELECTIONS = tuple(_BY_KIND[kind] for kind in (Sparse, Sampled, Columns))
 
 def _check_table() -> None:
     """Every kind of symbols has one tag, and every tag one kind."""
-    known = {getattr(kinds, name) for name in kinds.__all__ if isinstance(getattr(kinds, name), type)} - {
-        Symbols
-    }
+    known = {getattr(kinds, name) for name in kinds.__all__ if isinstance(getattr(kinds, name), type)} - {Symbols}
     if len(_BY_TAG) != len(_CODECS) or set(_BY_KIND) != known:
         raise TypeError(f"the codec's table and the kinds of symbols differ: {known ^ set(_BY_KIND)}")
 

@@ -129,9 +129,7 @@ def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
     size = packed_size(offsets.size, bits)
     if size < 64:
         return Coding.PACKED, pack(offsets, bits)
-    sample = (
-        np.bincount(offsets[:: max(1, offsets.size // 4096) | 1].astype(np.intp)) if span < 1 << 16 else None
-    )
+    sample = np.bincount(offsets[:: max(1, offsets.size // 4096) | 1].astype(np.intp)) if span < 1 << 16 else None
     if sample is not None and sample.max() > _MOSTLY_ONE * sample.sum():
         return Coding.SPARSE, _sparse(offsets, int(sample.argmax()))
     zstd = _zstd(offsets, span, _ZSTD.fast)
@@ -214,9 +212,7 @@ class _Table:
     @classmethod
     def fitted(cls, offsets: Array, span: int) -> _Table:
         shift = max(0, bits_for(span) - bits_for(_MOST_TABLE - 1))
-        counts = np.bincount(
-            (offsets >> shift if shift else offsets).astype(np.intp), minlength=(span >> shift) + 1
-        )
+        counts = np.bincount((offsets >> shift if shift else offsets).astype(np.intp), minlength=(span >> shift) + 1)
         weights = _weight_bytes(counts)
         values = _weight_values(weights)
         used = counts > 0

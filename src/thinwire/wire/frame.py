@@ -67,9 +67,7 @@ def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
     if magic != MAGIC:
         raise Malformed("these bytes are no thinwire frame")
     if version != VERSION:
-        raise UnknownTag(
-            f"frame version {version}, this build speaks {VERSION}; bring both sides to one version"
-        )
+        raise UnknownTag(f"frame version {version}, this build speaks {VERSION}; bring both sides to one version")
     if length > max_body:
         raise TooLarge(f"a body of {length} bytes is announced, the cap is {max_body}")
     return int(length)

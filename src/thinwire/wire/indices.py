@@ -47,11 +47,7 @@ def read_indices(reader: Reader, size: int) -> Array:
         return _unrank(reader, count, size)
     if low_bits > 31:
         raise Malformed(f"gaps with {low_bits} low bits")
-    low = (
-        unpack(reader.raw(packed_size(count, low_bits)), count, low_bits)
-        if low_bits
-        else np.zeros(1, np.uint8)
-    )
+    low = unpack(reader.raw(packed_size(count, low_bits)), count, low_bits) if low_bits else np.zeros(1, np.uint8)
     indices = unary_read(reader, count, size >> low_bits).astype(np.int64)
     indices <<= low_bits
     indices += low

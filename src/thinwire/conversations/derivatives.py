@@ -1,0 +1,334 @@
+"""Private labels: embeddings go up, derivatives come down. Both ends, in message order.
+
+feature party                            label party
+send:     h = f(x[rows])
+          EMBEDDING  ----------------->  exchange:  h_1 .. h_K; loss; dL/dh_k
+receive:  h.backward(dL/dh)  <---------             DERIVATIVE; step of the top model
+          step; remember                            remember
+local:    cached h, dL/dh                local:     cached h_k, dL/dh_k
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thinwire.conversations.learner import Learner, prefixed, unprefixed
+from thinwire.conversations.seat import Seat, on
+from thinwire.conversations.sums import Sealing, opened
+from thinwire.models.fusion import fuse
+from thinwire.privacy import SecureSum
+from thinwire.schedule import CachedSteps, cosine_weights
+from thinwire.streams import ErrorFeedback, Rows
+from thinwire.types import Kind, PartyName, Round
+
+__all__ = ["FeatureEnd", "LabelEnd", "LabelSide"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What one exchange left behind for cached steps."""
+
+    rows: Rows
+    embeddings: list[Tensor]
+    derivatives: list[Tensor]
+
+
+class _Remembering:
+    """Exchanges that may be used again, and how alike they still were when they were."""
+
+    def __init__(self, seat: Seat) -> None:
+        schedule = seat.recipe.schedule
+        self.xi_degrees = schedule.xi_degrees if isinstance(schedule, CachedSteps) else None
+        self.keeps = isinstance(schedule, CachedSteps) and schedule.reuse > 1
+        self.exchanges: dict[Round, _Exchange] = {}
+        self.cosines: list[Tensor] = []
+
+    def add(self, round: Round, exchange: _Exchange) -> None:
+        if self.keeps:
+            self.exchanges[round] = exchange
+
+    def forget(self, kept: set[Round]) -> None:
+        self.exchanges = {round: exchange for round, exchange in self.exchanges.items() if round in kept}
+
+    def weights(self, now: Tensor, cached: Tensor) -> Tensor | None:
+        if self.xi_degrees is None:
+            return None
+        weights, cosines = cosine_weights(now, cached, self.xi_degrees)
+        self.cosines.append(cosines)
+        return weights
+
+    def diagnostics(self) -> dict[str, Any]:
+        """Quantiles of the cosines since the last look."""
+        if not self.cosines:
+            return {}
+        cosines = torch.cat(self.cosines).double()
+        self.cosines = []
+        quantiles = torch.quantile(cosines, torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64))
+        return {"cosine_quantiles": [round(float(q), 6) for q in quantiles]}
+
+    def tensors(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for number, exchange in self.exchanges.items():
+            found[f"{number}.rows"] = exchange.rows
+            for name, tensors in (("embedding", exchange.embeddings), ("derivative", exchange.derivatives)):
+                found |= {f"{number}.{name}.{index}": tensor for index, tensor in enumerate(tensors)}
+        for index, cosines in enumerate(self.cosines):
+            found[f"cosines.{index:06d}"] = cosines
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.cosines = [tensors[name] for name in sorted(tensors) if name.startswith("cosines.")]
+        self.exchanges = {}
+        for number in sorted(int(name.split(".")[0]) for name in tensors if name.endswith(".rows")):
+            mine = unprefixed(str(number), tensors)
+            listed = [[mine[f"{kind}.{i}"] for i in range(len(unprefixed(kind, mine)))] for kind in _LISTS]
+            self.exchanges[number] = _Exchange(mine["rows"], *listed)
+
+
+_LISTS = ("embedding", "derivative")
+
+
+class FeatureEnd:
+    """A feature party's end."""
+
+    def __init__(
+        self, seat: Seat, learner: Learner, features: Tensor, width: int, sealing: Sealing | None = None
+    ) -> None:
+        recipe = seat.recipe
+        self._seat = seat
+        self._learner = learner
+        self._features = features
+        self._sealing = sealing
+        noise = None if sealing is None else sealing.noise
+        self._uplink = seat.stream(recipe.uplink, f"{seat.me}/uplink", width, noise)
+        shared = f"{seat.label_party}/downlink" if sealing else f"{seat.me}/downlink"
+        self._downlink = seat.stream(recipe.downlink, shared, width)
+        self._whole_table = isinstance(recipe.uplink, ErrorFeedback) and recipe.uplink.scope == "table"
+        self._memory = _Remembering(seat)
+        self._sent: tuple[Rows, Tensor] | None = None
+        self._stepped = False
+
+    def warm_start(self, rows: Rows) -> None:
+        """Fills the surrogates with C(h) of all rows; its bytes count."""
+        with torch.no_grad():
+            embedding = self._learner.forward(self._features[rows])
+        symbols = self._uplink.outgoing(rows, embedding, 0)
+        self._seat.send(self._seat.label_party, Kind.WARM_START, 0, self._seat.encode(symbols))
+
+    def send(self, round: Round, rows: Rows) -> None:
+        h = self._learner.forward(self._features[rows])  # [B, E]
+        symbols = self._uplink.outgoing(rows, self._table() if self._whole_table else h, round)
+        if self._sealing is not None:
+            symbols = self._sealing.seal(symbols, round, rows)
+        self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._seat.encode(symbols))
+        self._sent = (rows, h)
+        self._stepped = False
+
+    def _table(self) -> Tensor:
+        with torch.no_grad():
+            return self._learner.forward(self._features)
+
+    def answered(self, round: Round) -> bool:
+        return self._seat.channel.ready(self._seat.label_party, Kind.DERIVATIVE, round)
+
+    def receive(self, round: Round) -> None:
+        if self._sent is None:
+            raise RuntimeError(f"round {round}: nothing was sent")
+        rows, h = self._sent
+        symbols = self._seat.decode(self._seat.receive(self._seat.label_party, Kind.DERIVATIVE, round))
+        derivative = on(h, self._downlink.incoming(rows, symbols, round))
+        self._uplink.observe(rows, derivative)
+        # After local steps the graph belongs to older weights.
+        now = self._learner.forward(self._features[rows]) if self._stepped else h
+        now.backward(derivative)  # type: ignore[no-untyped-call]
+        self._step()
+        self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
+        self._sent = None
+
+    def local(self, round: Round) -> None:
+        """Learns from a cached derivative once more."""
+        cached = self._memory.exchanges[round]
+        (then,), (derivative,) = cached.embeddings, cached.derivatives
+        now = self._learner.forward(self._features[cached.rows])
+        weights = self._memory.weights(now.detach(), then)
+        now.backward(derivative if weights is None else weights[:, None] * derivative)  # type: ignore[no-untyped-call]
+        self._step()
+        self._stepped = True
+
+    def _step(self) -> None:
+        self._learner.step()
+        self._seat.worked()
+
+    def forget(self, kept: set[Round]) -> None:
+        self._memory.forget(kept)
+
+    def diagnostics(self) -> dict[str, Any]:
+        return self._memory.diagnostics()
+
+    def estimate(self) -> Tensor | None:
+        """The surrogate of all rows, where there is one."""
+        return self._uplink.state_dict().get("surrogate")
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {
+            **prefixed("learner", self._learner.tensors()),
+            **prefixed("uplink", self._uplink.state_dict()),
+            **prefixed("downlink", self._downlink.state_dict()),
+            **prefixed("memory", self._memory.tensors()),
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._learner.load(unprefixed("learner", tensors))
+        self._uplink.load_state_dict(unprefixed("uplink", tensors))
+        self._downlink.load_state_dict(unprefixed("downlink", tensors))
+        self._memory.load(unprefixed("memory", tensors))
+
+
+@dataclass
+class LabelSide:
+    """What the label party brings to either conversation."""
+
+    top: Learner
+    labels: Tensor
+    loss: Callable[[Tensor, Tensor], Tensor]  # per row
+    fusion: str
+    bottom: Learner | None = None
+    features: Tensor | None = None
+
+    def own(self, rows: Rows) -> list[Tensor]:
+        """The label party's own embedding, last in the order; none where it has no features."""
+        if self.bottom is None or self.features is None:
+            return []
+        return [self.bottom.forward(self.features[rows])]
+
+    def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
+        """One loss a row."""
+        return self.loss(self.top.forward(fuse(self.fusion, embeddings)), self.labels[rows])
+
+    def step(self) -> None:
+        self.top.step()
+        if self.bottom is not None:
+            self.bottom.step()
+
+    def begin(self, round: Round) -> None:
+        self.top.begin(round)
+        if self.bottom is not None:
+            self.bottom.begin(round)
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = prefixed("top", self.top.tensors())
+        return found | ({} if self.bottom is None else prefixed("bottom", self.bottom.tensors()))
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.top.load(unprefixed("top", tensors))
+        if self.bottom is not None:
+            self.bottom.load(unprefixed("bottom", tensors))
+
+
+class LabelEnd:
+    """The label party's end."""
+
+    def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
+        recipe = seat.recipe
+        self._seat = seat
+        self._side = side
+        self._uplinks = {p: seat.stream(recipe.uplink, f"{p}/uplink", widths[p]) for p in seat.feature_parties}
+        self._summed = isinstance(recipe.aggregation, SecureSum)
+        # Under secure sum there is one derivative, the same for all, and so one downlink.
+        owners = (seat.label_party,) if self._summed else seat.feature_parties
+        width = next(iter(widths.values()))
+        self._downlinks = {
+            p: seat.stream(recipe.downlink, f"{p}/downlink", width if self._summed else widths[p]) for p in owners
+        }
+        self._update_first = recipe.order == "update_first"
+        self._memory = _Remembering(seat)
+
+    def warm_start(self, rows: Rows) -> None:
+        for party in self._seat.feature_parties:
+            symbols = self._seat.decode(self._seat.receive(party, Kind.WARM_START, 0))
+            self._uplinks[party].incoming(rows, symbols, 0)
+
+    def awaited(self, round: Round) -> bool:
+        return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
+
+    def exchange(self, round: Round, rows: Rows) -> None:
+        received = self._received(round, rows)
+        embeddings = [on(self._side_like(), h).requires_grad_() for h in received]
+        self._side.losses([*embeddings, *self._side.own(rows)], rows).mean().backward()  # type: ignore[no-untyped-call]
+        # Before the top model's own step, in the order of the parties.
+        derivatives = [torch.zeros_like(h) if h.grad is None else h.grad for h in embeddings]
+        self._answer(round, rows, derivatives)
+        self._step()
+        self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
+
+    def _side_like(self) -> Tensor:
+        parameter = next(self._side.top.module.parameters(), None)
+        return torch.zeros(1) if parameter is None else parameter.detach()
+
+    def _received(self, round: Round, rows: Rows) -> list[Tensor]:
+        """Each party's embedding in order; under secure sum only their sum."""
+        symbols = [
+            self._seat.decode(self._seat.receive(party, Kind.EMBEDDING, round))
+            for party in self._seat.feature_parties
+        ]
+        if self._summed:
+            return [opened(self._seat, symbols, round, rows).to_tensor()]
+        before = self._estimates(rows) if self._update_first else None
+        parties = self._seat.feature_parties
+        after = [self._uplinks[p].incoming(rows, s, round) for p, s in zip(parties, symbols, strict=True)]
+        return before or after
+
+    def _estimates(self, rows: Rows) -> list[Tensor]:
+        return [self._uplinks[p].state_dict()["surrogate"].index_select(0, rows) for p in self._seat.feature_parties]
+
+    def _answer(self, round: Round, rows: Rows, derivatives: list[Tensor]) -> None:
+        bodies = [
+            self._seat.encode(downlink.outgoing(rows, derivative, round))
+            for downlink, derivative in zip(self._downlinks.values(), derivatives, strict=True)
+        ]
+        if self._summed:
+            bodies = bodies * len(self._seat.feature_parties)
+        for party, body in zip(self._seat.feature_parties, bodies, strict=True):
+            self._seat.send(party, Kind.DERIVATIVE, round, body)
+
+    def local(self, round: Round) -> None:
+        """Learns from cached embeddings once more."""
+        cached = self._memory.exchanges[round]
+        embeddings = [h.detach().requires_grad_() for h in cached.embeddings]
+        losses = self._side.losses([*embeddings, *self._side.own(cached.rows)], cached.rows)
+        if self._memory.xi_degrees is None:
+            losses.mean().backward()  # type: ignore[no-untyped-call]
+        else:
+            now = torch.autograd.grad(losses.mean(), embeddings, retain_graph=True)
+            weights = self._memory.weights(torch.cat(now, dim=1), torch.cat(cached.derivatives, dim=1))
+            (weights * losses).mean().backward()  # type: ignore[no-untyped-call, operator]
+        self._step()
+
+    def _step(self) -> None:
+        self._side.step()
+        self._seat.worked()
+
+    def forget(self, kept: set[Round]) -> None:
+        self._memory.forget(kept)
+
+    def diagnostics(self) -> dict[str, Any]:
+        return self._memory.diagnostics()
+
+    def tensors(self) -> dict[str, Tensor]:
+        found = prefixed("side", self._side.tensors()) | prefixed("memory", self._memory.tensors())
+        for kind, streams in (("uplink", self._uplinks), ("downlink", self._downlinks)):
+            for party, stream in streams.items():
+                found |= prefixed(f"{kind}.{party}", stream.state_dict())
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._side.load(unprefixed("side", tensors))
+        self._memory.load(unprefixed("memory", tensors))
+        for kind, streams in (("uplink", self._uplinks), ("downlink", self._downlinks)):
+            for party, stream in streams.items():
+                stream.load_state_dict(unprefixed(f"{kind}.{party}", tensors))

@@ -1,0 +1,100 @@
+"""Scores on test rows together: counted apart from training, and a rest for all parties between two rounds.
+
+feature party                            label party
+EVALUATION: test embedding  --------->   outputs of the top model; metrics
+go on, or stop  <---------------------   EVALUATION: one byte
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.compress import Identity
+from thinwire.conversations.seat import Seat, on
+from thinwire.conversations.sums import EVALUATION, Sealing, opened
+from thinwire.errors import Malformed
+from thinwire.models.fusion import fuse
+from thinwire.types import Kind, Round
+
+__all__ = [
+    "embedded",
+    "evaluating",
+    "outputs",
+    "received_test_embeddings",
+    "say_go_on",
+    "send_test_embedding",
+    "told_to_stop",
+]
+
+_CHUNK = 8192
+
+
+@contextmanager
+def evaluating(*modules: nn.Module | None) -> Iterator[None]:
+    """Modules in evaluation mode, and back as they were; no graph."""
+    here = [module for module in modules if module is not None]
+    training = [module.training for module in here]
+    for module in here:
+        module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, was in zip(here, training, strict=True):
+            module.train(was)
+
+
+def embedded(module: nn.Module, features: Tensor) -> Tensor:
+    """The embeddings of many rows, in chunks."""
+    with evaluating(module):
+        return torch.cat([module(features[start : start + _CHUNK]) for start in range(0, len(features), _CHUNK)])
+
+
+def send_test_embedding(
+    seat: Seat, module: nn.Module, test_features: Tensor | None, round: Round, sealing: Sealing | None
+) -> None:
+    """Under secure sum by the same mechanism as in training, with noise and masks of its own."""
+    body = b""
+    if test_features is not None:
+        h = embedded(module, test_features)
+        if sealing is None:
+            body = seat.encode(Identity().compress(h, torch.Generator()))
+        else:
+            noise = sealing.noise(round, EVALUATION)
+            counts = seat.recipe.uplink.compressor.compress(h, noise)
+            body = seat.encode(sealing.seal(counts, round, torch.arange(len(h)), EVALUATION))
+    seat.send(seat.label_party, Kind.EVALUATION, round, body)
+
+
+def told_to_stop(seat: Seat, round: Round) -> bool:
+    return seat.receive(seat.label_party, Kind.EVALUATION, round) == b"\x01"
+
+
+def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
+    """Each party's test embedding in order, or their sum; None where there are no test rows."""
+    bodies = [seat.receive(party, Kind.EVALUATION, round) for party in seat.feature_parties]
+    if not all(bodies):
+        return None
+    symbols = [seat.decode(body) for body in bodies]
+    for party, one in zip(seat.feature_parties, symbols, strict=True):
+        if one.shape[0] != rows:
+            raise Malformed(f"{party!r} sent {one.shape[0]} test rows, there are {rows} test labels")
+    if summed:
+        return [opened(seat, symbols, round, torch.arange(rows), EVALUATION).to_tensor()]
+    return [one.to_tensor() for one in symbols]
+
+
+def say_go_on(seat: Seat, round: Round, stop: bool) -> None:
+    for party in seat.feature_parties:
+        seat.send(party, Kind.EVALUATION, round, b"\x01" if stop else b"\x00")
+
+
+def outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -> Tensor:
+    """What the top model says of these embeddings."""
+    like = next(top.parameters(), embeddings[0])
+    with evaluating(top):
+        return top(fuse(fusion, [on(like, h) for h in embeddings]))  # type: ignore[no-any-return]

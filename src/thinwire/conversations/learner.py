@@ -1,0 +1,96 @@
+"""A model, its optimiser, and their place in the run's randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import BadState
+from thinwire.seeds import derived_seed
+from thinwire.types import Round
+
+__all__ = ["Learner", "OptimizerSpec", "prefixed", "unprefixed"]
+
+
+class OptimizerSpec(Protocol):
+    """What `models/optimizers.py` has: a frozen description of an optimiser."""
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None: ...
+
+    def lr_at(self, round: Round, total_rounds: int) -> float: ...
+
+
+class Learner:
+    """Runs a module forward and takes its steps.
+
+    Every forward starts torch's generator from (seed, name, round, step), so that dropout and the like
+    do not depend on who else computes in this process, nor on where a run was resumed.
+    """
+
+    def __init__(self, name: str, module: nn.Module, spec: OptimizerSpec, seed: int, total_rounds: int) -> None:
+        self.module = module
+        self._name = name
+        self._spec = spec
+        self._seed = seed
+        self._total_rounds = total_rounds
+        self._optimizer = spec.build(module.parameters())
+        self._round = -1
+        self._step = 0
+
+    def begin(self, round: Round) -> None:
+        """Sets the round's step size."""
+        self._round = round
+        self._step = 0
+        if self._optimizer is not None:
+            lr = self._spec.lr_at(round, self._total_rounds)
+            for group in self._optimizer.param_groups:
+                group["lr"] = lr
+
+    def forward(self, x: Tensor) -> Tensor:
+        seed = derived_seed(self._seed, self._name, self._round, self._step)
+        self._step += 1
+        torch.default_generator.manual_seed(seed)
+        if x.is_cuda:
+            torch.cuda.manual_seed(seed)
+        output: Tensor = self.module(x)
+        return output
+
+    def step(self) -> None:
+        """One update with the gradients that are there, which are then gone."""
+        if self._optimizer is not None:
+            self._optimizer.step()
+            self._optimizer.zero_grad(set_to_none=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, buffers and the optimiser's memory; not copies."""
+        found = prefixed("module", self.module.state_dict())
+        for index, parameter in enumerate(self.module.parameters()):
+            memory = {} if self._optimizer is None else self._optimizer.state.get(parameter, {})
+            for key, value in memory.items():
+                if value is not None:
+                    found[f"optimizer.{index}.{key}"] = value if isinstance(value, Tensor) else torch.tensor(value)
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        try:
+            self.module.load_state_dict(unprefixed("module", tensors))
+        except RuntimeError as error:
+            raise BadState(f"{self._name}: the saved model does not fit: {error}") from None
+        if self._optimizer is None:
+            return
+        for index, parameter in enumerate(self.module.parameters()):
+            saved = unprefixed(f"optimizer.{index}", tensors)
+            memory: dict[str, Any] = self._optimizer.state[parameter]
+            for key, value in saved.items():
+                memory[key] = value.clone()
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

@@ -1,0 +1,308 @@
+"""Shared labels: embeddings go up, everyone's embeddings and the top model come down. In message order.
+
+feature party k                          label party
+send:     h_k = f_k(x_k[rows])
+          EMBEDDING  ----------------->  exchange:  decode h_1 .. h_K
+receive:  the others' h_j  <-----------             REPRESENTATIONS: each body as it came
+          the top model, frozen  <-----             TOP_MODEL
+local:    loss at own exact h_k          local:     loss at the received h_1 .. h_K;
+          and the others' received;                 step of the exact top model
+          step of f_k
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.compress import Identity, Remembers
+from thinwire.conversations.derivatives import LabelSide
+from thinwire.conversations.learner import Learner, prefixed, unprefixed
+from thinwire.conversations.seat import Seat, on
+from thinwire.errors import Malformed
+from thinwire.streams import ErrorFeedback, Rows, Stream
+from thinwire.types import Kind, PartyName, Round
+from thinwire.wire.bundle import pack_bundle, unpack_bundle
+
+__all__ = ["FeatureEnd", "LabelEnd"]
+
+_TOP_ROW = torch.zeros(1, dtype=torch.int64)
+
+
+def _top_stream(seat: Seat, top: nn.Module) -> Stream:
+    """The top model's parameters as one row of one table."""
+    width = max(1, sum(parameter.numel() for parameter in top.parameters()))
+    one_row = Seat(**{**vars(seat), "rows": 1})
+    return one_row.stream(seat.recipe.top, f"{seat.label_party}/top", width)
+
+
+def _flat(module: nn.Module) -> Tensor:
+    parameters = [parameter.detach().reshape(-1).float() for parameter in module.parameters()]
+    return torch.cat(parameters).reshape(1, -1) if parameters else torch.zeros(1, 1)
+
+
+def _unflatten(module: nn.Module, flat: Tensor) -> None:
+    start = 0
+    with torch.no_grad():
+        for parameter in module.parameters():
+            piece = flat.reshape(-1)[start : start + parameter.numel()]
+            parameter.copy_(piece.reshape(parameter.shape))
+            start += parameter.numel()
+
+
+class _Others:
+    """The other parties' embeddings as this party knows them: one receiving stream each."""
+
+    def __init__(self, seat: Seat, widths: Mapping[PartyName, int]) -> None:
+        self._seat = seat
+        self.names = tuple(party for party in widths if party != seat.me)
+        self._symbols = seat.recipe.broadcast == "symbols" or seat.me == seat.label_party
+        self._update_first = seat.recipe.order == "update_first"
+        self._streams: dict[PartyName, Stream] = {}
+        if self._symbols:
+            self._streams = {
+                party: seat.stream(seat.recipe.uplink, f"{party}/uplink", widths[party]) for party in self.names
+            }
+
+    def receive(self, bodies: Mapping[PartyName, bytes], rows: Rows, round: Round) -> dict[PartyName, Tensor]:
+        """This round's embeddings of the others."""
+        if set(bodies) != set(self.names):
+            raise Malformed(f"round {round}: embeddings of {sorted(bodies)} came in, expected {sorted(self.names)}")
+        before = self.estimates(rows) if self._update_first and self._symbols else None
+        received = {party: self._receive(party, bodies[party], rows, round) for party in self.names}
+        return received if before is None else before
+
+    def _receive(self, party: PartyName, body: bytes, rows: Rows, round: Round) -> Tensor:
+        symbols = self._seat.decode(body)
+        if party in self._streams:
+            return self._streams[party].incoming(rows, symbols, round)
+        if symbols.shape[0] != len(rows):
+            raise Malformed(f"round {round}: {symbols.shape[0]} rows of {party!r} came in, expected {len(rows)}")
+        return symbols.to_tensor()
+
+    def estimates(self, rows: Rows) -> dict[PartyName, Tensor]:
+        return {party: s.state_dict()["surrogate"].index_select(0, rows) for party, s in self._streams.items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = {}
+        for party, stream in self._streams.items():
+            found |= prefixed(party, stream.state_dict())
+        return found
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        for party, stream in self._streams.items():
+            stream.load_state_dict(unprefixed(party, tensors))
+
+
+class _Sender:
+    """A party's own uplink: its exact embedding, and the symbols that leave."""
+
+    def __init__(self, seat: Seat, learner: Learner, features: Tensor, width: int) -> None:
+        self._seat = seat
+        self._learner = learner
+        self._features = features
+        self.stream = seat.stream(seat.recipe.uplink, f"{seat.me}/uplink", width)
+        uplink = seat.recipe.uplink
+        self._whole_table = isinstance(uplink, ErrorFeedback) and uplink.scope == "table"
+        self._observes = uplink.compressor.remembers is not Remembers.NOTHING
+
+    def forward(self, rows: Rows) -> Tensor:
+        h = self._learner.forward(self._features[rows])
+        if self._observes:
+            h.retain_grad()
+        return h
+
+    def body(self, rows: Rows, h: Tensor, round: Round) -> bytes:
+        if self._whole_table:
+            with torch.no_grad():
+                h = self._learner.forward(self._features)
+        return self._seat.encode(self.stream.outgoing(rows, h, round))
+
+    def observe(self, rows: Rows, h: Tensor) -> None:
+        if self._observes and h.grad is not None:
+            self.stream.observe(rows, h.grad)
+
+
+class FeatureEnd:
+    """A feature party's end."""
+
+    def __init__(
+        self, seat: Seat, learner: Learner, features: Tensor, side: LabelSide, widths: Mapping[PartyName, int]
+    ) -> None:
+        self._seat = seat
+        self._learner = learner
+        self._sender = _Sender(seat, learner, features, widths[seat.me])
+        self._others = _Others(seat, widths)
+        self._parties = tuple(widths)
+        self._side = LabelSide(
+            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), _Frozen(), seat.seed, 1),
+            labels=side.labels,
+            loss=side.loss,
+            fusion=side.fusion,
+        )
+        for parameter in self._side.top.module.parameters():
+            parameter.requires_grad_(False)
+        self._top = _top_stream(seat, side.top.module)
+        self._received: dict[PartyName, Tensor] = {}
+        self._sent: tuple[Rows, Tensor | None] | None = None
+
+    def warm_start(self, rows: Rows) -> None:
+        with torch.no_grad():
+            body = self._sender.body(rows, self._sender.forward(rows), 0)
+        self._seat.send(self._seat.label_party, Kind.WARM_START, 0, body)
+        self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
+
+    def send(self, round: Round, rows: Rows) -> None:
+        h = self._sender.forward(rows)
+        self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._sender.body(rows, h, round))
+        self._sent = (rows, h)
+
+    def answered(self, round: Round) -> bool:
+        return self._seat.channel.ready(self._seat.label_party, Kind.TOP_MODEL, round)
+
+    def receive(self, round: Round) -> None:
+        rows, _ = self._pending(round)
+        self._received = self._others.receive(self._bundle(Kind.REPRESENTATIONS, round), rows, round)
+        body = self._seat.receive(self._seat.label_party, Kind.TOP_MODEL, round)
+        _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, self._seat.decode(body), round))
+
+    def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes]:
+        bodies = unpack_bundle(self._seat.receive(self._seat.label_party, kind, round))
+        if any(index >= len(self._parties) for index in bodies):
+            raise Malformed(f"round {round}: a body of a party that does not exist")
+        return {self._parties[index]: body for index, body in bodies.items()}
+
+    def local(self, round: Round) -> None:
+        rows, h = self._pending(round)
+        # The first step's embedding was computed for the message already.
+        h = self._sender.forward(rows) if h is None else h
+        embeddings = [h if party == self._seat.me else on(h, self._received[party]) for party in self._parties]
+        self._side.losses(embeddings, rows).mean().backward()  # type: ignore[no-untyped-call]
+        self._sender.observe(rows, h)
+        self._learner.step()
+        self._seat.worked()
+        self._sent = (rows, None)
+
+    def _pending(self, round: Round) -> tuple[Rows, Tensor | None]:
+        if self._sent is None:
+            raise RuntimeError(f"round {round}: nothing was sent")
+        return self._sent
+
+    def forget(self, kept: set[Round]) -> None:
+        self._sent = None
+        self._received = {}
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {}
+
+    def estimate(self) -> Tensor | None:
+        return self._sender.stream.state_dict().get("surrogate")
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {
+            **prefixed("learner", self._learner.tensors()),
+            **prefixed("uplink", self._sender.stream.state_dict()),
+            **prefixed("others", self._others.tensors()),
+            **prefixed("top", self._top.state_dict()),
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._learner.load(unprefixed("learner", tensors))
+        self._sender.stream.load_state_dict(unprefixed("uplink", tensors))
+        self._others.load(unprefixed("others", tensors))
+        self._top.load_state_dict(unprefixed("top", tensors))
+
+
+class _Frozen:
+    """The optimiser of a model that is not ours to train."""
+
+    def build(self, parameters: Any) -> None:
+        return None
+
+    def lr_at(self, round: Round, total_rounds: int) -> float:
+        return 0.0
+
+
+class LabelEnd:
+    """The label party's end; it forwards every body as it came, never re-encoded."""
+
+    def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
+        self._seat = seat
+        self._side = side
+        self._parties = tuple(widths)  # its own name last, where it has features
+        self._others = _Others(seat, widths)
+        self._own: _Sender | None = None
+        if side.bottom is not None and side.features is not None:
+            self._own = _Sender(seat, side.bottom, side.features, widths[seat.me])
+        self._top = _top_stream(seat, side.top.module)
+        self._rows: Rows | None = None
+        self._received: dict[PartyName, Tensor] = {}
+
+    def warm_start(self, rows: Rows) -> None:
+        bodies = {p: self._seat.receive(p, Kind.WARM_START, 0) for p in self._others.names}
+        self._others.receive(bodies, rows, 0)
+        if self._own is not None:
+            with torch.no_grad():
+                bodies[self._seat.me] = self._own.body(rows, self._own.forward(rows), 0)
+        self._broadcast(Kind.WARM_START, bodies, 0)
+
+    def awaited(self, round: Round) -> bool:
+        return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
+
+    def exchange(self, round: Round, rows: Rows) -> None:
+        bodies = {p: self._seat.receive(p, Kind.EMBEDDING, round) for p in self._others.names}
+        self._received = self._others.receive(bodies, rows, round)
+        if self._seat.recipe.broadcast == "surrogates":
+            exact, none = Identity(), torch.Generator()
+            shown = self._others.estimates(rows)
+            bodies = {party: self._seat.encode(exact.compress(rows_of, none)) for party, rows_of in shown.items()}
+        if self._own is not None:
+            with torch.no_grad():
+                bodies[self._seat.me] = self._own.body(rows, self._own.forward(rows), round)
+        self._broadcast(Kind.REPRESENTATIONS, bodies, round)
+        top = self._seat.encode(self._top.outgoing(_TOP_ROW, _flat(self._side.top.module), round))
+        for party in self._seat.feature_parties:
+            self._seat.send(party, Kind.TOP_MODEL, round, top)
+        self._rows = rows
+
+    def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes], round: Round) -> None:
+        for receiver in self._seat.feature_parties:
+            others = {self._parties.index(p): body for p, body in bodies.items() if p != receiver}
+            self._seat.send(receiver, kind, round, pack_bundle(others))
+
+    def local(self, round: Round) -> None:
+        if self._rows is None:
+            raise RuntimeError(f"round {round}: nothing was exchanged")
+        own = self._side.own(self._rows)
+        like = next(self._side.top.module.parameters(), torch.zeros(1))
+        embeddings = [on(like, self._received[party]) for party in self._others.names]
+        self._side.losses([*embeddings, *own], self._rows).mean().backward()  # type: ignore[no-untyped-call]
+        self._side.step()
+        self._seat.worked()
+
+    def forget(self, kept: set[Round]) -> None:
+        self._rows = None
+        self._received = {}
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        own = {} if self._own is None else prefixed("own", self._own.stream.state_dict())
+        return {
+            **prefixed("side", self._side.tensors()),
+            **prefixed("others", self._others.tensors()),
+            **prefixed("top", self._top.state_dict()),
+            **own,
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._side.load(unprefixed("side", tensors))
+        self._others.load(unprefixed("others", tensors))
+        self._top.load_state_dict(unprefixed("top", tensors))
+        if self._own is not None:
+            self._own.stream.load_state_dict(unprefixed("own", tensors))

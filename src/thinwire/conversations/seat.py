@@ -1,0 +1,63 @@
+"""Where a party sits in a run: who it is, who the others are, and its way to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from thinwire.compress import Symbols
+from thinwire.compress.randomness import Randomness
+from thinwire.recipe import Recipe
+from thinwire.streams import Flow, Seeded, Stream, StreamSpec
+from thinwire.surrogates import Storage
+from thinwire.transport.base import Channel, Message
+from thinwire.types import Kind, PartyName, Round
+from thinwire.wire.codec import decode, encode
+from thinwire.wire.entropy import Effort
+
+__all__ = ["Seat"]
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One party's place."""
+
+    me: PartyName
+    label_party: PartyName
+    feature_parties: tuple[PartyName, ...]  # in the job's order
+    channel: Channel
+    recipe: Recipe
+    rows: int  # N
+    seed: int
+    run: int
+    effort: Effort = "small"
+    storage: Storage = field(default_factory=Storage)
+
+    def stream(
+        self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round], Randomness] | None = None
+    ) -> Stream:
+        """One end of a stream; the other end opens it under the same name."""
+        return spec.open(Flow(name, self.rows, width, randomness or Seeded(self.seed, name), self.storage))
+
+    def send(self, receiver: PartyName, kind: Kind, round: Round, body: bytes) -> None:
+        self.channel.send(Message(self.me, receiver, kind, round, body))
+
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> bytes:
+        return self.channel.receive(sender, kind, round).body
+
+    def encode(self, symbols: Symbols) -> bytes:
+        return encode(symbols, self.effort)
+
+    def decode(self, body: bytes) -> Symbols:
+        return decode(body)
+
+    def worked(self) -> None:
+        """Tells the link clock that an update was taken."""
+        self.channel.worked(1)
+
+
+def on(like: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor where and as `like` is."""
+    return tensor.to(device=like.device, dtype=like.dtype)

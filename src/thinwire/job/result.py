@@ -1,0 +1,103 @@
+"""What a run gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from thinwire.models.metrics import METRICS
+from thinwire.transport.ledger import Ledger, Traffic
+from thinwire.types import PartyName
+
+__all__ = ["Result", "better"]
+
+
+def better(metric: str) -> int:
+    """1 where higher is better, -1 where lower is."""
+    return 1 if metric in METRICS and METRICS[metric].higher_is_better else -1
+
+
+@dataclass
+class Result:
+    """History, bytes and models of a run."""
+
+    method: str
+    history: list[dict[str, Any]]
+    ledger: Ledger
+    label_party: PartyName
+    models: dict[PartyName, nn.Module]  # bottom models by party; the top model under "top"
+    seconds: float
+    metric: str  # the first one asked for
+    target: tuple[str, float] | None = None
+    interrupted: bool = False
+    run_dir: Path | None = None
+    privacy: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def bytes(self) -> Traffic:
+        return self.ledger.traffic(self.label_party)
+
+    def best(self) -> dict[str, Any]:
+        """The best value of the first metric, and its round."""
+        part = "test" if any(self.metric in row["test"] for row in self.history) else "train"
+        rows = [row for row in self.history if self.metric in row[part]]
+        best = max(rows, key=lambda row: better(self.metric) * row[part][self.metric])
+        return {"metric": self.metric, "value": best[part][self.metric], "round": best["round"]}
+
+    def reached(self) -> dict[str, Any] | None:
+        """When and at what cost the target was first met."""
+        if self.target is None:
+            return None
+        name, value = self.target
+        found = next((row for row in self.history if meets(row, self.target)), None)
+        reached = {"reached_round": None, "bytes": None, "seconds": None, "link_seconds": None}
+        if found is not None:
+            reached = {
+                "reached_round": found["round"],
+                "bytes": found["bytes"]["total"],
+                "seconds": found["seconds"],
+                "link_seconds": found["link_seconds"],
+            }
+        return {"metric": name, "value": value, **reached}
+
+    def summary(self) -> dict[str, Any]:
+        """As `thinwire train --json` prints it."""
+        last, traffic = self.history[-1], self.bytes
+        return {
+            "method": self.method,
+            "rounds": last["round"],
+            "epochs": last["epoch"],
+            "seconds": self.seconds,
+            "link_seconds": last["link_seconds"],
+            "bytes": {
+                "up": traffic.up,
+                "down": traffic.down,
+                "total": traffic.total,
+                "evaluation": traffic.evaluation,
+                "retransmitted": traffic.retransmitted,
+            },
+            "messages": traffic.messages,
+            "train": last["train"],
+            "test": last["test"],
+            "target": self.reached(),
+            "best": self.best(),
+            "privacy": self.privacy,
+            "interrupted": self.interrupted,
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+        }
+
+    def to_pandas(self) -> Any:
+        """The history as a flat data frame; needs pandas."""
+        import pandas  # type: ignore[import-untyped]
+
+        return pandas.json_normalize(self.history)
+
+
+def meets(row: dict[str, Any], target: tuple[str, float]) -> bool:
+    """Is the target met at this evaluation, on test rows where there are any?"""
+    name, value = target
+    found = row["test"].get(name, row["train"].get(name) if not row["test"] else None)
+    return found is not None and better(name) * found >= better(name) * value

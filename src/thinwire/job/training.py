@@ -1,0 +1,184 @@
+"""`train`: a job in this process, its parties simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor, nn
+
+from thinwire.errors import ThinwireError
+from thinwire.job.job import Job
+from thinwire.job.result import Result, meets
+from thinwire.job.simulated import SimulatedParties
+from thinwire.models.metrics import metric
+from thinwire.party import Evaluated
+from thinwire.runs import RunDirectory
+from thinwire.types import PartyName
+
+__all__ = ["Callback", "train"]
+
+Callback = Callable[[dict[str, Any]], None]
+
+
+def train(
+    job: Job,
+    callbacks: Sequence[Callback] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+) -> Result:
+    """Trains the job; the modules it was given are trained in place.
+
+    `callbacks` get each evaluation as it is made. With `out`, a run directory is kept there, and
+    `resume=True` goes on from its last evaluation, bit for bit. Ctrl-C ends after the present round.
+    """
+    run = _Run(job, callbacks, None if out is None else RunDirectory(Path(out)))
+    if resume:
+        run.resume()
+    elif run.directory is not None:
+        run.directory.begin(job.recipe.described())
+    return run.go()
+
+
+class _Run:
+    def __init__(self, job: Job, callbacks: Sequence[Callback], directory: RunDirectory | None) -> None:
+        self.job = job
+        self.directory = directory
+        self._callbacks = callbacks
+        self._history: list[dict[str, Any]] = []
+        self._seconds_before = 0.0
+        self._gradient_at_0: float | None = None
+        self.parties = SimulatedParties(job, self._at_rest)
+        self._began = perf_counter()
+
+    def go(self) -> Result:
+        self._began = perf_counter()
+        self.parties.run()
+        interrupted = self.parties.control.stopping
+        if interrupted and self.directory is not None:
+            self._save()
+        if self.directory is not None:
+            self.directory.finish(self.parties.simulation.ledger.entries(), self.models())
+        return Result(
+            method=self.job.recipe.name,
+            history=self._history,
+            ledger=self.parties.simulation.ledger,
+            label_party=self.job.label_party.name,
+            models=self.models(),
+            seconds=self._seconds(),
+            metric=next(iter(self.job.metrics), "loss"),
+            target=self.job.target,
+            interrupted=interrupted,
+            run_dir=None if self.directory is None else self.directory.folder,
+        )
+
+    def models(self) -> dict[PartyName, nn.Module]:
+        found: dict[PartyName, nn.Module] = {party.name: party.bottom for party in self.job.parties}
+        if self.job.label_party.bottom is not None:
+            found[self.job.label_party.name] = self.job.label_party.bottom
+        return {**found, "top": self.job.label_party.top}
+
+    # At rest --------------------------------------------------------------------------------------------
+
+    def _at_rest(self, evaluated: Evaluated) -> bool:
+        """All parties wait: look, tell, save, and say whether to stop."""
+        event = self._event(evaluated)
+        self._history.append(event)
+        if self.directory is not None:
+            self.directory.append(event)
+            self._save()
+        for callback in self._callbacks:
+            callback(event)
+        return self._is_enough(event)
+
+    def _event(self, evaluated: Evaluated) -> dict[str, Any]:
+        parties, job = self.parties, self.job
+        traffic = parties.simulation.ledger.traffic(job.label_party.name)
+        clock = parties.simulation.clock
+        test: dict[str, float] = {}
+        if evaluated.outputs is not None:
+            test = self._scores(evaluated.outputs, job.label_party.test_labels)
+        return {
+            "round": evaluated.round,
+            "epoch": parties.batches.epoch(evaluated.round),
+            "train": self._scores(parties.training_outputs(), job.label_party.labels),
+            "test": test,
+            "bytes": {"up": traffic.up, "down": traffic.down, "total": traffic.total},
+            "seconds": self._seconds(),
+            "link_seconds": None if clock is None else clock.latest(),
+            "diagnostics": self._diagnostics(),
+        }
+
+    def _scores(self, outputs: Tensor, labels: Tensor) -> dict[str, float]:
+        outputs = outputs.cpu()
+        loss = float(self.job.label_party.loss(outputs, labels).double().mean())
+        if loss != loss or abs(loss) == float("inf"):  # noqa: PLR0124
+            raise Diverged(f"the training loss is {loss}; use a smaller step size, or a finer compressor")
+        return {"loss": loss, **{name: metric(name).compute(outputs, labels) for name in self.job.metrics}}
+
+    def _diagnostics(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for program in self.parties.programs:
+            mine = {**program.plan.diagnostics(), **program.end.diagnostics()}
+            if mine:
+                found[program.seat.me] = mine
+        if self.job.diagnostics:
+            gradient = self.parties.squared_gradient_norm()
+            self._gradient_at_0 = gradient if self._gradient_at_0 is None else self._gradient_at_0
+            found["squared_gradient_norm"] = gradient
+            found["relative_gradient_norm"] = gradient / self._gradient_at_0 if self._gradient_at_0 else 0.0
+            found["distortion"] = self.parties.distortion()
+        return found
+
+    def _is_enough(self, event: dict[str, Any]) -> bool:
+        job = self.job
+        if job.target is not None and job.stop and meets(event, job.target):
+            return True
+        if job.byte_budget is not None and event["bytes"]["total"] >= job.byte_budget:
+            return True
+        seconds = event["link_seconds"]
+        return job.link_seconds_budget is not None and seconds is not None and seconds >= job.link_seconds_budget
+
+    def _seconds(self) -> float:
+        return self._seconds_before + perf_counter() - self._began
+
+    # Saving ---------------------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        if self.directory is None:
+            return
+        simulation = self.parties.simulation
+        data = {
+            "recipe": self.job.recipe.digest(),
+            "round": self.parties.label.start,
+            "seconds": self._seconds(),
+            "gradient_at_0": self._gradient_at_0,
+            "events": len(self._history),
+            "ledger": simulation.ledger.state(),
+            "clock": None if simulation.clock is None else simulation.clock.state(),
+            "plans": {program.seat.me: program.plan.state() for program in self.parties.programs},
+        }
+        tensors = {program.seat.me: program.end.tensors() for program in self.parties.programs}
+        self.directory.save(data, tensors)
+
+    def resume(self) -> None:
+        if self.directory is None:
+            raise ThinwireError("resume needs the run's directory: give out=")
+        data, tensors = self.directory.load(self.job.recipe.digest(), [p.seat.me for p in self.parties.programs])
+        self._history = self.directory.truncate(data["events"])
+        self._seconds_before = data["seconds"]
+        self._gradient_at_0 = data["gradient_at_0"]
+        simulation = self.parties.simulation
+        simulation.ledger.load(data["ledger"])
+        if simulation.clock is not None and data["clock"] is not None:
+            simulation.clock.load(data["clock"])
+        for program in self.parties.programs:
+            program.end.load(tensors[program.seat.me])
+            program.plan.load(data["plans"][program.seat.me])
+            program.start = data["round"]
+
+
+class Diverged(ThinwireError):
+    """The loss left the floats."""

@@ -1,0 +1,35 @@
+"""CELU-VFL (Fu et al., VLDB 2022): cache-enabled local updates.
+
+    exchange batch i; both ends insert (rows, h, dL/dh)     conversations/derivatives.py
+    draw a cached batch, round robin, W - 1 draws apart     schedule/workset.py
+      party A:  w = cos(h now, h cached), 0 below cos(xi);  schedule/weighting.py
+                back-propagate w * dL/dh cached             FeatureEnd.local
+      party B:  w = cos(dL/dh now, cached); back-propagate w * loss   LabelEnd.local
+
+Differs from the paper: any number of feature parties (the label party's cosine is then over the derivatives of
+all of them); a fixed number of local steps a round, so that a run repeats to the bit. overlap=True takes them
+while the embedding travels; overlap="filling" takes as many as fit, as the paper does, and does not repeat.
+"""
+
+from thinwire.compress import Identity
+from thinwire.methods.parts import overlap_of
+from thinwire.privacy import Labels
+from thinwire.recipe import Recipe
+from thinwire.schedule import CachedSteps
+from thinwire.streams import Direct
+
+__all__ = ["celu"]
+
+
+def celu(
+    capacity: int,
+    reuse: int,
+    xi_degrees: float | None = 60.0,
+    sampling: str = "round_robin",
+    overlap: bool | str = False,
+    local_steps: int | None = None,
+) -> Recipe:
+    """A workset of `capacity` exchanges, each used for `reuse` updates in all; private labels."""
+    exact = Direct(Identity())
+    schedule = CachedSteps(capacity, reuse, xi_degrees, sampling, overlap_of("celu", overlap), local_steps)
+    return Recipe("celu", exact, exact, exact, schedule, Labels.PRIVATE)

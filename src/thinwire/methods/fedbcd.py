@@ -1,0 +1,24 @@
+"""FedBCD (Liu et al., 2019; as baseline in CELU-VFL, Algorithm 1).
+
+    exchange batch i as in split learning                   conversations/derivatives.py
+    then, Q - 1 times, on the *same* batch:                 schedule/cached_steps.py, capacity 1
+      party k:  re-run f_k, back-propagate the same dL/dh_k   FeatureEnd.local
+      label:    re-run the top model on the same h_k          LabelEnd.local
+
+Differs from the paper: Q counts the exchange's own update, as CELU-VFL's R does, so that fedbcd(1) is svfl.
+"""
+
+from thinwire.compress import Identity
+from thinwire.privacy import Labels
+from thinwire.recipe import Recipe
+from thinwire.schedule import CachedSteps
+from thinwire.streams import Direct
+
+__all__ = ["fedbcd"]
+
+
+def fedbcd(local_steps: int) -> Recipe:
+    """`local_steps` updates on each batch in all, with stale partner values after the first; private labels."""
+    exact = Direct(Identity())
+    schedule = CachedSteps(capacity=1, reuse=local_steps, xi_degrees=None)
+    return Recipe("fedbcd", exact, exact, exact, schedule, Labels.PRIVATE)

@@ -1,0 +1,24 @@
+"""Standard split learning (Vepakomma et al., 2018), the baseline of every paper here.
+
+    each round t, rows of the epoch's shuffle               party/batches.py
+      party k:  h_k <- f_k(x_k[rows]); send h_k             conversations/derivatives.py, FeatureEnd.send
+      label:    loss at fuse(h_1 .. h_K); send dL/dh_k;     LabelEnd.exchange
+                one step of the top model
+      party k:  h_k.backward(dL/dh_k); one step             FeatureEnd.receive
+
+Plain SGD on the whole network, whose parts live with their owners.
+"""
+
+from thinwire.compress import Identity
+from thinwire.privacy import Labels
+from thinwire.recipe import Recipe
+from thinwire.schedule import EveryBatch
+from thinwire.streams import Direct
+
+__all__ = ["svfl"]
+
+
+def svfl() -> Recipe:
+    """Embeddings up, derivatives down, one step everywhere; private labels."""
+    exact = Direct(Identity())
+    return Recipe("svfl", exact, exact, exact, EveryBatch(), Labels.PRIVATE)

@@ -1,0 +1,97 @@
+"""Bottom models, fusion, top models, and what trains and judges them.
+
+Any torch module works as a bottom or top model; these are the ones that job files know by name. Weights
+are drawn from torch's global generator, so ``torch.manual_seed`` before the constructor fixes them.
+"""
+
+from torch import nn
+
+from thinwire.models import losses, metrics
+from thinwire.models.cnn import CNN
+from thinwire.models.dssm import ScaledCosine
+from thinwire.models.fusion import FUSIONS, check_fusion, fuse, fused_width
+from thinwire.models.linear import LinearBottom
+from thinwire.models.losses import (
+    LOSSES,
+    Loss,
+    Weighted,
+    binary_cross_entropy,
+    cross_entropy,
+    squared_error,
+    weighted,
+)
+from thinwire.models.lstm import LSTM
+from thinwire.models.metrics import METRICS, Metric, metric
+from thinwire.models.mlp import MLP
+from thinwire.models.mvcnn import MVCNN
+from thinwire.models.optimizers import OPTIMIZERS, SGD, AdaGrad, Adam, OptimizerSpec, set_lr
+from thinwire.models.resnet18 import ResNet18
+from thinwire.models.step_sizes import (
+    STEP_SIZES,
+    Constant,
+    Cosine,
+    InverseRoot,
+    OverRound,
+    StepMilestones,
+    StepSize,
+)
+from thinwire.models.tops import LinearTop, MLPTop
+from thinwire.models.wide_and_deep import DeepTower, WideAndDeep
+
+MODELS: dict[str, type[nn.Module]] = {
+    "linear": LinearBottom,
+    "mlp": MLP,
+    "cnn": CNN,
+    "resnet18": ResNet18,
+    "mvcnn": MVCNN,
+    "lstm": LSTM,
+    "deep_tower": DeepTower,
+    "wide_and_deep": WideAndDeep,
+    "linear_top": LinearTop,
+    "mlp_top": MLPTop,
+    "scaled_cosine": ScaledCosine,
+}
+
+__all__ = [
+    "CNN",
+    "FUSIONS",
+    "LOSSES",
+    "LSTM",
+    "METRICS",
+    "MLP",
+    "MODELS",
+    "MVCNN",
+    "OPTIMIZERS",
+    "SGD",
+    "STEP_SIZES",
+    "AdaGrad",
+    "Adam",
+    "Constant",
+    "Cosine",
+    "DeepTower",
+    "InverseRoot",
+    "LinearBottom",
+    "LinearTop",
+    "Loss",
+    "MLPTop",
+    "Metric",
+    "OptimizerSpec",
+    "OverRound",
+    "ResNet18",
+    "ScaledCosine",
+    "StepMilestones",
+    "StepSize",
+    "Weighted",
+    "WideAndDeep",
+    "binary_cross_entropy",
+    "check_fusion",
+    "cross_entropy",
+    "fuse",
+    "fused_width",
+    "losses",
+    "metric",
+    "metrics",
+    "set_lr",
+    "squared_error",
+    "weighted",
+]

@@ -1,0 +1,51 @@
+"""Two convolutions and a linear layer, the image bottom model of C-VFL and PBM-VFL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from thinwire.errors import BadParameter
+from thinwire.models.activations import activation
+from thinwire.models.checks import check_input, checked_size, checked_sizes
+
+__all__ = ["CNN", "convolutions"]
+
+
+def convolutions(in_channels: int, channels: Sequence[int]) -> nn.Sequential:
+    """For each of `channels` a 3 x 3 convolution, ReLU and a 2 x 2 maximum that halves the image."""
+    layers: list[nn.Module] = []
+    for out_channels in channels:
+        layers += [nn.Conv2d(in_channels, out_channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        in_channels = out_channels
+    return nn.Sequential(*layers)
+
+
+class CNN(nn.Module):
+    """[B, in_channels, *image_size] -> [B, width]. PBM-VFL bounds the embedding: out_activation="tanh"."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        image_size: Sequence[int],
+        channels: Sequence[int] = (32, 64),
+        out_activation: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_channels = checked_size(self, "in_channels", in_channels)
+        self.width = checked_size(self, "width", width)
+        self.image_size = checked_sizes(self, "image_size", image_size, low=4)
+        kernels = checked_sizes(self, "channels", channels)
+        if len(self.image_size) != 2 or len(kernels) != 2:
+            raise BadParameter(f"CNN: image_size and channels need two numbers each, got {image_size} and {channels}")
+        height, side = self.image_size
+        self.features = convolutions(self.in_channels, kernels)
+        self.linear = nn.Linear(kernels[-1] * (height // 4) * (side // 4), self.width)
+        self.activation = activation(out_activation, self, "out_activation")
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_input(self, x, self.in_channels, *self.image_size)
+        h: Tensor = self.activation(self.linear(self.features(x).flatten(1)))
+        return h

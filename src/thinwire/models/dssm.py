@@ -1,0 +1,39 @@
+"""The deep structured semantic model (Huang et al., 2013), as CELU-VFL trains it on Avazu.
+
+Two parties, each with an `MLP` or a `DeepTower` of width 256; fusion is concat, and the top model says
+how alike the two embeddings are.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from thinwire.errors import BadTensor
+from thinwire.models.checks import checked_number
+
+__all__ = ["ScaledCosine"]
+
+
+class ScaledCosine(nn.Module):
+    """scale * cos(left half, right half), a logit a row: [B, 2 E] -> [B]. The scale is learned.
+
+    A half that is all zeros has cosine 0 and passes no derivative: sparse messages hold such rows, and
+    the cosine's own slope has no bound there.
+    """
+
+    def __init__(self, scale: float = 10.0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor([checked_number(self, "scale", scale, above=0)]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != 2 or x.shape[1] % 2 or not x.shape[1]:
+            raise BadTensor(
+                f"ScaledCosine: the input has shape {tuple(x.shape)}, expected [B, 2 E]: two embeddings of "
+                "the same width under fusion='concat'"
+            )
+        left, right = x.chunk(2, dim=1)
+        both = (left.any(dim=1) & right.any(dim=1)).unsqueeze(1)
+        cosine = functional.cosine_similarity(left.where(both, 1.0), right.where(both, 1.0))
+        return self.scale * cosine.where(both[:, 0], 0.0)

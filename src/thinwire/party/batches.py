@@ -1,0 +1,50 @@
+"""Which rows a round is about: every party derives the same ones from the agreed seed; no ids travel."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+
+from thinwire.errors import BadParameter
+from thinwire.seeds import derived_seed
+from thinwire.streams import Rows
+from thinwire.types import Round
+
+__all__ = ["Batches"]
+
+
+class Batches:
+    """The rows of each round: an epoch's shuffle in pieces, a last short one kept; or all rows in order."""
+
+    def __init__(self, rows: int, batch_size: int | None, epochs: float, seed: int) -> None:
+        if batch_size is not None and not 1 <= batch_size <= rows:
+            raise BadParameter(
+                f"batch_size must be from 1 to the {rows} training rows, got {batch_size}; leave it out for all rows"
+            )
+        if not epochs > 0:
+            raise BadParameter(f"epochs must be above 0, got {epochs}")
+        self._rows = rows
+        self._size = batch_size or rows
+        self._whole = batch_size is None
+        self._seed = seed
+        self.rounds_per_epoch = -(-rows // self._size)
+        self.rounds = max(1, round(epochs * self.rounds_per_epoch))
+        self._shuffle = lru_cache(maxsize=2)(self._shuffled)
+
+    def rows(self, round: Round) -> Rows:
+        epoch, place = divmod(round, self.rounds_per_epoch)
+        return self._shuffle(epoch)[place * self._size : (place + 1) * self._size]
+
+    def all_rows(self) -> Rows:
+        return torch.arange(self._rows)
+
+    def epoch(self, rounds: int) -> float:
+        """How many epochs this many rounds are."""
+        return rounds / self.rounds_per_epoch
+
+    def _shuffled(self, epoch: int) -> Rows:
+        if self._whole:
+            return torch.arange(self._rows)
+        rng = torch.Generator().manual_seed(derived_seed(self._seed, "batches", epoch))
+        return torch.randperm(self._rows, generator=rng)

@@ -1,0 +1,100 @@
+"""The parties of a job, as their owners describe them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import BadInput, BadTensor, NotFinite
+from thinwire.models.losses import cross_entropy, weighted
+from thinwire.models.optimizers import OptimizerSpec
+
+__all__ = ["FeatureParty", "LabelParty"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInput(f"party {name!r}: a name has letters, digits, - and _, 64 at most, and starts with no sign")
+
+
+def _floats(party: str, field: str, values: Any) -> Tensor:
+    """Features as a float32 tensor [N, ...], finite."""
+    tensor = torch.as_tensor(values) if isinstance(values, (np.ndarray, Tensor)) else torch.tensor(values)
+    tensor = tensor.to(torch.float32) if not tensor.is_floating_point() or tensor.dtype == torch.float64 else tensor
+    if tensor.dim() < 1 or len(tensor) == 0:
+        raise BadTensor(f"party {party!r}: {field} must have one row at least, got shape {tuple(tensor.shape)}")
+    if tensor.dim() == 1:
+        tensor = tensor[:, None]
+    if not bool(torch.isfinite(tensor).all()):
+        place = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+        raise NotFinite(float(tensor[tuple(place)]), place, f"party {party!r}: {field} [row, column]")
+    return tensor
+
+
+@dataclass(eq=False)
+class FeatureParty:
+    """Holds columns and a bottom model; no labels."""
+
+    name: str
+    features: Any  # [N, ...]
+    bottom: nn.Module
+    test_features: Any = None
+    optimizer: OptimizerSpec | None = None  # the job's unless given
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        self.features = _floats(self.name, "features", self.features)
+        if self.test_features is not None:
+            self.test_features = _floats(self.name, "test_features", self.test_features)
+        if not isinstance(self.bottom, nn.Module):
+            raise BadInput(f"party {self.name!r}: bottom must be a torch module, got {type(self.bottom).__name__}")
+
+
+@dataclass(eq=False)
+class LabelParty:
+    """Holds the labels and the top model; may hold features and a bottom model too."""
+
+    name: str
+    labels: Any  # [N]
+    top: nn.Module
+    test_labels: Any = None
+    features: Any = None
+    test_features: Any = None
+    bottom: nn.Module | None = None
+    fusion: str = "sum"
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    class_weights: Sequence[float] | None = None
+    optimizer: OptimizerSpec | None = None
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+        self.labels = self._labels("labels", self.labels)
+        if self.test_labels is not None:
+            self.test_labels = self._labels("test_labels", self.test_labels)
+        if (self.features is None) != (self.bottom is None):
+            raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
+        for field in ("features", "test_features"):
+            if getattr(self, field) is not None:
+                setattr(self, field, _floats(self.name, field, getattr(self, field)))
+        if not isinstance(self.top, nn.Module):
+            raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
+        if self.class_weights is not None:
+            self.loss = weighted(self.loss, self.class_weights)
+
+    def _labels(self, field: str, values: Any) -> Tensor:
+        tensor = torch.as_tensor(values)
+        if tensor.dim() < 1 or len(tensor) == 0:
+            raise BadTensor(f"party {self.name!r}: {field} must have one row at least")
+        if tensor.is_floating_point():
+            if not bool(torch.isfinite(tensor).all()):
+                raise BadTensor(f"party {self.name!r}: {field} hold NaN or infinity")
+            return tensor.float()
+        return tensor.long()

@@ -1,0 +1,115 @@
+"""What the label party does all day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from thinwire.conversations.derivatives import LabelSide
+from thinwire.conversations.evaluation import embedded, outputs, received_test_embeddings, say_go_on
+from thinwire.conversations.seat import Seat
+from thinwire.party.batches import Batches
+from thinwire.party.control import Control
+from thinwire.privacy import SecureSum
+from thinwire.schedule import Await, Local, Plan
+from thinwire.streams import Rows
+from thinwire.types import Round
+
+__all__ = ["Evaluated", "LabelConversation", "LabelProgram"]
+
+
+class LabelConversation(Protocol):
+    """The label party's end of either conversation."""
+
+    def warm_start(self, rows: Rows) -> None: ...
+    def awaited(self, round: Round) -> bool: ...
+    def exchange(self, round: Round, rows: Rows) -> None: ...
+    def local(self, round: Round) -> None: ...
+    def forget(self, kept: set[Round]) -> None: ...
+    def diagnostics(self) -> dict[str, Any]: ...
+    def tensors(self) -> dict[str, Tensor]: ...
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A rest after `round` rounds: the test rows' outputs, where there are test rows."""
+
+    round: Round
+    outputs: Tensor | None
+
+
+class LabelProgram:
+    """Rounds, and a rest for all parties at every evaluation; `at_rest` looks and says whether to stop."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        end: LabelConversation,
+        side: LabelSide,
+        batches: Batches,
+        *,
+        test: tuple[Tensor, Tensor | None] | None,
+        eval_every: int,
+        control: Control,
+        at_rest: Callable[[Evaluated], bool],
+    ) -> None:
+        self.seat = seat
+        self.end = end
+        self.side = side
+        self.plan: Plan = seat.recipe.schedule.open(seat.seed)
+        self.start: Round = 0
+        self._batches = batches
+        self._test = test  # labels, and the label party's own test features
+        self._eval_every = eval_every
+        self._control = control
+        self._at_rest = at_rest
+
+    def run(self) -> None:
+        if self.start == 0:
+            self.side.begin(0)
+            if self.seat.recipe.warm_start:
+                self.end.warm_start(self._batches.all_rows())
+            if self._rest(0):
+                return
+        for t in range(self.start, self._batches.rounds):
+            if not self._control.may_begin(t):
+                return
+            self._round(t)
+            done = t + 1
+            if (done % self._eval_every == 0 or done == self._batches.rounds) and self._rest(done):
+                return
+
+    def _round(self, t: Round) -> None:
+        self.side.begin(t)
+        for action in self.plan.label_round(t, lambda: self._next_is_here(t + 1)):
+            match action:
+                case Await():
+                    self.end.exchange(t, self._batches.rows(t))
+                case Local(round):
+                    self.end.local(round)
+        self.end.forget(self.plan.kept())
+        self.start = t + 1
+
+    def _next_is_here(self, t: Round) -> bool:
+        """Also where none will come: the last round, and the one before a rest."""
+        return t >= self._batches.rounds or t % self._eval_every == 0 or self.end.awaited(t)
+
+    def _rest(self, done: Round) -> bool:
+        with self.seat.channel.untimed():
+            stop = self._at_rest(Evaluated(done, self._outputs(done)))
+            say_go_on(self.seat, done, stop)
+        return stop
+
+    def _outputs(self, done: Round) -> Tensor | None:
+        labels, own_features = self._test or (None, None)
+        summed = isinstance(self.seat.recipe.aggregation, SecureSum)
+        received = received_test_embeddings(self.seat, 0 if labels is None else len(labels), done, summed)
+        if received is None:
+            return None
+        if self.side.bottom is not None and own_features is not None:
+            received.append(embedded(self.side.bottom.module, own_features))
+        return outputs(self.side.top.module, self.side.fusion, received)

@@ -1,0 +1,223 @@
+"""Secure sum: the label party learns the sum of the parties' counts, and nothing else about any of them.
+
+Every pair of parties shares a key. For each sum the pair expands it, bound to the sum's context, into a mask
+uniform on Z_R; the party that comes first adds it, the other subtracts it. Whoever lacks a party's keys sees
+uniform values, and in the sum over all parties the masks cancel:
+
+    sealed_i = q_i + sum_{j after i} mask_ij - sum_{j before i} mask_ij    (mod R)
+    sum_i sealed_i = sum_i q_i    (mod R, and R is larger than any sum)
+
+Sums modulo 2^32, as unsigned integers wrap, are sums modulo R too: R is a power of two up to 2^32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.compress.message import Array, blocks
+from thinwire.compress.parameters import check_whole
+from thinwire.compress.randomness import Keystream
+from thinwire.compress.symbols import Counts, Symbols, codes_dtype
+from thinwire.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
+from thinwire.privacy.context import Context, framed
+from thinwire.privacy.keys import derived_key, require_key
+from thinwire.types import PartyName
+
+__all__ = ["Aggregation", "Plain", "SecureSum", "SecureSumSender", "open_sum"]
+
+_DIGEST_SIZE = 32  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """The label party sees each party's symbols as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecureSum:
+    """The label party sees the sum alone, of `min_parties` parties at least."""
+
+    min_parties: int = 3
+
+    def __post_init__(self) -> None:
+        check_whole(self, "min_parties", 2, 65535)
+
+    def require(self, parties: Sequence[PartyName]) -> None:
+        """Refuses too few parties for a sum to hide one of them."""
+        if len(parties) < self.min_parties:
+            raise IncompatibleRecipe(
+                f"SecureSum needs {self.min_parties} parties that add noise, there are {len(parties)} "
+                f"({', '.join(parties)}), too few to hide one another. Add parties, or lower "
+                "min_parties (to 2 at least) and count on the epsilon of a party alone (m = 1)"
+            )
+
+    def open_party(
+        self, me: PartyName, parties: Sequence[PartyName], keys: Mapping[PartyName, bytes]
+    ) -> SecureSumSender:
+        """The end of one party, which remembers what it sealed; the label party's end is `open_sum`."""
+        self.require(parties)
+        return SecureSumSender(me, parties, keys)
+
+
+Aggregation: TypeAlias = Plain | SecureSum
+
+
+class SecureSumSender:
+    """One party's end. `keys` holds 32 bytes for each other party, which that pair alone shares.
+
+    A mask that serves twice shows the difference of what it hid, so a context is sealed once. The record of
+    that is `state()`: save it before a message leaves, and resume from an older one with a new attempt only.
+    A sum once begun is finished by all its parties or by none: a sum without one of them would bare that one.
+    """
+
+    def __init__(self, me: PartyName, parties: Sequence[PartyName], keys: Mapping[PartyName, bytes]) -> None:
+        SecureSum(min_parties=2).require(parties)
+        if len(set(parties)) != len(parties) or me not in parties:
+            raise BadParameter(f"SecureSum: {me!r} must be one of different parties, got {tuple(parties)}")
+        if set(keys) != set(parties) - {me}:
+            raise BadParameter(
+                f"SecureSum: {me!r} needs a key for each other party, got keys for {sorted(keys)} "
+                f"among {tuple(parties)}"
+            )
+        for party, key in keys.items():
+            require_key(key, f"SecureSum: the key of {me!r} and {party!r}")
+        if len(set(keys.values())) != len(keys):
+            # One is added and one subtracted where a party stands between two others: no mask is left.
+            raise BadParameter(f"SecureSum: two keys of {me!r} are the same; each pair agrees on its own")
+        self._me = me
+        self._parties = tuple(parties)
+        mine = self._parties.index(me)
+        self._masks = [
+            (keys[party], np.subtract if place < mine else np.add)
+            for place, party in enumerate(self._parties)
+            if place != mine
+        ]
+        self._sealed: dict[bytes, bytes] = {}  # a context's digest -> the digest of what was sealed under it
+
+    def seal(self, symbols: Symbols, context: Context) -> Counts:
+        """The counts under this party's masks. Again under one context only for the same counts: a retry."""
+        counts = self._require(symbols, context)
+        # Wraps modulo 2^32 from here on.
+        total = counts.counts.astype(np.uint32)
+        for key, mask in self._masks:
+            stream = Keystream(derived_key(key, context.to_bytes()))
+            for block in blocks(total.size):
+                mask(total[block], stream.words(total[block].size), out=total[block])
+        sealed = replace(counts, counts=_reduced(total, context.modulus), modulus=context.modulus)
+        self._record(sealed, context)
+        return sealed
+
+    def _require(self, symbols: Symbols, context: Context) -> Counts:
+        """The symbols, where they are this party's own counts and the context is about them."""
+        if not isinstance(symbols, Counts):
+            raise IncompatibleRecipe(
+                f"SecureSum adds integers; {type(symbols).__name__} symbols are not additive. "
+                "Use PoissonBinomial, or Plain aggregation"
+            )
+        if context.parties != self._parties:
+            raise BadParameter(f"SecureSum: a context of {context.parties}, the keys are for {self._parties}")
+        if symbols.trials != context.trials:
+            raise BadParameter(f"SecureSum: counts of {symbols.trials} trials, the context has {context.trials}")
+        if symbols.parties != 1 or symbols.modulus != symbols.trials + 1:
+            raise BadParameter(f"SecureSum: {self._me!r} can seal its own counts only, and only once")
+        if np.any((symbols.counts < 0) | (symbols.counts > symbols.trials)):
+            raise BadParameter(f"SecureSum: counts outside 0 to {symbols.trials}; the sum would wrap")
+        return symbols
+
+    def _record(self, sealed: Counts, context: Context) -> None:
+        # The digest of the sealed counts, not of the plain ones: those few bits could be guessed from it.
+        # Under one context the two are as good, for the masks are the same.
+        header = framed(len(sealed.shape), *sealed.shape, float(sealed.beta).hex(), float(sealed.bound).hex())
+        digest = sha256(header + sealed.counts.tobytes()).digest()
+        if self._sealed.setdefault(sha256(context.to_bytes()).digest(), digest) != digest:
+            raise BadParameter(
+                f"SecureSum: {self._me!r} has already sealed other counts in round {context.round}, attempt "
+                f"{context.attempt}, and the same masks would show the difference. Send the same counts "
+                "again, or start a new attempt"
+            )
+
+    def state(self) -> dict[str, Tensor]:
+        """The record of sealed contexts, as digests: the log that none was used twice. No secrets."""
+        return {"contexts": _table(self._sealed.keys()), "sealed": _table(self._sealed.values())}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Adds a saved record to this one; what was sealed is never forgotten."""
+        if set(state) != {"contexts", "sealed"}:
+            raise BadState(f"SecureSum: the record holds {sorted(state)}, expected ['contexts', 'sealed']")
+        contexts, sealed = _digests(state["contexts"]), _digests(state["sealed"])
+        if not len(set(contexts)) == len(contexts) == len(sealed):
+            raise BadState(f"SecureSum: {len(set(contexts))} contexts in the record, {len(sealed)} sealed")
+        loaded = dict(zip(contexts, sealed, strict=True))
+        if any(self._sealed.get(context, digest) != digest for context, digest in loaded.items()):
+            raise BadState("SecureSum: the saved record has other counts under a context sealed since")
+        self._sealed |= loaded
+
+
+def open_sum(sealed: Sequence[Symbols], context: Context) -> Counts:
+    """The sum of all parties' counts, in the order of `context.parties`.
+
+    Masks cancel in the full set alone. Where R leaves room above the largest sum, counts that were sealed
+    with another key or context are noticed too.
+    """
+    if len(sealed) != len(context.parties):
+        raise BadParameter(
+            f"secure sum, round {context.round}: {len(sealed)} sealed messages of {len(context.parties)} "
+            f"parties ({', '.join(context.parties)}); the masks cancel in the full set alone, so wait for all"
+        )
+    received = [_received(*pair, context) for pair in zip(sealed, context.parties, strict=True)]
+    first = received[0]
+    total = np.zeros(first.counts.size, np.uint32)
+    for counts, party in zip(received, context.parties, strict=True):
+        for field in ("shape", "beta", "bound"):
+            ours, theirs = getattr(first, field), getattr(counts, field)
+            if ours != theirs:
+                raise _malformed(party, context, f"{field} {theirs}, {context.parties[0]!r} has {ours}")
+        total += counts.counts.astype(np.uint32)
+    most = context.trials * len(context.parties)
+    added = _reduced(total, context.modulus)
+    if np.any(added > most):
+        raise Malformed(
+            f"secure sum, round {context.round}: a sum of {int(added.max())}, at most {most} can be; "
+            "a party used another key or context. Compare the parties' recipes, rows and attempts"
+        )
+    return replace(first, counts=added, parties=len(context.parties))
+
+
+def _received(symbols: Symbols, party: PartyName, context: Context) -> Counts:
+    if not isinstance(symbols, Counts):
+        raise _malformed(party, context, f"{type(symbols).__name__} symbols, expected Counts")
+    for field, wanted in (("modulus", context.modulus), ("trials", context.trials), ("parties", 1)):
+        if getattr(symbols, field) != wanted:
+            raise _malformed(party, context, f"{field} {getattr(symbols, field)}, expected {wanted}")
+    return symbols
+
+
+def _malformed(party: PartyName, context: Context, what: str) -> Malformed:
+    return Malformed(f"secure sum, round {context.round}: {party!r} sent {what}")
+
+
+def _reduced(total: Array, modulus: int) -> Array:
+    """`total` modulo a power of two, in as few bytes as hold it."""
+    total &= np.uint32(modulus - 1)
+    return total.astype(codes_dtype(0, modulus - 1))
+
+
+def _table(digests: Iterable[bytes]) -> Tensor:
+    rows = np.frombuffer(bytearray().join(digests), np.uint8).reshape(-1, _DIGEST_SIZE)
+    return torch.from_numpy(rows)
+
+
+def _digests(table: Tensor) -> list[bytes]:
+    if table.dtype != torch.uint8 or table.dim() != 2 or table.shape[1] != _DIGEST_SIZE:
+        raise BadState(
+            f"SecureSum: the record is {table.dtype} {tuple(table.shape)}, expected uint8 digests of "
+            f"{_DIGEST_SIZE} bytes"
+        )
+    return [row.tobytes() for row in table.numpy()]

@@ -1,0 +1,117 @@
+"""A recipe: one method as one frozen value on the four axes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from thinwire.compress import Promise
+from thinwire.errors import BadParameter, IncompatibleRecipe
+from thinwire.privacy import Labels, Plain, SecureSum
+from thinwire.schedule import CachedSteps, LocalSteps, Overlap, Schedule
+from thinwire.streams import Direct, ErrorFeedback, StreamSpec
+
+__all__ = ["Recipe"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What travels, when, and who sees what."""
+
+    name: str
+    uplink: StreamSpec
+    downlink: StreamSpec
+    top: StreamSpec  # the top model's parameters, under shared labels
+    schedule: Schedule
+    labels: Labels
+    aggregation: Plain | SecureSum = Plain()
+    order: str = "exchange_first"  # or "update_first": learn from the surrogates before this round's symbols
+    broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
+    warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
+
+    @property
+    def repeatable(self) -> bool:
+        """Does the same job give the same model to the bit?"""
+        return not (isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING)
+
+    def check(self, parties: int, fusion: str) -> None:
+        """Refuses what cannot work with this many feature parties, and says what to use."""
+        if self.order not in ("exchange_first", "update_first"):
+            raise BadParameter(f"order must be 'exchange_first' or 'update_first', got {self.order!r}")
+        if self.broadcast not in ("symbols", "surrogates"):
+            raise BadParameter(f"broadcast must be 'symbols' or 'surrogates', got {self.broadcast!r}")
+        self._check_schedule()
+        self._check_feedback()
+        if isinstance(self.aggregation, SecureSum):
+            self._check_secure_sum(self.aggregation, parties, fusion)
+        elif self.uplink.compressor.promise is Promise.UNBIASED and fusion != "sum":
+            raise IncompatibleRecipe(f"{self.uplink.compressor} is made to be summed; use fusion='sum'")
+
+    def _check_schedule(self) -> None:
+        shared = self.labels is Labels.SHARED
+        if shared and not isinstance(self.schedule, LocalSteps):
+            raise IncompatibleRecipe(
+                "cached steps replay derivatives, and with shared labels none travel; use labels='private', "
+                "or local_steps"
+            )
+        if not shared and isinstance(self.schedule, LocalSteps):
+            raise IncompatibleRecipe(
+                "with private labels a feature party cannot compute its own derivative, so local steps on a "
+                "batch need cached ones: use fedbcd, celu or thin, or labels='shared'"
+            )
+
+    def _check_feedback(self) -> None:
+        feedback = isinstance(self.uplink, ErrorFeedback)
+        if self.order == "update_first" and not feedback:
+            raise IncompatibleRecipe("order='update_first' learns from surrogates; use efvfl")
+        if self.warm_start and not feedback:
+            raise IncompatibleRecipe("warm_start fills surrogates; use efvfl or thin")
+        if self.broadcast == "surrogates" and not (feedback and self.labels is Labels.SHARED):
+            raise IncompatibleRecipe("broadcast='surrogates' needs error feedback and shared labels")
+        if isinstance(self.downlink, ErrorFeedback) and self.downlink.scope == "table":
+            raise IncompatibleRecipe("derivatives exist for the batch's rows only; use scope='rows' on the downlink")
+
+    def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:
+        if fusion != "sum":
+            raise IncompatibleRecipe(f"secure sum adds embeddings; use fusion='sum', not {fusion!r}")
+        if self.labels is Labels.SHARED:
+            raise IncompatibleRecipe(
+                "secure sum hides single embeddings, shared labels send them; use labels='private'"
+            )
+        if not isinstance(self.uplink, Direct) or self.uplink.compressor.promise is not Promise.UNBIASED:
+            raise IncompatibleRecipe(
+                f"SecureSum adds integers; {self.uplink.compressor}'s symbols are not additive. "
+                "Use PoissonBinomial, sent directly"
+            )
+        if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING:
+            raise IncompatibleRecipe("filling overlap would let the noise depend on timing; use overlap=True")
+        if parties < secure.min_parties:
+            raise IncompatibleRecipe(
+                f"secure sum needs {secure.min_parties} feature parties, there are {parties}: with fewer, one "
+                "party's values follow from the sum. Add parties, or use a recipe without secure sum"
+            )
+
+    def described(self) -> dict[str, Any]:
+        """The recipe as plain data, canonical: what `digest` is over."""
+        described = _plain(self)
+        assert isinstance(described, dict)  # noqa: S101
+        return described
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical description; parties compare it when they connect."""
+        text = json.dumps(self.described(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        parts = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"is": type(value).__name__, **parts}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value

@@ -1,0 +1,62 @@
+"""What a party may be told to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from thinwire.types import Round
+
+__all__ = ["Action", "Await", "Local", "Plan", "Ready", "Send"]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Compute this round's embedding and send it."""
+
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait for what the round brings back, and learn from it."""
+
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """One update without a message, on the exchange of an earlier (or this) round."""
+
+    round: Round
+
+
+Action: TypeAlias = Send | Await | Local
+Ready: TypeAlias = Callable[[], bool]
+
+
+class Plan(Protocol):
+    """A schedule at work at one party; it remembers rounds, never tensors."""
+
+    def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+        """What a feature party does in this round; `ready()` says whether the answer has come."""
+        ...
+
+    def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+        """What the label party does in this round; `ready()` says whether the next embeddings have come."""
+        ...
+
+    def kept(self) -> set[Round]:
+        """The rounds whose exchange may still be used."""
+        ...
+
+    def diagnostics(self) -> dict[str, Any]:
+        """Figures for people: uses, bubbles."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What to save, as plain data."""
+        ...
+
+    def load(self, state: dict[str, Any]) -> None: ...

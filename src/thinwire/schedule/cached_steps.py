@@ -1,0 +1,106 @@
+"""Learn from cached exchanges between two exchanges (CELU-VFL; with capacity 1 and no weights, FedBCD)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from thinwire.compress.parameters import check_choice, check_number, check_whole
+from thinwire.errors import BadParameter
+from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
+from thinwire.schedule.workset import Workset
+from thinwire.types import Round
+
+__all__ = ["CachedSteps", "Overlap"]
+
+
+class Overlap(Enum):
+    """What a feature party does while its embedding travels."""
+
+    NONE = "none"  # waits
+    DETERMINISTIC = "deterministic"  # takes this round's local steps, then waits; repeatable
+    FILLING = "filling"  # takes local steps until the answer comes; faster, not repeatable
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSteps:
+    """A workset of the last `capacity` exchanges; each serves `reuse` updates, its own exchange included.
+
+    `local_steps` a round, reuse - 1 unless given, fewer on a bubble. `xi_degrees`: rows whose cached values
+    point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
+    """
+
+    capacity: int
+    reuse: int
+    xi_degrees: float | None = 60.0
+    sampling: str = "round_robin"
+    overlap: Overlap = Overlap.NONE
+    local_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(self, "capacity", 1, 10_000)
+        check_whole(self, "reuse", 1, 10_000)
+        check_choice(self, "sampling", ("round_robin", "consecutive", "random"))
+        if self.xi_degrees is not None:
+            check_number(self, "xi_degrees", above=-1e-9, up_to=180)
+        if self.local_steps is not None:
+            check_whole(self, "local_steps", 0, 10_000)
+        if not isinstance(self.overlap, Overlap):
+            raise BadParameter(f"CachedSteps: overlap must be an Overlap, got {self.overlap!r}")
+
+    @property
+    def steps(self) -> int:
+        return self.reuse - 1 if self.local_steps is None else self.local_steps
+
+    def open(self, seed: int) -> Plan:
+        return _CachedPlan(self, seed)
+
+
+class _CachedPlan:
+    def __init__(self, schedule: CachedSteps, seed: int) -> None:
+        self._schedule = schedule
+        self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
+
+    def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+        yield Send(round)
+        if self._schedule.overlap is Overlap.DETERMINISTIC:
+            yield from self._steps()
+        elif self._schedule.overlap is Overlap.FILLING:
+            yield from self._steps_until(ready)
+        yield Await(round)
+        self._workset.insert(round)
+        if self._schedule.overlap is Overlap.NONE:
+            yield from self._steps()
+
+    def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+        yield Await(round)
+        self._workset.insert(round)
+        yield from self._steps_until(ready) if self._schedule.overlap is Overlap.FILLING else self._steps()
+
+    def _steps(self) -> Iterator[Action]:
+        for _ in range(self._schedule.steps):
+            drawn = self._workset.draw()
+            if drawn is None:
+                return
+            yield Local(drawn)
+
+    def _steps_until(self, ready: Ready) -> Iterator[Action]:
+        while not ready():
+            drawn = self._workset.draw()
+            if drawn is None:
+                return
+            yield Local(drawn)
+
+    def kept(self) -> set[Round]:
+        return self._workset.rounds()
+
+    def diagnostics(self) -> dict[str, Any]:
+        return self._workset.diagnostics()
+
+    def state(self) -> dict[str, Any]:
+        return self._workset.state()
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._workset.load(state)
