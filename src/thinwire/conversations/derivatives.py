@@ -145,7 +145,7 @@ class FeatureEnd:
         self._uplink.observe(rows, derivative)
         # After local steps the graph belongs to older weights.
         now = self._learner.forward(self._features[rows]) if self._stepped else h
-        now.backward(derivative)  # type: ignore[no-untyped-call]
+        now.backward(derivative)
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
         self._sent = None
@@ -156,7 +156,7 @@ class FeatureEnd:
         (then,), (derivative,) = cached.embeddings, cached.derivatives
         now = self._learner.forward(self._features[cached.rows])
         weights = self._memory.weights(now.detach(), then)
-        now.backward(derivative if weights is None else weights[:, None] * derivative)  # type: ignore[no-untyped-call]
+        now.backward(derivative if weights is None else weights[:, None] * derivative)
         self._step()
         self._stepped = True
 
@@ -259,7 +259,7 @@ class LabelEnd:
     def exchange(self, round: Round, rows: Rows) -> None:
         received = self._received(round, rows)
         embeddings = [on(self._side_like(), h).requires_grad_() for h in received]
-        self._side.losses([*embeddings, *self._side.own(rows)], rows).mean().backward()  # type: ignore[no-untyped-call]
+        self._side.losses([*embeddings, *self._side.own(rows)], rows).mean().backward()
         # Before the top model's own step, in the order of the parties.
         derivatives = [torch.zeros_like(h) if h.grad is None else h.grad for h in embeddings]
         self._answer(round, rows, derivatives)
@@ -302,11 +302,11 @@ class LabelEnd:
         embeddings = [h.detach().requires_grad_() for h in cached.embeddings]
         losses = self._side.losses([*embeddings, *self._side.own(cached.rows)], cached.rows)
         if self._memory.xi_degrees is None:
-            losses.mean().backward()  # type: ignore[no-untyped-call]
+            losses.mean().backward()
         else:
             now = torch.autograd.grad(losses.mean(), embeddings, retain_graph=True)
             weights = self._memory.weights(torch.cat(now, dim=1), torch.cat(cached.derivatives, dim=1))
-            (weights * losses).mean().backward()  # type: ignore[no-untyped-call, operator]
+            (weights * losses).mean().backward()  # type: ignore[operator]
         self._step()
 
     def _step(self) -> None:

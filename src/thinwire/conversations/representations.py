@@ -181,7 +181,7 @@ class FeatureEnd:
         # The first step's embedding was computed for the message already.
         h = self._sender.forward(rows) if h is None else h
         embeddings = [h if party == self._seat.me else on(h, self._received[party]) for party in self._parties]
-        self._side.losses(embeddings, rows).mean().backward()  # type: ignore[no-untyped-call]
+        self._side.losses(embeddings, rows).mean().backward()
         self._sender.observe(rows, h)
         self._learner.step()
         self._seat.worked()
@@ -280,7 +280,7 @@ class LabelEnd:
         own = self._side.own(self._rows)
         like = next(self._side.top.module.parameters(), torch.zeros(1))
         embeddings = [on(like, self._received[party]) for party in self._others.names]
-        self._side.losses([*embeddings, *own], self._rows).mean().backward()  # type: ignore[no-untyped-call]
+        self._side.losses([*embeddings, *own], self._rows).mean().backward()
         self._side.step()
         self._seat.worked()
 

@@ -58,7 +58,7 @@ class _Run:
         self.parties.run()
         interrupted = self.parties.control.stopping
         if interrupted and self.directory is not None:
-            self._save()
+            self._save(resting=False)
         if self.directory is not None:
             self.directory.finish(self.parties.simulation.ledger.entries(), self.models())
         return Result(
@@ -88,7 +88,7 @@ class _Run:
         self._history.append(event)
         if self.directory is not None:
             self.directory.append(event)
-            self._save()
+            self._save(resting=True)
         for callback in self._callbacks:
             callback(event)
         return self._is_enough(event)
@@ -146,13 +146,14 @@ class _Run:
 
     # Saving ---------------------------------------------------------------------------------------------
 
-    def _save(self) -> None:
+    def _save(self, resting: bool) -> None:
         if self.directory is None:
             return
         simulation = self.parties.simulation
         data = {
             "recipe": self.job.recipe.digest(),
             "round": self.parties.label.start,
+            "resting": resting,
             "seconds": self._seconds(),
             "gradient_at_0": self._gradient_at_0,
             "events": len(self._history),
@@ -178,6 +179,10 @@ class _Run:
             program.end.load(tensors[program.seat.me])
             program.plan.load(data["plans"][program.seat.me])
             program.start = data["round"]
+        if data["resting"] and data["round"] > 0:
+            for feature_program in self.parties.features:
+                feature_program.resting = True
+            self.parties.label.resting = self._is_enough(self._history[-1])
 
 
 class Diverged(ThinwireError):

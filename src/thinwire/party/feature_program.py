@@ -55,6 +55,7 @@ class FeatureProgram:
         self.learner = learner
         self.plan: Plan = seat.recipe.schedule.open(seat.seed)
         self.start: Round = 0
+        self.resting = False  # resumed in the middle of a rest
         self._batches = batches
         self._test_features = test_features
         self._eval_every = eval_every
@@ -68,6 +69,8 @@ class FeatureProgram:
                 self.end.warm_start(self._batches.all_rows())
             if self._rest(0):
                 return
+        elif self.resting and self._told_to_stop(self.start):
+            return
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
                 return
@@ -93,4 +96,8 @@ class FeatureProgram:
     def _rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
             send_test_embedding(self.seat, self.learner.module, self._test_features, done, self._sealing)
+        return self._told_to_stop(done)
+
+    def _told_to_stop(self, done: Round) -> bool:
+        with self.seat.channel.untimed():
             return told_to_stop(self.seat, done)

@@ -62,6 +62,7 @@ class LabelProgram:
         self.side = side
         self.plan: Plan = seat.recipe.schedule.open(seat.seed)
         self.start: Round = 0
+        self.resting: bool | None = None  # resumed in the middle of a rest, and whether to stop there
         self._batches = batches
         self._test = test  # labels, and the label party's own test features
         self._eval_every = eval_every
@@ -75,6 +76,8 @@ class LabelProgram:
                 self.end.warm_start(self._batches.all_rows())
             if self._rest(0):
                 return
+        elif self.resting is not None and self._said(self.start, self.resting):
+            return
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
                 return
@@ -101,6 +104,10 @@ class LabelProgram:
     def _rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
             stop = self._at_rest(Evaluated(done, self._outputs(done)))
+        return self._said(done, stop)
+
+    def _said(self, done: Round, stop: bool) -> bool:
+        with self.seat.channel.untimed():
             say_go_on(self.seat, done, stop)
         return stop
 
