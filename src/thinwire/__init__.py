@@ -5,7 +5,17 @@ do not import torch.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thinwire import compress, errors, methods, models, privacy, schedule, streams, surrogates, types, wire
+    from thinwire.job import Job, Result, train
+    from thinwire.models import losses
+    from thinwire.models.optimizers import SGD, AdaGrad, Adam
+    from thinwire.party.description import FeatureParty, LabelParty
+    from thinwire.recipe import Recipe
+    from thinwire.surrogates import Storage
+    from thinwire.transport.link import Link
 
 __version__ = "0.1.0.dev0"
 

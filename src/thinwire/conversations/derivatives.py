@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
-from thinwire.conversations.seat import Seat, on
+from thinwire.conversations.seat import Seat, on, taken
 from thinwire.conversations.sums import Sealing, opened
 from thinwire.models.fusion import fuse
 from thinwire.privacy import SecureSum
@@ -116,12 +116,12 @@ class FeatureEnd:
     def warm_start(self, rows: Rows) -> None:
         """Fills the surrogates with C(h) of all rows; its bytes count."""
         with torch.no_grad():
-            embedding = self._learner.forward(self._features[rows])
+            embedding = self._learner.forward(taken(self._features, rows))
         symbols = self._uplink.outgoing(rows, embedding, 0)
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, self._seat.encode(symbols))
 
     def send(self, round: Round, rows: Rows) -> None:
-        h = self._learner.forward(self._features[rows])  # [B, E]
+        h = self._learner.forward(taken(self._features, rows))  # [B, E]
         symbols = self._uplink.outgoing(rows, self._table() if self._whole_table else h, round)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, round, rows)
@@ -144,7 +144,7 @@ class FeatureEnd:
         derivative = on(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
         # After local steps the graph belongs to older weights.
-        now = self._learner.forward(self._features[rows]) if self._stepped else h
+        now = self._learner.forward(taken(self._features, rows)) if self._stepped else h
         now.backward(derivative)
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
@@ -154,7 +154,7 @@ class FeatureEnd:
         """Learns from a cached derivative once more."""
         cached = self._memory.exchanges[round]
         (then,), (derivative,) = cached.embeddings, cached.derivatives
-        now = self._learner.forward(self._features[cached.rows])
+        now = self._learner.forward(taken(self._features, cached.rows))
         weights = self._memory.weights(now.detach(), then)
         now.backward(derivative if weights is None else weights[:, None] * derivative)
         self._step()
@@ -204,11 +204,11 @@ class LabelSide:
         """The label party's own embedding, last in the order; none where it has no features."""
         if self.bottom is None or self.features is None:
             return []
-        return [self.bottom.forward(self.features[rows])]
+        return [self.bottom.forward(taken(self.features, rows))]
 
     def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
         """One loss a row."""
-        return self.loss(self.top.forward(fuse(self.fusion, embeddings)), self.labels[rows])
+        return self.loss(self.top.forward(fuse(self.fusion, embeddings)), taken(self.labels, rows))
 
     def step(self) -> None:
         self.top.step()

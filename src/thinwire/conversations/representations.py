@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from thinwire.compress import Identity, Remembers
 from thinwire.conversations.derivatives import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
-from thinwire.conversations.seat import Seat, on
+from thinwire.conversations.seat import Seat, on, taken
 from thinwire.errors import Malformed
 from thinwire.streams import ErrorFeedback, Rows, Stream
 from thinwire.types import Kind, PartyName, Round
@@ -111,7 +111,7 @@ class _Sender:
         self._observes = uplink.compressor.remembers is not Remembers.NOTHING
 
     def forward(self, rows: Rows) -> Tensor:
-        h = self._learner.forward(self._features[rows])
+        h = self._learner.forward(taken(self._features, rows))
         if self._observes:
             h.retain_grad()
         return h
@@ -280,7 +280,9 @@ class LabelEnd:
         own = self._side.own(self._rows)
         like = next(self._side.top.module.parameters(), torch.zeros(1))
         embeddings = [on(like, self._received[party]) for party in self._others.names]
-        self._side.losses([*embeddings, *own], self._rows).mean().backward()
+        loss = self._side.losses([*embeddings, *own], self._rows).mean()
+        if loss.requires_grad:  # a top model may have nothing to learn
+            loss.backward()
         self._side.step()
         self._seat.worked()
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from thinwire.compress import Symbols
 from thinwire.compress.randomness import Randomness
 from thinwire.recipe import Recipe
-from thinwire.streams import Flow, Seeded, Stream, StreamSpec
+from thinwire.streams import Flow, Rows, Seeded, Stream, StreamSpec
 from thinwire.surrogates import Storage
 from thinwire.transport.base import Channel, Message
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.codec import decode, encode
 from thinwire.wire.entropy import Effort
 
-__all__ = ["Seat"]
+__all__ = ["Seat", "on", "taken"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,18 @@ class Seat:
     def worked(self) -> None:
         """Tells the link clock that an update was taken."""
         self.channel.worked(1)
+
+
+@lru_cache(maxsize=4)
+def _in_order(rows: int) -> Tensor:
+    return torch.arange(rows)
+
+
+def taken(table: Tensor, rows: Rows) -> Tensor:
+    """table[rows]; the table itself, not a copy, where the rows are all of them in order."""
+    if len(rows) == len(table) and torch.equal(rows, _in_order(len(table))):
+        return table
+    return table[rows]
 
 
 def on(like: Tensor, tensor: Tensor) -> Tensor:

@@ -176,7 +176,7 @@ class SimulatedParties:
             rows = slice(start, start + _CHUNK)
             h = [module(part) for module, part in zip(modules, x, strict=False)]
             losses = self.side.loss(self.side.top.module(fuse(self.side.fusion, h)), self.side.labels[rows])
-            (losses.sum() / self.job.rows).backward()  # type: ignore[no-untyped-call]
+            (losses.sum() / self.job.rows).backward()
         total = 0.0
         for module, was in zip(modules, training, strict=True):
             module.train(was)

@@ -1,0 +1,185 @@
+"""What the engine costs on top of the models: simulated split learning against plain torch, in one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/round.py [--json] [--repeats 7]
+
+Engine and plain loop alternate; the median of the ratios counts. Data is random: time does not depend on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import thinwire as tw
+from thinwire.models import ResNet18
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network split between parties, and how long to run it."""
+
+    name: str
+    features: list[Tensor]
+    labels: Tensor
+    build: Callable[[], tuple[list[nn.Module], nn.Module]]
+    batch_size: int | None
+    rounds: int
+    limit: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One case, measured."""
+
+    case: str
+    limit: str
+    plain_ms: float  # a round
+    engine_ms: float
+    ratio: float
+    extra_ms: float  # engine less plain, a round
+
+
+def cases() -> list[Case]:
+    rng = torch.Generator().manual_seed(0)
+
+    def floats(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=rng)
+
+    def classes(rows: int) -> Tensor:
+        return torch.randint(0, 10, (rows,), generator=rng)
+
+    def small() -> tuple[list[nn.Module], nn.Module]:
+        return [nn.Linear(64, 64)], nn.Linear(64, 10)
+
+    def mnist() -> tuple[list[nn.Module], nn.Module]:
+        bottoms: list[nn.Module] = [nn.Sequential(nn.Linear(196, 16, bias=False), nn.Sigmoid()) for _ in range(4)]
+        return bottoms, nn.Linear(16, 10, bias=False)
+
+    def resnets() -> tuple[list[nn.Module], nn.Module]:
+        return [ResNet18(3, 32, base_width=16) for _ in range(4)], nn.Linear(32, 10)
+
+    return [
+        Case("1 party, 64 x 64 floats", [floats(6400, 64)], classes(6400), small, 64, 400, "1 ms extra"),
+        Case(
+            "MNIST network, full batch",
+            [floats(60000, 196) for _ in range(4)],
+            classes(60000),
+            mnist,
+            None,
+            8,
+            "1.25x",
+        ),
+        Case(
+            "resnet18 width 16, quadrants",
+            [floats(256, 3, 16, 16) for _ in range(4)],
+            classes(256),
+            resnets,
+            128,
+            6,
+            "1.10x or 20 ms extra",
+        ),
+    ]
+
+
+def plain_ms(case: Case) -> float:
+    """One process, one loop, the same arithmetic."""
+    torch.manual_seed(0)
+    bottoms, top = case.build()
+    parameters = [p for module in (*bottoms, top) for p in module.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    size = case.batch_size or len(case.labels)
+    start = perf_counter()
+    for t in range(case.rounds):
+        first = t * size % len(case.labels)
+        rows: Any = slice(None) if case.batch_size is None else torch.arange(first, first + size)
+        total = bottoms[0](case.features[0][rows])
+        for module, x in zip(bottoms[1:], case.features[1:], strict=True):
+            total = total + module(x[rows])
+        cross_entropy(top(total), case.labels[rows]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return (perf_counter() - start) / case.rounds * 1e3
+
+
+def engine_ms(case: Case) -> float:
+    torch.manual_seed(0)
+    bottoms, top = case.build()
+    per_epoch = len(case.labels) // (case.batch_size or len(case.labels))
+    marks: list[float] = []
+    job = tw.Job(
+        [tw.FeatureParty(f"p{k}", x, bottoms[k]) for k, x in enumerate(case.features)],
+        tw.LabelParty("labels", case.labels, top),
+        tw.methods.svfl(),
+        optimizer=tw.SGD(lr=0.1),
+        batch_size=case.batch_size,
+        epochs=case.rounds / per_epoch,
+        eval_every=10**6,
+        diagnostics=False,
+        metrics=[],
+    )
+    looked: list[float] = []
+
+    def mark(_: dict[str, Any]) -> None:
+        marks.append(perf_counter())
+
+    from thinwire.job.simulated import SimulatedParties
+
+    look = SimulatedParties.training_outputs
+
+    def timed_look(self: SimulatedParties) -> Tensor:
+        start = perf_counter()
+        outputs = look(self)
+        looked.append(perf_counter() - start)
+        return outputs
+
+    SimulatedParties.training_outputs = timed_look  # type: ignore[method-assign]
+    try:
+        tw.train(job, [mark])
+    finally:
+        SimulatedParties.training_outputs = look  # type: ignore[method-assign]
+    return (marks[1] - marks[0] - looked[1]) / case.rounds * 1e3
+
+
+def measured(case: Case, repeats: int) -> Line:
+    plain_ms(case), engine_ms(case)
+    pairs = [(plain_ms(case), engine_ms(case)) for _ in range(repeats)]
+    plain = statistics.median(plain for plain, _ in pairs)
+    ratio = statistics.median(engine / plain for plain, engine in pairs)
+    extra = statistics.median(engine - plain for plain, engine in pairs)
+    return Line(case.name, case.limit, plain, plain + extra, ratio, extra)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
+    parser.add_argument("--repeats", type=int, default=7, help="pairs of plain loop and engine a case (7)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = [measured(case, arguments.repeats) for case in cases()]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if arguments.json:
+        print(json.dumps({"lines": [asdict(line) for line in lines], "peak_memory_mib": memory}))
+        return
+    table = Table("case", "limit", title="A round of split learning: engine against a plain torch loop, one thread")
+    for heading in ("plain ms", "engine ms", "ratio", "extra ms"):
+        table.add_column(heading, justify="right")
+    for line in lines:
+        figures = (f"{line.plain_ms:.2f}", f"{line.engine_ms:.2f}", f"{line.ratio:.2f}x", f"{line.extra_ms:.2f}")
+        table.add_row(line.case, line.limit, *figures)
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Jobs: what is refused, what stops a run, what a result says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thinwire as tw
+from identities.small import bottom, digits, job, top, trained
+from thinwire.compress import PoissonBinomial, TopK, Uniform
+from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.methods import celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
+from thinwire.privacy import SecureSum
+from thinwire.schedule import CachedSteps, Overlap
+from thinwire.streams import Direct
+
+
+def test_history_begins_before_training_and_ends_after_the_last_round() -> None:
+    result = trained(svfl(), eval_every=7)
+    assert [row["round"] for row in result.history] == [0, 7, 14, 20]
+    assert result.history[-1]["epoch"] == 4
+    assert result.history[0]["bytes"]["total"] == 0
+    assert result.history[-1]["train"]["loss"] < result.history[0]["train"]["loss"]
+
+
+def test_the_summary_has_the_contracts_keys() -> None:
+    summary = trained(svfl(), target=("accuracy", 0.5), link=tw.Link(100, 10)).summary()
+    assert {"method", "rounds", "epochs", "seconds", "link_seconds", "bytes", "messages"} <= summary.keys()
+    assert {"train", "test", "target", "best", "privacy", "run_dir"} <= summary.keys()
+    assert {"up", "down", "total", "evaluation", "retransmitted"} == summary["bytes"].keys()
+    assert {"metric", "value", "reached_round", "bytes", "seconds", "link_seconds"} == summary["target"].keys()
+    assert {"metric", "value", "round"} == summary["best"].keys()
+
+
+def test_training_stops_at_the_target_unless_told_otherwise() -> None:
+    stopped = trained(svfl(), eval_every=1, epochs=20, target=("accuracy", 0.5))
+    went_on = trained(svfl(), eval_every=1, epochs=20, target=("accuracy", 0.5), stop=False)
+    assert stopped.summary()["target"]["reached_round"] == went_on.summary()["target"]["reached_round"]
+    assert stopped.history[-1]["round"] == stopped.summary()["target"]["reached_round"] < 100
+    assert went_on.history[-1]["round"] == 100
+    low = trained(svfl(), eval_every=1, epochs=20, target=("loss", 1.5))
+    assert low.history[-1]["test"]["loss"] <= 1.5 < low.history[-2]["test"]["loss"]
+
+
+def test_training_stops_at_a_budget() -> None:
+    by_bytes = trained(svfl(), eval_every=1, byte_budget=50_000)
+    assert by_bytes.history[-2]["bytes"]["total"] < 50_000 <= by_bytes.history[-1]["bytes"]["total"]
+    by_time = trained(svfl(), eval_every=1, link=tw.Link(10, 20, compute_ms=1), link_seconds_budget=0.3)
+    assert by_time.history[-2]["link_seconds"] < 0.3 <= by_time.history[-1]["link_seconds"]
+
+
+def test_callbacks_see_every_evaluation() -> None:
+    seen: list[int] = []
+    result = tw.train(job(svfl()), [lambda event: seen.append(event["round"])])
+    assert seen == [row["round"] for row in result.history]
+
+
+def test_the_run_directory_holds_everything(tmp_path: Path) -> None:
+    result = tw.train(job(efvfl(TopK(0.2))), out=tmp_path / "run")
+    assert result.run_dir == tmp_path / "run"
+    names = {str(path.relative_to(tmp_path / "run")) for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert {"recipe.json", "events.jsonl", "ledger.json", "models/p0.safetensors", "models/top.safetensors"} <= names
+    assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == len(result.history)
+    with pytest.raises(BadInput, match="holds a run already"):
+        tw.train(job(svfl()), out=tmp_path / "run")
+    with pytest.raises(BadInput, match="another recipe"):
+        tw.train(job(svfl()), out=tmp_path / "run", resume=True)
+    with pytest.raises(BadInput, match="no checkpoint"):
+        tw.train(job(svfl()), out=tmp_path / "nothing", resume=True)
+
+
+def test_a_damaged_checkpoint_falls_back_one_generation(tmp_path: Path) -> None:
+    whole = tw.train(job(svfl(), eval_every=4), out=tmp_path / "a")
+    tw.train(job(svfl(), eval_every=4), out=tmp_path / "b")
+    damaged = tmp_path / "b" / "checkpoints" / "last" / "p1.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-9] + b"damage!!!")
+    again = tw.train(job(svfl(), eval_every=4), out=tmp_path / "b", resume=True)
+    assert [row["train"] for row in again.history] == [row["train"] for row in whole.history]
+
+
+def test_ctrl_c_leaves_a_resumable_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tw.train(job(thin(), eval_every=100))
+    from thinwire.party.control import Control
+
+    begin = Control.may_begin
+
+    def press_ctrl_c_in_round_7(self: Control, round: int) -> bool:
+        may = begin(self, round)
+        if round == 7:
+            self.stop()
+        return may
+
+    monkeypatch.setattr(Control, "may_begin", press_ctrl_c_in_round_7)
+    stopped = tw.train(job(thin(), eval_every=100), out=tmp_path)
+    assert stopped.interrupted
+    monkeypatch.setattr(Control, "may_begin", begin)
+    resumed = tw.train(job(thin(), eval_every=100), out=tmp_path, resume=True)
+    assert not resumed.interrupted
+    assert resumed.history[-1]["train"] == whole.history[-1]["train"]
+    assert resumed.ledger.entries() == whole.ledger.entries()
+
+
+def test_a_diverging_run_says_so() -> None:
+    with pytest.raises(tw.errors.ThinwireError, match=r"(NaN|infinity|nan|inf)"):
+        trained(svfl(), optimizer=tw.SGD(lr=1e38), epochs=10, eval_every=1)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "way_out"),
+    [
+        (celu(3, 3), {"recipe_labels": "shared"}, "use labels='private'"),
+        (efvfl(TopK(0.1), labels="private", local_steps=3), {}, "use fedbcd, celu or thin"),
+        (cvfl(Uniform(2), labels="private", local_steps=2), {}, "use fedbcd, celu or thin"),
+        (pbm(4, 0.1), {"parties": 2}, "secure sum needs 3 feature parties, there are 2"),
+        (pbm(4, 0.1), {"fusion": "concat"}, "use fusion='sum'"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_way_out(
+    recipe: tw.Recipe, settings: dict[str, Any], way_out: str
+) -> None:
+    if settings.pop("recipe_labels", None):
+        from dataclasses import replace
+
+        from thinwire.privacy import Labels
+
+        recipe = replace(recipe, labels=Labels.SHARED)
+    with pytest.raises(IncompatibleRecipe, match=way_out):
+        trained(recipe, **settings)
+
+
+def test_more_recipes_that_cannot_work() -> None:
+    from dataclasses import replace
+
+    base = svfl()
+    wrong: list[tuple[tw.Recipe, str]] = [
+        (replace(base, aggregation=SecureSum()), "Use PoissonBinomial"),
+        (replace(base, warm_start=True), "use efvfl or thin"),
+        (replace(base, order="update_first"), "use efvfl"),
+        (replace(base, broadcast="surrogates"), "needs error feedback and shared labels"),
+        (replace(base, order="sometimes"), "order must be"),
+        (replace(base, broadcast="all"), "broadcast must be"),
+        (replace(base, uplink=Direct(PoissonBinomial(4, 0.1))), "use fusion='sum'"),
+        (
+            replace(pbm(4, 0.1), schedule=CachedSteps(2, 2, overlap=Overlap.FILLING)),
+            "use overlap=True",
+        ),
+    ]
+    for recipe, message in wrong:
+        with pytest.raises(BadInput, match=message):
+            recipe.check(parties=3, fusion="mean" if "fusion" in message else "sum")
+
+
+def test_digests_follow_every_part_of_a_recipe() -> None:
+    recipes = [
+        svfl(),
+        fedbcd(2),
+        fedbcd(3),
+        cvfl(TopK(0.1)),
+        cvfl(TopK(0.2)),
+        efvfl(TopK(0.1)),
+        efvfl(TopK(0.1), labels="private"),
+        celu(5, 5),
+        celu(5, 5, overlap=True),
+        pbm(4, 0.1),
+        thin(),
+    ]
+    assert len({recipe.digest() for recipe in recipes}) == len(recipes)
+    assert thin().digest() == thin().digest()
+
+
+def test_wrong_parts_of_a_job_are_named() -> None:
+    x, y = digits()
+    party = tw.FeatureParty("bank", x[0], bottom(0))
+    labels = tw.LabelParty("shop", y, top())
+    with pytest.raises(BadInput, match="party 'bank' has 100 rows, 'shop' has 360 labels"):
+        tw.Job([tw.FeatureParty("bank", x[0][:100], bottom(0))], labels, svfl())
+    with pytest.raises(BadInput, match="a name of its own"):
+        tw.Job([party, party], labels, svfl())
+    with pytest.raises(BadInput, match="one feature party at least"):
+        tw.Job([], labels, svfl())
+    with pytest.raises(BadInput, match="5 test rows, there are no test labels"):
+        tw.Job([tw.FeatureParty("bank", x[0], bottom(0), x[0][:5])], labels, svfl())
+    with pytest.raises(BadParameter, match="batch_size must be from 1 to the 360 training rows, got 400"):
+        tw.Job([party], labels, svfl(), batch_size=400)
+    with pytest.raises(BadParameter, match="epochs must be above 0"):
+        tw.Job([party], labels, svfl(), epochs=0)
+    with pytest.raises(BadParameter, match="target 'auc' is not among the metrics"):
+        tw.Job([party], labels, svfl(), target=("auc", 0.9))
+    with pytest.raises(BadInput, match="a name has letters"):
+        tw.FeatureParty("../bank", x[0], bottom(0))
+    with pytest.raises(BadInput, match="features and bottom belong together"):
+        tw.LabelParty("shop", y, top(), features=x[0])
+    with pytest.raises(BadInput, match="bottom must be a torch module"):
+        tw.FeatureParty("bank", x[0], "mlp")  # type: ignore[arg-type]
+    bad = x[0].clone()
+    bad[3, 1] = float("nan")
+    with pytest.raises(BadInput, match=r"holds NaN at \[3, 1\]"):
+        tw.FeatureParty("bank", bad, bottom(0))
+
+
+def test_models_that_do_not_fit_are_named() -> None:
+    x, y = digits()
+    labels = tw.LabelParty("shop", y, top())
+    with pytest.raises(BadInput, match="party 'bank': the bottom model does not take features of shape"):
+        tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(5, 8))], labels, svfl()))
+    with pytest.raises(BadInput, match="party 'bank': the bottom model must give"):
+        tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Unflatten(1, (4, 4)))], labels, svfl()))
+    with pytest.raises(BadInput, match="party 'shop': the top model and loss do not take embeddings of width 5"):
+        tw.train(tw.Job([tw.FeatureParty("bank", x[0], nn.Linear(16, 5))], labels, svfl()))
+    wrong_widths = [tw.FeatureParty("a", x[0], nn.Linear(16, 8)), tw.FeatureParty("b", x[1], nn.Linear(16, 4))]
+    with pytest.raises(BadParameter, match="concat"):
+        tw.train(tw.Job(wrong_widths, labels, svfl()))
+
+
+def test_shared_labels_travel_nowhere_in_private_recipes() -> None:
+    result = trained(thin())
+    assert {entry["kind"] for entry in result.ledger.entries()} == {"EMBEDDING", "DERIVATIVE", "EVALUATION"}
+
+
+def test_class_weights_and_own_optimizers_are_used() -> None:
+    x, y = digits()
+    made = tw.Job(
+        [tw.FeatureParty("bank", x[0], bottom(0), optimizer=tw.SGD(lr=1e-9))],
+        tw.LabelParty("shop", (y > 4).long(), nn.Linear(8, 2), class_weights=[1.0, 3.0]),
+        svfl(),
+        optimizer=tw.SGD(lr=0.5),
+        batch_size=60,
+        epochs=2,
+    )
+    before = made.parties[0].bottom[0].weight.detach().clone()  # type: ignore[index]
+    result = tw.train(made)
+    assert torch.allclose(result.models["bank"][0].weight, before, atol=1e-6)  # type: ignore[index]
+    assert result.history[-1]["train"]["loss"] < result.history[0]["train"]["loss"]
