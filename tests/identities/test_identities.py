@@ -170,3 +170,20 @@ def test_the_user_keeps_his_generator() -> None:
 def test_a_coarser_up_step_costs_fewer_bytes() -> None:
     assert trained(thin(up_step=3.0)).bytes.up < trained(thin(up_step=1.0)).bytes.up
     assert str(StdGrid(2.0)) == "StdGrid(2.0)"
+
+
+def test_shared_labels_travel_once_and_are_counted() -> None:
+    entries = {(e["receiver"], e["kind"]): e for e in trained(cvfl(Identity())).ledger.entries()}
+    for party in ("p0", "p1", "p2"):
+        assert entries[party, "LABELS"]["messages"] == 1
+        assert 100 < entries[party, "LABELS"]["bytes"] < 240  # 240 rows of ten classes, entropy-coded
+
+
+@pytest.mark.parametrize("recipe", [svfl(), efvfl(TopK(0.2)), thin()], ids=lambda r: r.name)
+def test_announced_batches_train_as_derived_ones_do(recipe: tw.Recipe) -> None:
+    announced = trained(recipe, batches_are="announced")
+    assert announced.history[-1]["train"]["loss"] < announced.history[0]["train"]["loss"]
+    kinds = {entry["kind"] for entry in announced.ledger.entries()}
+    assert "ROWS" in kinds
+    whole = trained(svfl(), batches_are="announced", batch_size=None)
+    assert same_models(whole, trained(svfl(), batch_size=None))

@@ -113,6 +113,9 @@ class FeatureEnd:
         self._sent: tuple[Rows, Tensor] | None = None
         self._stepped = False
 
+    def begin(self) -> None:
+        """Nothing is said before the first round: labels stay where they are."""
+
     def warm_start(self, rows: Rows) -> None:
         """Fills the surrogates with C(h) of all rows; its bytes count."""
         with torch.no_grad():
@@ -247,6 +250,9 @@ class LabelEnd:
         }
         self._update_first = recipe.order == "update_first"
         self._memory = _Remembering(seat)
+
+    def begin(self) -> None:
+        """Nothing is said before the first round: labels stay where they are."""
 
     def warm_start(self, rows: Rows) -> None:
         for party in self._seat.feature_parties:

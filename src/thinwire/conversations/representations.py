@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Identity, Remembers
+from thinwire.compress.symbols import Grid
 from thinwire.conversations.derivatives import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
@@ -127,6 +128,19 @@ class _Sender:
             self.stream.observe(rows, h.grad)
 
 
+def _labels_body(seat: Seat, labels: Tensor) -> bytes:
+    if labels.is_floating_point():
+        return seat.encode(Identity().compress(labels.float(), torch.Generator()))
+    return seat.encode(Grid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0))
+
+
+def _labels(seat: Seat, body: bytes) -> Tensor:
+    symbols = seat.decode(body)
+    if symbols.shape[0] != seat.rows:
+        raise Malformed(f"{seat.label_party!r} sent labels of {symbols.shape[0]} rows, there are {seat.rows}")
+    return symbols.to_tensor().long() if isinstance(symbols, Grid) else symbols.to_tensor()
+
+
 class FeatureEnd:
     """A feature party's end."""
 
@@ -140,7 +154,7 @@ class FeatureEnd:
         self._parties = tuple(widths)
         self._side = LabelSide(
             top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), _Frozen(), seat.seed, 1),
-            labels=side.labels,
+            labels=side.labels[:0],  # they come with the first message
             loss=side.loss,
             fusion=side.fusion,
         )
@@ -149,6 +163,11 @@ class FeatureEnd:
         self._top = _top_stream(seat, side.top.module)
         self._received: dict[PartyName, Tensor] = {}
         self._sent: tuple[Rows, Tensor | None] | None = None
+
+    def begin(self) -> None:
+        """Shared labels travel once, before the first round."""
+        labels = _labels(self._seat, self._seat.receive(self._seat.label_party, Kind.LABELS, 0))
+        self._side.labels = labels.to(self._side.labels.device)
 
     def warm_start(self, rows: Rows) -> None:
         with torch.no_grad():
@@ -208,9 +227,11 @@ class FeatureEnd:
             **prefixed("uplink", self._sender.stream.state_dict()),
             **prefixed("others", self._others.tensors()),
             **prefixed("top", self._top.state_dict()),
+            "labels": self._side.labels,
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._side.labels = tensors["labels"].to(self._side.labels.device)
         self._learner.load(unprefixed("learner", tensors))
         self._sender.stream.load_state_dict(unprefixed("uplink", tensors))
         self._others.load(unprefixed("others", tensors))
@@ -241,6 +262,11 @@ class LabelEnd:
         self._top = _top_stream(seat, side.top.module)
         self._rows: Rows | None = None
         self._received: dict[PartyName, Tensor] = {}
+
+    def begin(self) -> None:
+        body = _labels_body(self._seat, self._side.labels)
+        for party in self._seat.feature_parties:
+            self._seat.send(party, Kind.LABELS, 0, body)
 
     def warm_start(self, rows: Rows) -> None:
         bodies = {p: self._seat.receive(p, Kind.WARM_START, 0) for p in self._others.names}

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from thinwire.compress import Symbols
 from thinwire.compress.randomness import Randomness
+from thinwire.compress.symbols import Sparse, Zeros
+from thinwire.errors import Malformed
 from thinwire.recipe import Recipe
 from thinwire.streams import Flow, Rows, Seeded, Stream, StreamSpec
 from thinwire.surrogates import Storage
@@ -54,6 +56,19 @@ class Seat:
 
     def decode(self, body: bytes) -> Symbols:
         return decode(body)
+
+    def announce(self, rows: Rows, round: Round) -> None:
+        """Tells every feature party this round's rows, which are in rising order."""
+        body = self.encode(Sparse((self.rows,), rows.numpy(), Zeros((len(rows),))))
+        for party in self.feature_parties:
+            self.send(party, Kind.ROWS, round, body)
+
+    def announced(self, round: Round) -> Rows:
+        """The rows that the label party chose."""
+        symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round))
+        if not isinstance(symbols, Sparse) or symbols.shape != (self.rows,):
+            raise Malformed(f"round {round}: {self.label_party!r} announced rows of another table")
+        return torch.from_numpy(symbols.indices.astype("int64"))
 
     def worked(self) -> None:
         """Tells the link clock that an update was taken."""

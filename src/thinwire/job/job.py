@@ -33,6 +33,7 @@ class Job:
     recipe: Recipe
     optimizer: OptimizerSpec = field(default_factory=lambda: SGD(lr=0.1))
     batch_size: int | None = None  # None: all rows
+    batches_are: str = "derived"  # by every party from the seed; or "announced" by the label party
     epochs: float = 10
     seed: int = 0
     eval_every: int | None = None  # in rounds; once an epoch unless given
@@ -90,7 +91,9 @@ class Job:
         return len(self.label_party.labels)
 
     def batches(self) -> Batches:
-        return Batches(self.rows, self.batch_size, self.epochs, self.seed)
+        if self.batches_are not in ("derived", "announced"):
+            raise BadParameter(f"batches_are must be 'derived' or 'announced', got {self.batches_are!r}")
+        return Batches(self.rows, self.batch_size, self.epochs, self.seed, self.batches_are == "announced")
 
     def check(self) -> dict[PartyName, int]:
         """Refuses what cannot run, before anything starts; gives the width of each party's embedding."""

@@ -15,9 +15,12 @@ __all__ = ["Batches"]
 
 
 class Batches:
-    """The rows of each round: an epoch's shuffle in pieces, a last short one kept; or all rows in order."""
+    """The rows of each round: an epoch's shuffle in pieces, a last short one kept; or all rows in order.
 
-    def __init__(self, rows: int, batch_size: int | None, epochs: float, seed: int) -> None:
+    Announced: the label party draws them and sends them, in rising order, as the EF-VFL poster does.
+    """
+
+    def __init__(self, rows: int, batch_size: int | None, epochs: float, seed: int, announced: bool = False) -> None:
         if batch_size is not None and not 1 <= batch_size <= rows:
             raise BadParameter(
                 f"batch_size must be from 1 to the {rows} training rows, got {batch_size}; leave it out for all rows"
@@ -28,13 +31,15 @@ class Batches:
         self._size = batch_size or rows
         self._whole = batch_size is None
         self._seed = seed
+        self.announced = announced
         self.rounds_per_epoch = -(-rows // self._size)
         self.rounds = max(1, round(epochs * self.rounds_per_epoch))
         self._shuffle = lru_cache(maxsize=2)(self._shuffled)
 
     def rows(self, round: Round) -> Rows:
         epoch, place = divmod(round, self.rounds_per_epoch)
-        return self._shuffle(epoch)[place * self._size : (place + 1) * self._size]
+        rows = self._shuffle(epoch)[place * self._size : (place + 1) * self._size]
+        return rows.sort().values if self.announced else rows
 
     def all_rows(self) -> Rows:
         return torch.arange(self._rows)

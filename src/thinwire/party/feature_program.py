@@ -23,6 +23,7 @@ __all__ = ["FeatureConversation", "FeatureProgram"]
 class FeatureConversation(Protocol):
     """A feature party's end of either conversation."""
 
+    def begin(self) -> None: ...
     def warm_start(self, rows: Rows) -> None: ...
     def send(self, round: Round, rows: Rows) -> None: ...
     def answered(self, round: Round) -> bool: ...
@@ -65,6 +66,7 @@ class FeatureProgram:
     def run(self) -> None:
         if self.start == 0:
             self.learner.begin(0)
+            self.end.begin()
             if self.seat.recipe.warm_start:
                 self.end.warm_start(self._batches.all_rows())
             if self._rest(0):
@@ -81,7 +83,7 @@ class FeatureProgram:
 
     def _round(self, t: Round) -> None:
         self.learner.begin(t)
-        rows = self._batches.rows(t)
+        rows = self.seat.announced(t) if self._batches.announced else self._batches.rows(t)
         for action in self.plan.feature_round(t, lambda: self.end.answered(t)):
             match action:
                 case Send():

@@ -24,6 +24,7 @@ __all__ = ["Evaluated", "LabelConversation", "LabelProgram"]
 class LabelConversation(Protocol):
     """The label party's end of either conversation."""
 
+    def begin(self) -> None: ...
     def warm_start(self, rows: Rows) -> None: ...
     def awaited(self, round: Round) -> bool: ...
     def exchange(self, round: Round, rows: Rows) -> None: ...
@@ -72,6 +73,7 @@ class LabelProgram:
     def run(self) -> None:
         if self.start == 0:
             self.side.begin(0)
+            self.end.begin()
             if self.seat.recipe.warm_start:
                 self.end.warm_start(self._batches.all_rows())
             if self._rest(0):
@@ -88,10 +90,13 @@ class LabelProgram:
 
     def _round(self, t: Round) -> None:
         self.side.begin(t)
+        rows = self._batches.rows(t)
+        if self._batches.announced:
+            self.seat.announce(rows, t)
         for action in self.plan.label_round(t, lambda: self._next_is_here(t + 1)):
             match action:
                 case Await():
-                    self.end.exchange(t, self._batches.rows(t))
+                    self.end.exchange(t, rows)
                 case Local(round):
                     self.end.local(round)
         self.end.forget(self.plan.kept())
