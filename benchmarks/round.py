@@ -11,6 +11,8 @@ import argparse
 import json
 import resource
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
@@ -161,14 +163,25 @@ def measured(case: Case, repeats: int) -> Line:
     return Line(case.name, case.limit, plain, plain + extra, ratio, extra)
 
 
+def peak_mib(which: str) -> float:
+    """The peak memory of a process that runs the MNIST network by this loop alone."""
+    command = [sys.executable, __file__, "--memory-of", which]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
     parser.add_argument("--repeats", type=int, default=7, help="pairs of plain loop and engine a case (7)")
+    parser.add_argument("--memory-of", choices=["plain", "engine"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    if arguments.memory_of:
+        (plain_ms if arguments.memory_of == "plain" else engine_ms)(cases()[1])
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        return
     lines = [measured(case, arguments.repeats) for case in cases()]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = {which: peak_mib(which) for which in ("plain", "engine")}
     if arguments.json:
         print(json.dumps({"lines": [asdict(line) for line in lines], "peak_memory_mib": memory}))
         return
@@ -178,7 +191,12 @@ def main() -> None:
     for line in lines:
         figures = (f"{line.plain_ms:.2f}", f"{line.engine_ms:.2f}", f"{line.ratio:.2f}x", f"{line.extra_ms:.2f}")
         table.add_row(line.case, line.limit, *figures)
-    Console(width=120).print(table)
+    console = Console(width=120)
+    console.print(table)
+    ratio = memory["engine"] / memory["plain"]
+    console.print(
+        f"peak memory, MNIST network: plain {memory['plain']:.0f} MiB, engine {memory['engine']:.0f}: {ratio:.2f}x"
+    )
 
 
 if __name__ == "__main__":

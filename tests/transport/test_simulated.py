@@ -151,7 +151,7 @@ def test_messages_are_matched_exactly_and_may_be_read_in_any_order() -> None:
     def reader() -> list[bytes]:
         channel = simulation.channel("a")
         wanted = [(UP, 2), (Kind.CONTROL, 1), (UP, 1)]
-        return [channel.receive("b", kind, round).body for kind, round in wanted]
+        return [bytes(channel.receive("b", kind, round).body) for kind, round in wanted]
 
     def writer() -> None:
         for kind, round in [(UP, 1), (Kind.CONTROL, 1), (UP, 2)]:

@@ -77,7 +77,7 @@ def told_to_stop(seat: Seat, round: Round) -> bool:
 def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
     """Each party's test embedding in order, or their sum; None where there are no test rows."""
     bodies = [seat.receive(party, Kind.EVALUATION, round) for party in seat.feature_parties]
-    if not all(bodies):
+    if not all(len(body) for body in bodies):
         return None
     symbols = [seat.decode(body) for body in bodies]
     for party, one in zip(seat.feature_parties, symbols, strict=True):

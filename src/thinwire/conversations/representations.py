@@ -69,7 +69,9 @@ class _Others:
                 party: seat.stream(seat.recipe.uplink, f"{party}/uplink", widths[party]) for party in self.names
             }
 
-    def receive(self, bodies: Mapping[PartyName, bytes], rows: Rows, round: Round) -> dict[PartyName, Tensor]:
+    def receive(
+        self, bodies: Mapping[PartyName, bytes | memoryview], rows: Rows, round: Round
+    ) -> dict[PartyName, Tensor]:
         """This round's embeddings of the others."""
         if set(bodies) != set(self.names):
             raise Malformed(f"round {round}: embeddings of {sorted(bodies)} came in, expected {sorted(self.names)}")
@@ -77,7 +79,7 @@ class _Others:
         received = {party: self._receive(party, bodies[party], rows, round) for party in self.names}
         return received if before is None else before
 
-    def _receive(self, party: PartyName, body: bytes, rows: Rows, round: Round) -> Tensor:
+    def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
         symbols = self._seat.decode(body)
         if party in self._streams:
             return self._streams[party].incoming(rows, symbols, round)
@@ -134,7 +136,7 @@ def _labels_body(seat: Seat, labels: Tensor) -> bytes:
     return seat.encode(Grid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0))
 
 
-def _labels(seat: Seat, body: bytes) -> Tensor:
+def _labels(seat: Seat, body: bytes | memoryview) -> Tensor:
     symbols = seat.decode(body)
     if symbols.shape[0] != seat.rows:
         raise Malformed(f"{seat.label_party!r} sent labels of {symbols.shape[0]} rows, there are {seat.rows}")
@@ -189,7 +191,7 @@ class FeatureEnd:
         body = self._seat.receive(self._seat.label_party, Kind.TOP_MODEL, round)
         _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, self._seat.decode(body), round))
 
-    def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes]:
+    def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
         bodies = unpack_bundle(self._seat.receive(self._seat.label_party, kind, round))
         if any(index >= len(self._parties) for index in bodies):
             raise Malformed(f"round {round}: a body of a party that does not exist")
@@ -269,7 +271,9 @@ class LabelEnd:
             self._seat.send(party, Kind.LABELS, 0, body)
 
     def warm_start(self, rows: Rows) -> None:
-        bodies = {p: self._seat.receive(p, Kind.WARM_START, 0) for p in self._others.names}
+        bodies: dict[PartyName, bytes | memoryview] = {
+            p: self._seat.receive(p, Kind.WARM_START, 0) for p in self._others.names
+        }
         self._others.receive(bodies, rows, 0)
         if self._own is not None:
             with torch.no_grad():
@@ -280,7 +284,9 @@ class LabelEnd:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
 
     def exchange(self, round: Round, rows: Rows) -> None:
-        bodies = {p: self._seat.receive(p, Kind.EMBEDDING, round) for p in self._others.names}
+        bodies: dict[PartyName, bytes | memoryview] = {
+            p: self._seat.receive(p, Kind.EMBEDDING, round) for p in self._others.names
+        }
         self._received = self._others.receive(bodies, rows, round)
         if self._seat.recipe.broadcast == "surrogates":
             exact, none = Identity(), torch.Generator()
@@ -295,7 +301,7 @@ class LabelEnd:
             self._seat.send(party, Kind.TOP_MODEL, round, top)
         self._rows = rows
 
-    def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes], round: Round) -> None:
+    def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes | memoryview], round: Round) -> None:
         for receiver in self._seat.feature_parties:
             others = {self._parties.index(p): body for p, body in bodies.items() if p != receiver}
             self._seat.send(receiver, kind, round, pack_bundle(others))

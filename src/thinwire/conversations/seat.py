@@ -48,13 +48,13 @@ class Seat:
     def send(self, receiver: PartyName, kind: Kind, round: Round, body: bytes) -> None:
         self.channel.send(Message(self.me, receiver, kind, round, body))
 
-    def receive(self, sender: PartyName, kind: Kind, round: Round) -> bytes:
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> bytes | memoryview:
         return self.channel.receive(sender, kind, round).body
 
     def encode(self, symbols: Symbols) -> bytes:
         return encode(symbols, self.effort)
 
-    def decode(self, body: bytes) -> Symbols:
+    def decode(self, body: bytes | memoryview) -> Symbols:
         return decode(body)
 
     def announce(self, rows: Rows, round: Round) -> None:

@@ -19,7 +19,7 @@ class Message:
     receiver: PartyName
     kind: Kind
     round: Round
-    body: bytes
+    body: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

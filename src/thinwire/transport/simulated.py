@@ -21,7 +21,7 @@ from thinwire.transport.errors import TransportError, Wait
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.link import Link, LinkClock
 from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.frame import Frame, pack_frame, unpack_frame
+from thinwire.wire.frame import Frame, frame_header, open_frame
 
 __all__ = ["SimulatedChannel", "Simulation"]
 
@@ -51,7 +51,7 @@ class Simulation:
         self._indices = {name: i for i, name in enumerate(parties)}
         self._baton = Baton(parties)
         # Frames sent and not read yet, with their arrival, under what their receiver waits for.
-        self._inbox: dict[Wait, tuple[bytes, float]] = {}
+        self._inbox: dict[Wait, tuple[bytes, bytes | memoryview, float]] = {}
         self._channels = {name: SimulatedChannel(self, name) for name in parties}
 
     def channel(self, name: PartyName) -> SimulatedChannel:
@@ -93,28 +93,28 @@ class Simulation:
             raise _refused(slot, "whose program has ended or not begun")
         if slot in self._inbox:
             raise _refused(slot, "which has not read the first one yet")
-        frame = pack_frame(
-            Frame(self._run, sender, receiver, message.kind, message.round, attempt=0, body=message.body)
-        )
-        self.ledger.add(message.sender, message.receiver, message.kind, len(frame))
+        frame = Frame(self._run, sender, receiver, message.kind, message.round, attempt=0, body=message.body)
+        header = frame_header(frame)
+        size = len(header) + len(frame.body)
+        self.ledger.add(message.sender, message.receiver, message.kind, size)
         arrival = 0.0
         if self.clock is not None and message.kind is not Kind.EVALUATION:
-            arrival = self.clock.sent(message.sender, message.receiver, len(frame))
-        self._inbox[slot] = frame, arrival
+            arrival = self.clock.sent(message.sender, message.receiver, size)
+        self._inbox[slot] = header, frame.body, arrival
         self._baton.wake(slot)
 
     def _open(self, slot: Wait) -> Message:
-        data, arrival = self._inbox.pop(slot)
+        header, body, arrival = self._inbox.pop(slot)
         if self.clock is not None:
             self.clock.received(slot.party, arrival)
-        frame = unpack_frame(data)
+        frame = open_frame(header, body)
         names = self._names
         return Message(names[frame.sender], names[frame.receiver], frame.kind, frame.round, frame.body)
 
     def _arrived(self, slot: Wait) -> bool:
         """Whether the message has arrived by the receiver's clock."""
         found = self._inbox.get(slot)
-        return found is not None and (self.clock is None or found[1] <= self.clock.now(slot.party))
+        return found is not None and (self.clock is None or found[2] <= self.clock.now(slot.party))
 
     def _someone_is_behind(self, name: PartyName) -> bool:
         """Whether a party that can move lives in this one's past, and so may still send into it."""

@@ -10,7 +10,7 @@ from thinwire.wire.buffers import Reader, Writer
 __all__ = ["pack_bundle", "unpack_bundle"]
 
 
-def pack_bundle(bodies: Mapping[int, bytes]) -> bytes:
+def pack_bundle(bodies: Mapping[int, bytes | memoryview]) -> bytes:
     """Bodies under the index of the party each is from."""
     out = Writer()
     for index, body in bodies.items():
@@ -19,12 +19,12 @@ def pack_bundle(bodies: Mapping[int, bytes]) -> bytes:
     return out.body()
 
 
-def unpack_bundle(data: bytes) -> dict[int, bytes]:
+def unpack_bundle(data: bytes | memoryview) -> dict[int, memoryview]:
     reader = Reader(data, 0)
-    bodies: dict[int, bytes] = {}
+    bodies: dict[int, memoryview] = {}
     while reader.left:
         index = reader.whole()
         if index in bodies:
             raise Malformed(f"two bodies of party {index} in one bundle")
-        bodies[index] = bytes(reader.sized())
+        bodies[index] = reader.sized()
     return bodies

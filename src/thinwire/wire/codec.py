@@ -61,7 +61,10 @@ def encode(symbols: Symbols, effort: Effort = "small") -> bytes:
 
 def decode(body: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -> Symbols:
     """The symbols of a body, which must end where they end. Raises WireError on anything else."""
-    reader = Reader(bytes(body), max_values)  # symbols stay what they are when a buffer is used again
+    # Symbols stay what they are when a buffer is used again: only what nobody can change is not copied.
+    if not (isinstance(body, memoryview) and isinstance(body.obj, bytes) and body.contiguous):
+        body = bytes(body)
+    reader = Reader(body, max_values)
     symbols = _read(reader)
     reader.finish()
     return symbols

@@ -13,7 +13,16 @@ import xxhash
 from thinwire.errors import BadInput, Malformed, TooLarge, TrailingBytes, Truncated, UnknownTag
 from thinwire.types import Kind
 
-__all__ = ["HEADER_SIZE", "MAX_BODY", "Frame", "body_length", "pack_frame", "unpack_frame"]
+__all__ = [
+    "HEADER_SIZE",
+    "MAX_BODY",
+    "Frame",
+    "body_length",
+    "frame_header",
+    "open_frame",
+    "pack_frame",
+    "unpack_frame",
+]
 
 MAGIC = b"tw"
 VERSION = 1
@@ -35,11 +44,16 @@ class Frame:
     kind: Kind
     round: int
     attempt: int
-    body: bytes
+    body: bytes | memoryview  # a view of the frame it came in
 
 
 def pack_frame(frame: Frame, max_body: int = MAX_BODY) -> bytes:
     """Header and body as they go over the link."""
+    return b"".join((frame_header(frame, max_body), frame.body))
+
+
+def frame_header(frame: Frame, max_body: int = MAX_BODY) -> bytes:
+    """The header alone, for links that take header and body apart."""
     if len(frame.body) > max_body:
         raise TooLarge(f"a body of {len(frame.body)} bytes, the cap is {max_body}; use smaller batches")
     try:
@@ -56,7 +70,7 @@ def pack_frame(frame: Frame, max_body: int = MAX_BODY) -> bytes:
         )
     except struct.error as error:
         raise BadInput(f"frame: {error}; round and attempt have 32 bits, a party's index 16") from None
-    return b"".join((header, _CHECKSUM.pack(_checksum(header, frame.body)), frame.body))
+    return header + _CHECKSUM.pack(_checksum(header, frame.body))
 
 
 def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
@@ -75,22 +89,27 @@ def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
 
 def unpack_frame(data: bytes | bytearray | memoryview, max_body: int = MAX_BODY) -> Frame:
     """The one frame that `data` is. Raises WireError on anything else."""
-    view = memoryview(data)
-    length = body_length(view, max_body)
-    if len(view) != HEADER_SIZE + length:
-        error = Truncated if len(view) < HEADER_SIZE + length else TrailingBytes
-        raise error(f"a frame of {HEADER_SIZE + length} bytes is announced, {len(view)} are here")
-    body = bytes(view[HEADER_SIZE:])
-    (checksum,) = _CHECKSUM.unpack_from(view, _HEADER.size)
-    if checksum != _checksum(view[: _HEADER.size], body):
+    view = memoryview(data if isinstance(data, bytes) else bytes(data))
+    return open_frame(view[:HEADER_SIZE], view[HEADER_SIZE:], max_body)
+
+
+def open_frame(header: bytes | memoryview, body: bytes | memoryview, max_body: int = MAX_BODY) -> Frame:
+    """The frame of this header and body."""
+    length = body_length(header, max_body)
+    if len(body) != length:
+        error = Truncated if len(body) < length else TrailingBytes
+        size = HEADER_SIZE + length
+        raise error(f"a frame of {size} bytes is announced, {HEADER_SIZE + len(body)} are here")
+    (checksum,) = _CHECKSUM.unpack_from(header, _HEADER.size)
+    if checksum != _checksum(header[: _HEADER.size], body):
         raise Malformed("the frame's checksum is wrong: it was damaged on the way")
-    _, _, kind, sender, receiver, run, round, attempt, _ = _HEADER.unpack_from(view)
+    _, _, kind, sender, receiver, run, round, attempt, _ = _HEADER.unpack_from(header)
     if kind not in _KINDS:
         raise UnknownTag(f"message kind {kind} is unknown; the sender runs a newer version")
     return Frame(run, sender, receiver, _KINDS[kind], round, attempt, body)
 
 
-def _checksum(header: bytes | memoryview, body: bytes) -> int:
+def _checksum(header: bytes | memoryview, body: bytes | memoryview) -> int:
     digest = xxhash.xxh3_64(header)
     digest.update(body)
     return digest.intdigest()
