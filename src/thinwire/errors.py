@@ -16,6 +16,7 @@
         TooLarge                 over the receiver's cap
         Malformed                anything else: a count, range, order or checksum that cannot be
       SurrogatesDiffer         the two ends of an error-feedback stream no longer agree
+      Diverged                 the loss left the floats
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = [
     "BadParameter",
     "BadState",
     "BadTensor",
+    "Diverged",
     "IncompatibleRecipe",
     "Malformed",
     "NotFinite",
@@ -99,6 +101,10 @@ class TooLarge(WireError):
 
 class Malformed(WireError):
     """A count, order, range or checksum that cannot be."""
+
+
+class Diverged(ThinwireError):
+    """The loss left the floats."""
 
 
 class SurrogatesDiffer(ThinwireError):

@@ -47,8 +47,10 @@ class Recipe:
         self._check_feedback()
         if isinstance(self.aggregation, SecureSum):
             self._check_secure_sum(self.aggregation, parties, fusion)
-        elif self.uplink.compressor.promise is Promise.UNBIASED and fusion != "sum":
-            raise IncompatibleRecipe(f"{self.uplink.compressor} is made to be summed; use fusion='sum'")
+        elif self.uplink.compressor.promise is Promise.UNBIASED:
+            raise IncompatibleRecipe(
+                f"{self.uplink.compressor} protects only inside a sum, with noise from a party's own secret; use pbm"
+            )
 
     def _check_schedule(self) -> None:
         shared = self.labels is Labels.SHARED

@@ -1,43 +1,49 @@
-"""The commands as a user runs them."""
+"""What there is, measured and shown."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from thinwire import __version__, compress
+from cli.running import run
+from thinwire import __version__, compress, methods
 
-THINWIRE = Path(sys.executable).with_name("thinwire")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([THINWIRE, *arguments], capture_output=True, text=True, timeout=120, check=False)
+Here = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_help_and_version() -> None:
     shown = run("--help")
     assert shown.returncode == 0
-    assert "demo" in shown.stdout
-    assert "compressors" in shown.stdout
+    for command in ("demo", "train", "check", "compare", "methods", "compressors"):
+        assert command in shown.stdout
     assert run("--version").stdout == f"thinwire {__version__}\n"
 
 
-def test_compressors_lists_every_one() -> None:
-    shown = json.loads(run("compressors", "--json").stdout)
+def test_compressors_lists_every_one(here: Here) -> None:
+    shown = json.loads(here("compressors", "--json").stdout)
     assert [entry["name"] for entry in shown["compressors"]] == [kind.__name__ for kind in compress.COMPRESSORS]
     assert shown["compressors"][2]["parameters"] == {"fraction": None, "select": "'magnitude'"}
-    table = run("compressors")
+    table = here("compressors")
     assert table.returncode == 0
     for kind in compress.COMPRESSORS:
         assert kind.__name__ in table.stdout
 
 
-def test_demo_measures_real_embeddings() -> None:
-    shown = run("demo", "--json")
+def test_methods_lists_every_one(here: Here) -> None:
+    shown = json.loads(here("methods", "--json").stdout)
+    assert [entry["name"] for entry in shown["methods"]] == list(methods.METHODS)
+    assert shown["methods"][4]["parameters"]["xi_degrees"] == "60.0"
+    table = here("methods")
+    assert table.returncode == 0
+    for name in methods.METHODS:
+        assert f"{name}(" in table.stdout
+
+
+def test_compressors_measured_on_real_embeddings(here: Here) -> None:
+    shown = here("compressors", "--measure", "--json")
     assert shown.returncode == 0, shown.stderr
     results = {entry["compressor"]: entry for entry in json.loads(shown.stdout)["results"]}
     assert results["Identity()"]["bits_per_value"] == pytest.approx(32, abs=0.01)
@@ -49,16 +55,32 @@ def test_demo_measures_real_embeddings() -> None:
         assert entry["ratio"] == pytest.approx(32 / entry["bits_per_value"])
 
 
-def test_demo_prints_a_table() -> None:
-    shown = run("demo")
+def test_the_measurements_as_a_table(here: Here) -> None:
+    shown = here("compressors", "--measure")
     assert shown.returncode == 0
     assert "rel." in shown.stdout
     assert "Then(TopK(0.1), Uniform(4))" in shown.stdout
 
 
-@pytest.mark.parametrize("arguments", [["frobnicate"], ["demo", "--seed", "many"], ["compressors", "--xml"]])
-def test_wrong_input_exits_with_2_and_no_traceback(arguments: list[str]) -> None:
-    shown = run(*arguments)
+def test_demo_trains_every_method_to_a_good_accuracy() -> None:
+    shown = run("demo", "--json")
+    assert shown.returncode == 0, shown.stderr
+    results = {entry["method"]: entry for entry in json.loads(shown.stdout)["methods"]}
+    assert list(results) == ["svfl", "celu", "efvfl", "thin"]
+    for entry in results.values():
+        assert entry["test"]["accuracy"] > 0.93
+        assert entry["link_seconds"] > entry["rounds"] * 0.020
+        assert entry["times_fewer_bytes"] == results["svfl"]["bytes"]["total"] / entry["bytes"]["total"]
+    assert results["svfl"]["bytes"]["up"] == results["svfl"]["bytes"]["down"]
+    assert results["efvfl"]["bytes"]["up"] < results["svfl"]["bytes"]["up"] / 5
+    assert results["thin"]["times_fewer_bytes"] > 20
+
+
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["demo", "--seed", "many"], ["compressors", "--xml"], ["methods", "--xml"]]
+)
+def test_wrong_input_exits_with_2_and_no_traceback(arguments: list[str], here: Here) -> None:
+    shown = here(*arguments)
     assert shown.returncode == 2
     assert shown.stdout == ""
     assert "Traceback" not in shown.stderr

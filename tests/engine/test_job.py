@@ -67,7 +67,7 @@ def test_the_run_directory_holds_everything(tmp_path: Path) -> None:
     assert len((tmp_path / "run" / "events.jsonl").read_text().splitlines()) == len(result.history)
     with pytest.raises(BadInput, match="holds a run already"):
         tw.train(job(svfl()), out=tmp_path / "run")
-    with pytest.raises(BadInput, match="another recipe"):
+    with pytest.raises(BadInput, match="another job: recipe differ"):
         tw.train(job(svfl()), out=tmp_path / "run", resume=True)
     with pytest.raises(BadInput, match="no checkpoint"):
         tw.train(job(svfl()), out=tmp_path / "nothing", resume=True)
@@ -143,7 +143,7 @@ def test_more_recipes_that_cannot_work() -> None:
         (replace(base, broadcast="surrogates"), "needs error feedback and shared labels"),
         (replace(base, order="sometimes"), "order must be"),
         (replace(base, broadcast="all"), "broadcast must be"),
-        (replace(base, uplink=Direct(PoissonBinomial(4, 0.1))), "use fusion='sum'"),
+        (replace(base, uplink=Direct(PoissonBinomial(4, 0.1))), "use pbm"),
         (
             replace(pbm(4, 0.1), schedule=CachedSteps(2, 2, overlap=Overlap.FILLING)),
             "use overlap=True",
@@ -235,3 +235,95 @@ def test_class_weights_and_own_optimizers_are_used() -> None:
     result = tw.train(made)
     assert torch.allclose(result.models["bank"][0].weight, before, atol=1e-6)  # type: ignore[index]
     assert result.history[-1]["train"]["loss"] < result.history[0]["train"]["loss"]
+
+
+def test_resuming_needs_the_same_job(tmp_path: Path) -> None:
+    tw.train(job(svfl()), out=tmp_path)
+    for wrong in ({"seed": 1}, {"batch_size": 40}, {"optimizer": tw.SGD(lr=0.1)}, {"parties": 2}):
+        with pytest.raises(BadInput, match=r"(another job|of the parties)"):
+            tw.train(job(svfl(), **wrong), out=tmp_path, resume=True)
+    state = tmp_path / "checkpoints" / "last" / "state.json"
+    state.write_text(state.read_text().replace('"round": 20', '"round": 15'))
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write('{"round": 2')
+    again = tw.train(job(svfl()), out=tmp_path, resume=True)  # the generation before, and whole lines only
+    assert [row["round"] for row in again.history] == [0, 5, 10, 15, 20]
+
+
+def test_a_frozen_bottom_model_is_not_trained() -> None:
+    for recipe in (svfl(), cvfl(Uniform(4), local_steps=2), celu(3, 3), thin()):
+        made = job(recipe)
+        made.parties[0].bottom.requires_grad_(False)
+        made.parties[1].bottom = nn.Sequential(nn.Identity(), nn.Linear(16, 8).requires_grad_(False))
+        before = [p.clone() for p in made.parties[0].bottom.parameters()]
+        result = tw.train(made)
+        assert all(torch.equal(a, b) for a, b in zip(before, result.models["p0"].parameters(), strict=True))
+        assert result.history[-1]["train"]["loss"] < result.history[0]["train"]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"eval_every": 2.5}, "eval_every must be a whole number"),
+        ({"eval_every": 0}, "eval_every must be 1 or more"),
+        ({"batch_size": True}, "batch_size must be a whole number"),
+        ({"seed": "a"}, "seed must be a whole number"),
+        ({"epochs": "3"}, "epochs must be a number"),
+        ({"epochs": float("inf")}, "epochs must be a number"),
+        ({"device": "foo"}, "device 'foo' is not to be had"),
+        ({"target": ("accuracy", "hi")}, "target must be a pair"),
+        ({"optimizer": torch.optim.SGD}, "optimizer must be tw.SGD"),
+        ({"link": "fast"}, "link must be a tw.Link"),
+        ({"batches_are": "sent"}, "batches_are must be"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        job(svfl(), **wrong)
+
+
+def test_more_wrong_jobs_are_named() -> None:
+    with pytest.raises(BadParameter, match="recipe must be a Recipe"):
+        job(None)  # type: ignore[arg-type]
+    x, y = digits()
+    one = bottom(0)
+    with pytest.raises(BadInput, match="two parties share one module"):
+        tw.Job(
+            [tw.FeatureParty("a", x[0], one), tw.FeatureParty("b", x[1], one)], tw.LabelParty("l", y, top()), svfl()
+        )
+    with pytest.raises(BadInput, match="that name stands for the top model"):
+        tw.FeatureParty("top", x[0], one)
+    normed = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8))
+    made = tw.Job([tw.FeatureParty("a", x[0], normed)], tw.LabelParty("l", y, top()), svfl(), batch_size=359)
+    with pytest.raises(BadInput, match="party 'a': batch normalisation cannot train on the last batch"):
+        tw.train(made)
+
+
+def test_a_top_model_of_another_dtype_works() -> None:
+    made = job(svfl())
+    made.label_party.top.double()
+    assert tw.train(made).history[-1]["train"]["loss"] < 2.2
+
+
+def test_an_interrupt_in_the_round_that_meets_the_target_still_ends_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from thinwire.party.control import Control
+
+    begin = Control.may_begin
+
+    def press(self: Control, round: int) -> bool:
+        may = begin(self, round)
+        if round == 4:
+            self.stop()
+        return may
+
+    given: dict[str, Any] = {"target": ("loss", 50.0), "eval_every": 5}
+    monkeypatch.setattr(Control, "may_begin", press)
+    # The target is met at round 0 already; look at round 5 as if it had been met there.
+    first = tw.train(job(svfl(), stop=False, **given), out=tmp_path)
+    assert first.interrupted
+    monkeypatch.setattr(Control, "may_begin", begin)
+    again = tw.train(job(svfl(), stop=True, **given), out=tmp_path, resume=True)
+    assert again.history[-1]["round"] == 5

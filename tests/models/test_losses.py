@@ -54,7 +54,7 @@ def test_squared_error_never_broadcasts(prediction: Tensor, labels: Tensor) -> N
 )
 def test_each_row_has_a_loss_of_its_own(loss: Loss, outputs: Tensor, labels: Tensor) -> None:
     x = outputs.clone().requires_grad_()
-    loss(x, labels)[3].backward()  # type: ignore[no-untyped-call]
+    loss(x, labels)[3].backward()
     assert x.grad is not None
     assert set(x.grad.nonzero()[:, 0].tolist()) == {3}
 

@@ -93,7 +93,7 @@ def test_shape_and_finite_gradients(case: Case) -> None:
     assert h.dtype == torch.float32
     if hasattr(model, "width"):
         assert h.shape[1] == model.width
-    (h * torch.linspace(0.1, 1, h.numel()).view_as(h)).sum().backward()  # type: ignore[no-untyped-call]
+    (h * torch.linspace(0.1, 1, h.numel()).view_as(h)).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from real_data.mnist import job, network, quadrants
 from torch.nn.functional import cross_entropy
 
 import thinwire as tw
+from real_data.mnist import job, network, quadrants
 from thinwire.compress import TopK
 from thinwire.methods import celu, cvfl, efvfl, svfl
 

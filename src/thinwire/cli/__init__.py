@@ -8,8 +8,12 @@ from typing import Annotated, Optional
 import typer
 
 from thinwire import __version__
+from thinwire.cli.check import check
+from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
+from thinwire.cli.methods import methods
+from thinwire.cli.train import train
 from thinwire.errors import BadInput, ThinwireError
 
 __all__ = ["app", "main"]
@@ -23,8 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(compressors)
+for command in (demo, train, check, compare, methods, compressors):
+    app.command()(command)
 
 
 def _version(asked: bool) -> None:
@@ -41,18 +45,25 @@ def _options(
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
 ) -> None:
-    """Options of every command; `main` looks at --debug."""
+    """Options of every command; `main` takes --debug out, wherever it stands."""
 
 
 def main() -> None:
     """Runs a command. Exit code 0: done; 1: failed while running; 2: wrong input, nothing was started."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
     try:
-        app()
+        app(arguments)
     except ThinwireError as error:
-        if "--debug" in sys.argv:
+        if debug:
             raise
         typer.echo(f"thinwire: {error}", err=True)
         raise SystemExit(2 if isinstance(error, BadInput) else 1) from None
     except KeyboardInterrupt:
         typer.echo("thinwire: stopped", err=True)
         raise SystemExit(130) from None
+    except Exception as error:
+        if debug:
+            raise
+        typer.echo(f"thinwire: {type(error).__name__}: {error} (--debug shows where)", err=True)
+        raise SystemExit(1) from None

@@ -1,43 +1,30 @@
-"""`thinwire compressors`: what there is, with parameters, one line each."""
+"""`thinwire compressors`: what there is, with parameters, one line each; or measured."""
 
 from __future__ import annotations
 
-import inspect
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+
+from thinwire.cli.listing import print_listing
+from thinwire.cli.shown import AsJson
 
 __all__ = ["compressors"]
 
 
 def compressors(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    measured: Annotated[
+        bool, typer.Option("--measure", help="Compress real embeddings in every way, and say how well it went.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", help="With --measure: of the network and the compressors.")] = 0,
+    as_json: AsJson = False,
 ) -> None:
     """List the compressors with their parameters."""
+    if measured:
+        from thinwire.cli.measure import measure
+
+        measure(as_json, seed)
+        return
     from thinwire.compress import COMPRESSORS
 
-    found: list[dict[str, Any]] = [
-        {
-            "name": kind.__name__,
-            "parameters": {
-                name: None if parameter.default is parameter.empty else repr(parameter.default)
-                for name, parameter in inspect.signature(kind).parameters.items()
-            },
-            "summary": (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " "),
-        }
-        for kind in COMPRESSORS
-    ]
-    if as_json:
-        typer.echo(json.dumps({"compressors": found}))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("compressor", "what it keeps")
-    for entry in found:
-        arguments = ", ".join(
-            name if default is None else f"{name}={default}" for name, default in entry["parameters"].items()
-        )
-        table.add_row(f"{entry['name']}({arguments})", entry["summary"])
-    Console().print(table)
+    print_listing("compressor", COMPRESSORS, as_json)

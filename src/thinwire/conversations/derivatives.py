@@ -10,23 +10,23 @@ local:    cached h, dL/dh                local:     cached h_k, dL/dh_k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
 from thinwire.conversations.sums import Sealing, opened
-from thinwire.models.fusion import fuse
 from thinwire.privacy import SecureSum
 from thinwire.schedule import CachedSteps, cosine_weights
 from thinwire.streams import ErrorFeedback, Rows
 from thinwire.types import Kind, PartyName, Round
 
-__all__ = ["FeatureEnd", "LabelEnd", "LabelSide"]
+__all__ = ["FeatureEnd", "LabelEnd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Remembering:
         if self.xi_degrees is None:
             return None
         weights, cosines = cosine_weights(now, cached, self.xi_degrees)
-        self.cosines.append(cosines)
+        self.cosines.append(cosines.cpu())
         return weights
 
     def diagnostics(self) -> dict[str, Any]:
@@ -81,12 +81,12 @@ class _Remembering:
             found[f"cosines.{index:06d}"] = cosines
         return found
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
+    def load(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
         self.cosines = [tensors[name] for name in sorted(tensors) if name.startswith("cosines.")]
         self.exchanges = {}
         for number in sorted(int(name.split(".")[0]) for name in tensors if name.endswith(".rows")):
             mine = unprefixed(str(number), tensors)
-            listed = [[mine[f"{kind}.{i}"] for i in range(len(unprefixed(kind, mine)))] for kind in _LISTS]
+            listed = [[mine[f"{kind}.{i}"].to(device) for i in range(len(unprefixed(kind, mine)))] for kind in _LISTS]
             self.exchanges[number] = _Exchange(mine["rows"], *listed)
 
 
@@ -148,8 +148,7 @@ class FeatureEnd:
         self._uplink.observe(rows, derivative)
         # After local steps the graph belongs to older weights.
         now = self._learner.forward(taken(self._features, rows)) if self._stepped else h
-        now.backward(derivative)
-        self._step()
+        self._learn(now, derivative)
         self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
         self._sent = None
 
@@ -159,11 +158,12 @@ class FeatureEnd:
         (then,), (derivative,) = cached.embeddings, cached.derivatives
         now = self._learner.forward(taken(self._features, cached.rows))
         weights = self._memory.weights(now.detach(), then)
-        now.backward(derivative if weights is None else weights[:, None] * derivative)
-        self._step()
+        self._learn(now, derivative if weights is None else weights[:, None] * derivative)
         self._stepped = True
 
-    def _step(self) -> None:
+    def _learn(self, h: Tensor, derivative: Tensor) -> None:
+        if h.requires_grad:  # a bottom model may be frozen
+            h.backward(derivative)
         self._learner.step()
         self._seat.worked()
 
@@ -189,48 +189,7 @@ class FeatureEnd:
         self._learner.load(unprefixed("learner", tensors))
         self._uplink.load_state_dict(unprefixed("uplink", tensors))
         self._downlink.load_state_dict(unprefixed("downlink", tensors))
-        self._memory.load(unprefixed("memory", tensors))
-
-
-@dataclass
-class LabelSide:
-    """What the label party brings to either conversation."""
-
-    top: Learner
-    labels: Tensor
-    loss: Callable[[Tensor, Tensor], Tensor]  # per row
-    fusion: str
-    bottom: Learner | None = None
-    features: Tensor | None = None
-
-    def own(self, rows: Rows) -> list[Tensor]:
-        """The label party's own embedding, last in the order; none where it has no features."""
-        if self.bottom is None or self.features is None:
-            return []
-        return [self.bottom.forward(taken(self.features, rows))]
-
-    def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
-        """One loss a row."""
-        return self.loss(self.top.forward(fuse(self.fusion, embeddings)), taken(self.labels, rows))
-
-    def step(self) -> None:
-        self.top.step()
-        if self.bottom is not None:
-            self.bottom.step()
-
-    def begin(self, round: Round) -> None:
-        self.top.begin(round)
-        if self.bottom is not None:
-            self.bottom.begin(round)
-
-    def tensors(self) -> dict[str, Tensor]:
-        found = prefixed("top", self.top.tensors())
-        return found | ({} if self.bottom is None else prefixed("bottom", self.bottom.tensors()))
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self.top.load(unprefixed("top", tensors))
-        if self.bottom is not None:
-            self.bottom.load(unprefixed("bottom", tensors))
+        self._memory.load(unprefixed("memory", tensors), self._features.device)
 
 
 class LabelEnd:
@@ -264,17 +223,13 @@ class LabelEnd:
 
     def exchange(self, round: Round, rows: Rows) -> None:
         received = self._received(round, rows)
-        embeddings = [on(self._side_like(), h).requires_grad_() for h in received]
+        embeddings = [on(self._side.like(), h).requires_grad_() for h in received]
         self._side.losses([*embeddings, *self._side.own(rows)], rows).mean().backward()
         # Before the top model's own step, in the order of the parties.
         derivatives = [torch.zeros_like(h) if h.grad is None else h.grad for h in embeddings]
         self._answer(round, rows, derivatives)
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
-
-    def _side_like(self) -> Tensor:
-        parameter = next(self._side.top.module.parameters(), None)
-        return torch.zeros(1) if parameter is None else parameter.detach()
 
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""
@@ -334,7 +289,7 @@ class LabelEnd:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._side.load(unprefixed("side", tensors))
-        self._memory.load(unprefixed("memory", tensors))
+        self._memory.load(unprefixed("memory", tensors), self._side.like().device)
         for kind, streams in (("uplink", self._uplinks), ("downlink", self._downlinks)):
             for party, stream in streams.items():
                 stream.load_state_dict(unprefixed(f"{kind}.{party}", tensors))

@@ -85,7 +85,7 @@ class Learner:
             saved = unprefixed(f"optimizer.{index}", tensors)
             memory: dict[str, Any] = self._optimizer.state[parameter]
             for key, value in saved.items():
-                memory[key] = value.clone()
+                memory[key] = value.clone() if key == "step" else value.to(parameter.device, copy=True)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

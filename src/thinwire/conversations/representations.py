@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 from thinwire.compress import Identity, Remembers
 from thinwire.compress.symbols import Grid
-from thinwire.conversations.derivatives import LabelSide
+from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
 from thinwire.errors import Malformed
@@ -37,8 +38,7 @@ _TOP_ROW = torch.zeros(1, dtype=torch.int64)
 def _top_stream(seat: Seat, top: nn.Module) -> Stream:
     """The top model's parameters as one row of one table."""
     width = max(1, sum(parameter.numel() for parameter in top.parameters()))
-    one_row = Seat(**{**vars(seat), "rows": 1})
-    return one_row.stream(seat.recipe.top, f"{seat.label_party}/top", width)
+    return replace(seat, rows=1).stream(seat.recipe.top, f"{seat.label_party}/top", width)
 
 
 def _flat(module: nn.Module) -> Tensor:
@@ -115,7 +115,7 @@ class _Sender:
 
     def forward(self, rows: Rows) -> Tensor:
         h = self._learner.forward(taken(self._features, rows))
-        if self._observes:
+        if self._observes and h.requires_grad:
             h.retain_grad()
         return h
 
@@ -124,6 +124,11 @@ class _Sender:
             with torch.no_grad():
                 h = self._learner.forward(self._features)
         return self._seat.encode(self.stream.outgoing(rows, h, round))
+
+    def estimate(self, rows: Rows) -> Tensor:
+        """What the others take this party's embedding to be; itself 0 where nothing is remembered."""
+        surrogate = self.stream.state_dict().get("surrogate")
+        return torch.zeros(0) if surrogate is None else surrogate.index_select(0, rows)
 
     def observe(self, rows: Rows, h: Tensor) -> None:
         if self._observes and h.grad is not None:
@@ -175,7 +180,8 @@ class FeatureEnd:
         with torch.no_grad():
             body = self._sender.body(rows, self._sender.forward(rows), 0)
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, body)
-        self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
+        if self._seat.recipe.broadcast == "symbols":
+            self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
 
     def send(self, round: Round, rows: Rows) -> None:
         h = self._sender.forward(rows)
@@ -187,6 +193,7 @@ class FeatureEnd:
 
     def receive(self, round: Round) -> None:
         rows, _ = self._pending(round)
+        self._side.top.begin(round)
         self._received = self._others.receive(self._bundle(Kind.REPRESENTATIONS, round), rows, round)
         body = self._seat.receive(self._seat.label_party, Kind.TOP_MODEL, round)
         _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, self._seat.decode(body), round))
@@ -202,7 +209,9 @@ class FeatureEnd:
         # The first step's embedding was computed for the message already.
         h = self._sender.forward(rows) if h is None else h
         embeddings = [h if party == self._seat.me else on(h, self._received[party]) for party in self._parties]
-        self._side.losses(embeddings, rows).mean().backward()
+        loss = self._side.losses(embeddings, rows).mean()
+        if loss.requires_grad:  # a bottom model may be frozen
+            loss.backward()
         self._sender.observe(rows, h)
         self._learner.step()
         self._seat.worked()
@@ -263,6 +272,7 @@ class LabelEnd:
             self._own = _Sender(seat, side.bottom, side.features, widths[seat.me])
         self._top = _top_stream(seat, side.top.module)
         self._rows: Rows | None = None
+        self._h: Tensor | None = None  # its own embedding, until the first local step has used it
         self._received: dict[PartyName, Tensor] = {}
 
     def begin(self) -> None:
@@ -278,7 +288,8 @@ class LabelEnd:
         if self._own is not None:
             with torch.no_grad():
                 bodies[self._seat.me] = self._own.body(rows, self._own.forward(rows), 0)
-        self._broadcast(Kind.WARM_START, bodies, 0)
+        if self._seat.recipe.broadcast == "symbols":
+            self._broadcast(Kind.WARM_START, bodies, 0)
 
     def awaited(self, round: Round) -> bool:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
@@ -288,13 +299,18 @@ class LabelEnd:
             p: self._seat.receive(p, Kind.EMBEDDING, round) for p in self._others.names
         }
         self._received = self._others.receive(bodies, rows, round)
-        if self._seat.recipe.broadcast == "surrogates":
-            exact, none = Identity(), torch.Generator()
-            shown = self._others.estimates(rows)
-            bodies = {party: self._seat.encode(exact.compress(rows_of, none)) for party, rows_of in shown.items()}
         if self._own is not None:
-            with torch.no_grad():
-                bodies[self._seat.me] = self._own.body(rows, self._own.forward(rows), round)
+            self._h = self._own.forward(rows)
+            before = self._own.estimate(rows)
+            bodies[self._seat.me] = self._own.body(rows, self._h, round)
+        if self._seat.recipe.broadcast == "surrogates":
+            # What the label party itself learns from this round goes down, not the symbols.
+            shown = dict(self._received)
+            if self._own is not None:
+                stale = self._seat.recipe.order == "update_first"
+                shown[self._seat.me] = before if stale else self._own.estimate(rows)
+            exact, none = Identity(), torch.Generator()
+            bodies = {party: self._seat.encode(exact.compress(h, none)) for party, h in shown.items()}
         self._broadcast(Kind.REPRESENTATIONS, bodies, round)
         top = self._seat.encode(self._top.outgoing(_TOP_ROW, _flat(self._side.top.module), round))
         for party in self._seat.feature_parties:
@@ -309,12 +325,15 @@ class LabelEnd:
     def local(self, round: Round) -> None:
         if self._rows is None:
             raise RuntimeError(f"round {round}: nothing was exchanged")
-        own = self._side.own(self._rows)
-        like = next(self._side.top.module.parameters(), torch.zeros(1))
+        own = self._side.own(self._rows) if self._h is None else [self._h]
+        like = self._side.like()
         embeddings = [on(like, self._received[party]) for party in self._others.names]
         loss = self._side.losses([*embeddings, *own], self._rows).mean()
         if loss.requires_grad:  # a top model may have nothing to learn
             loss.backward()
+        if self._own is not None and self._h is not None:
+            self._own.observe(self._rows, self._h)
+        self._h = None
         self._side.step()
         self._seat.worked()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 
 import torch
+import xxhash
 from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
@@ -51,11 +53,15 @@ class Job:
 
     def __post_init__(self) -> None:
         self.parties = list(self.parties)
+        self._check_types()
         names = [party.name for party in self.parties] + [self.label_party.name]
         if not self.parties:
             raise BadInput("a job needs one feature party at least")
         if len(set(names)) != len(names):
             raise BadInput(f"every party needs a name of its own, got {', '.join(names)}")
+        modules = [party.bottom for party in self.parties] + [self.label_party.top]
+        if len({id(module) for module in modules}) != len(modules):
+            raise BadInput("two parties share one module; give each a model of its own")
         check_effort(self.effort)
         self._check_rows()
         for name in self.metrics:
@@ -67,6 +73,34 @@ class Job:
         if self.link_seconds_budget is not None and self.link is None:
             raise BadParameter("link_seconds_budget needs a link")
         self.batches()
+
+    def _check_types(self) -> None:
+        kinds: list[tuple[str, type | tuple[type, ...], str]] = [
+            ("recipe", Recipe, "a Recipe, as tw.methods gives"),
+            ("optimizer", OptimizerSpec, "tw.SGD, tw.Adam or tw.AdaGrad"),
+            ("link", (Link, type(None)), "a tw.Link or None"),
+            ("label_party", LabelParty, "a tw.LabelParty"),
+        ]
+        for name, kind, wanted in kinds:
+            if not isinstance(getattr(self, name), kind):
+                raise BadParameter(f"{name} must be {wanted}, got {getattr(self, name)!r}")
+        for name in ("batch_size", "eval_every", "seed"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise BadParameter(f"{name} must be a whole number, got {value!r}")
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, (int, float)) or not isfinite(self.epochs):
+            raise BadParameter(f"epochs must be a number, got {self.epochs!r}")
+        for party in self.parties:
+            if not isinstance(party, FeatureParty):
+                raise BadParameter(f"parties must be tw.FeatureParty, got {type(party).__name__}")
+        if self.target is not None and not (len(self.target) == 2 and isinstance(self.target[1], (int, float))):
+            raise BadParameter(f"target must be a pair such as ('accuracy', 0.9), got {self.target!r}")
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            raise BadParameter(
+                f"device {self.device!r} is not to be had here: {str(error).splitlines()[0]}"
+            ) from None
 
     def _check_rows(self) -> None:
         rows = len(self.label_party.labels)
@@ -106,7 +140,39 @@ class Job:
             widths[name] = _width(name, self.label_party.bottom, self.label_party.features)
         check_fusion(fusion, list(widths.values()))
         self._check_top(widths)
+        self._check_batch_norm()
         return widths
+
+    def _check_batch_norm(self) -> None:
+        rounds = self.batches()
+        last = len(rounds.rows(rounds.rounds_per_epoch - 1))
+        modules = [(party.name, party.bottom) for party in self.parties] + [
+            (self.label_party.name, self.label_party.top)
+        ]
+        for name, module in modules:
+            if last == 1 and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+                raise BadInput(
+                    f"party {name!r}: batch normalisation cannot train on the last batch, which has one row; "
+                    f"use another batch_size than {self.batch_size}"
+                )
+
+    def digests(self) -> dict[str, str]:
+        """What must be the same for a run to be resumed, each as a digest or as text; it may go on for longer."""
+        data = xxhash.xxh3_64()
+        everyone: list[FeatureParty | LabelParty] = [*self.parties, self.label_party]
+        for party in everyone:
+            for table in (party.features, party.test_features, getattr(party, "labels", None)):
+                if table is not None:
+                    data.update(str(table.shape).encode())
+                    data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)
+        return {
+            "recipe": self.recipe.digest(),
+            "seed": str(self.seed),
+            "batches": f"{self.batch_size} {self.batches_are} {self.eval_every}",
+            "optimizers": " ".join(repr(spec) for spec in (self.optimizer, *(p.optimizer for p in everyone))),
+            "link": repr(self.link),
+            "data": data.hexdigest(),
+        }
 
     def _check_top(self, widths: dict[PartyName, int]) -> None:
         fused = sum(widths.values()) if self.label_party.fusion == "concat" else next(iter(widths.values()))

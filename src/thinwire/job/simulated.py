@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from thinwire.conversations import derivatives, representations
-from thinwire.conversations.derivatives import LabelSide
-from thinwire.conversations.evaluation import embedded, evaluating
+from thinwire.conversations.evaluation import embedded, outputs
+from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner
-from thinwire.conversations.seat import Seat
+from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.sums import Sealing
 from thinwire.job.job import Job
 from thinwire.models.fusion import fuse
@@ -26,6 +27,7 @@ from thinwire.types import PartyName
 __all__ = ["SimulatedParties"]
 
 _CHUNK = 8192
+_ONE_AT_A_TIME = Lock()  # runs of one process would seed each other's generator
 
 
 class SimulatedParties:
@@ -45,7 +47,10 @@ class SimulatedParties:
         self._run = run
         self._keys = in_process_keys(names, job.noise_secret) if isinstance(job.recipe.aggregation, SecureSum) else {}
         self.side = self._side()
-        self.features = [self._feature_program(party) for party in job.parties]
+        self._features = [party.features.to(job.device) for party in job.parties]
+        self.features = [
+            self._feature_program(party, x) for party, x in zip(job.parties, self._features, strict=True)
+        ]
         self.label = self._label_program(at_rest)
 
     @property
@@ -56,7 +61,7 @@ class SimulatedParties:
         """Runs to the end, to the target, or until Ctrl-C has stopped every party after the same round."""
         programs = {program.seat.me: program.run for program in self.programs}
         # Programs seed torch's generator before every forward; whoever called us keeps his.
-        with torch.random.fork_rng(devices=[]):
+        with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
             self.simulation.run(programs, on_interrupt=self.control.stop)
 
     # Building ------------------------------------------------------------------------------------------
@@ -94,10 +99,9 @@ class SimulatedParties:
             features=None if party.features is None else party.features.to(self.job.device),
         )
 
-    def _feature_program(self, party: FeatureParty) -> FeatureProgram:
+    def _feature_program(self, party: FeatureParty, features: Tensor) -> FeatureProgram:
         seat = self._seat(party.name)
         learner = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
-        features = party.features.to(self.job.device)
         sealing = self._sealing(seat)
         end: Any
         if self.job.recipe.labels is Labels.SHARED:
@@ -146,18 +150,15 @@ class SimulatedParties:
 
     def training_outputs(self) -> Tensor:
         """The outputs of all training rows at the present weights, without compression."""
-        top = self.side.top.module
-        with evaluating(top):
-            return torch.cat([top(fuse(self.side.fusion, h)) for h in self._chunks(self._tables())])
+        top, fusion = self.side.top.module, self.side.fusion
+        return torch.cat([outputs(top, fusion, h) for h in self._chunks(self._tables())])
 
     def _tables(self) -> list[Tensor]:
-        tables = [embedded(program.learner.module, party.features) for program, party in self._with_features()]
+        pairs = zip(self.features, self._features, strict=True)
+        tables = [embedded(program.learner.module, features) for program, features in pairs]
         if self.side.bottom is not None and self.side.features is not None:
             tables.append(embedded(self.side.bottom.module, self.side.features))
         return tables
-
-    def _with_features(self) -> list[tuple[FeatureProgram, FeatureParty]]:
-        return list(zip(self.features, self.job.parties, strict=True))
 
     def _chunks(self, tables: list[Tensor]) -> list[list[Tensor]]:
         return [[table[start : start + _CHUNK] for table in tables] for start in range(0, self.job.rows, _CHUNK)]
@@ -165,7 +166,7 @@ class SimulatedParties:
     def squared_gradient_norm(self) -> float:
         """|gradient of the mean training loss|^2 over all parties' parameters."""
         modules = [program.learner.module for program in self.features] + [self.side.top.module]
-        tables = [party.features for party in self.job.parties]
+        tables = list(self._features)
         if self.side.bottom is not None and self.side.features is not None:
             modules.insert(-1, self.side.bottom.module)
             tables.append(self.side.features)
@@ -175,8 +176,10 @@ class SimulatedParties:
         for start, x in zip(range(0, self.job.rows, _CHUNK), self._chunks(tables), strict=True):
             rows = slice(start, start + _CHUNK)
             h = [module(part) for module, part in zip(modules, x, strict=False)]
-            losses = self.side.loss(self.side.top.module(fuse(self.side.fusion, h)), self.side.labels[rows])
-            (losses.sum() / self.job.rows).backward()
+            fused = fuse(self.side.fusion, [on(self.side.like(), part) for part in h])
+            losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
+            if losses.requires_grad:
+                (losses.sum() / self.job.rows).backward()
         total = 0.0
         for module, was in zip(modules, training, strict=True):
             module.train(was)

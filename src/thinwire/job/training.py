@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from thinwire.errors import ThinwireError
+from thinwire.errors import BadInput, Diverged
 from thinwire.job.job import Job
 from thinwire.job.result import Result, meets
 from thinwire.job.simulated import SimulatedParties
@@ -115,7 +115,7 @@ class _Run:
         outputs = outputs.cpu()
         loss = float(self.job.label_party.loss(outputs, labels).double().mean())
         if loss != loss or abs(loss) == float("inf"):  # noqa: PLR0124
-            raise Diverged(f"the training loss is {loss}; use a smaller step size, or a finer compressor")
+            raise Diverged(f"the loss is {loss}; use a smaller step size, or a finer compressor")
         return {"loss": loss, **{name: metric(name).compute(outputs, labels) for name in self.job.metrics}}
 
     def _diagnostics(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class _Run:
             return
         simulation = self.parties.simulation
         data = {
-            "recipe": self.job.recipe.digest(),
+            "job": self.job.digests(),
             "round": self.parties.label.start,
             "resting": resting,
             "seconds": self._seconds(),
@@ -166,8 +166,8 @@ class _Run:
 
     def resume(self) -> None:
         if self.directory is None:
-            raise ThinwireError("resume needs the run's directory: give out=")
-        data, tensors = self.directory.load(self.job.recipe.digest(), [p.seat.me for p in self.parties.programs])
+            raise BadInput("resume needs the run's directory: give out=")
+        data, tensors = self.directory.load(self.job.digests(), [p.seat.me for p in self.parties.programs])
         self._history = self.directory.truncate(data["events"])
         self._seconds_before = data["seconds"]
         self._gradient_at_0 = data["gradient_at_0"]
@@ -179,11 +179,12 @@ class _Run:
             program.end.load(tensors[program.seat.me])
             program.plan.load(data["plans"][program.seat.me])
             program.start = data["round"]
-        if data["resting"] and data["round"] > 0:
+            program.fresh = False
+        enough = bool(self._history) and self._is_enough(self._history[-1])
+        if data["resting"]:
             for feature_program in self.parties.features:
                 feature_program.resting = True
-            self.parties.label.resting = self._is_enough(self._history[-1])
-
-
-class Diverged(ThinwireError):
-    """The loss left the floats."""
+            self.parties.label.resting = enough
+        elif enough and self._history[-1]["round"] == data["round"]:
+            for program in self.parties.programs:
+                program.start = self.parties.batches.rounds  # it had ended there

@@ -23,6 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 def _check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(f"party {name!r}: a name has letters, digits, - and _, 64 at most, and starts with no sign")
+    if name == "top":
+        raise BadInput("party 'top': that name stands for the top model; choose another")
 
 
 def _floats(party: str, field: str, values: Any) -> Tensor:

@@ -56,6 +56,7 @@ class FeatureProgram:
         self.learner = learner
         self.plan: Plan = seat.recipe.schedule.open(seat.seed)
         self.start: Round = 0
+        self.fresh = True  # not resumed
         self.resting = False  # resumed in the middle of a rest
         self._batches = batches
         self._test_features = test_features
@@ -64,7 +65,7 @@ class FeatureProgram:
         self._sealing = sealing
 
     def run(self) -> None:
-        if self.start == 0:
+        if self.fresh:
             self.learner.begin(0)
             self.end.begin()
             if self.seat.recipe.warm_start:

@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from thinwire.conversations.derivatives import LabelSide
 from thinwire.conversations.evaluation import embedded, outputs, received_test_embeddings, say_go_on
+from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.seat import Seat
 from thinwire.party.batches import Batches
 from thinwire.party.control import Control
 from thinwire.privacy import SecureSum
 from thinwire.schedule import Await, Local, Plan
 from thinwire.streams import Rows
-from thinwire.types import Round
+from thinwire.types import Kind, Round
 
 __all__ = ["Evaluated", "LabelConversation", "LabelProgram"]
 
@@ -63,6 +63,7 @@ class LabelProgram:
         self.side = side
         self.plan: Plan = seat.recipe.schedule.open(seat.seed)
         self.start: Round = 0
+        self.fresh = True  # not resumed
         self.resting: bool | None = None  # resumed in the middle of a rest, and whether to stop there
         self._batches = batches
         self._test = test  # labels, and the label party's own test features
@@ -71,7 +72,7 @@ class LabelProgram:
         self._at_rest = at_rest
 
     def run(self) -> None:
-        if self.start == 0:
+        if self.fresh:
             self.side.begin(0)
             self.end.begin()
             if self.seat.recipe.warm_start:
@@ -103,8 +104,10 @@ class LabelProgram:
         self.start = t + 1
 
     def _next_is_here(self, t: Round) -> bool:
-        """Also where none will come: the last round, and the one before a rest."""
-        return t >= self._batches.rounds or t % self._eval_every == 0 or self.end.awaited(t)
+        """The next round's embeddings; before a rest, the test embeddings."""
+        if t < self._batches.rounds and t % self._eval_every:
+            return self.end.awaited(t)
+        return all(self.seat.channel.ready(party, Kind.EVALUATION, t) for party in self.seat.feature_parties)
 
     def _rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():

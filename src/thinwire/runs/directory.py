@@ -1,10 +1,10 @@
 """What a run leaves on disk.
 
-    recipe.json                  the recipe, as its digest sees it
-    events.jsonl                 one line an evaluation
-    ledger.json                  bytes and messages by sender, receiver and kind
-    models/<party>.safetensors   the trained models
-    checkpoints/                 two generations of everything a resumed run needs
+recipe.json                  the recipe, as its digest sees it
+events.jsonl                 one line an evaluation
+ledger.json                  bytes and messages by sender, receiver and kind
+models/<party>.safetensors   the trained models
+checkpoints/                 two generations of everything a resumed run needs
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class RunDirectory:
 
     def truncate(self, count: int) -> list[dict[str, Any]]:
         """Keeps the first `count` events: those a checkpoint knows of."""
-        kept = self.events()[:count]
+        lines = (self.folder / "events.jsonl").read_text().splitlines()[:count]  # a last one may be half written
+        kept = [json.loads(line) for line in lines]
         self._write("events.jsonl", "".join(json.dumps(event) + "\n" for event in kept))
         return kept
 
@@ -74,19 +75,25 @@ class RunDirectory:
             digests[party] = xxhash.xxh3_64_hexdigest((new / f"{party}.safetensors").read_bytes())
         text = json.dumps({"format": FORMAT, **data, "digests": digests}, sort_keys=True)
         (new / "state.json").write_text(text)
+        (new / "state.xxh3").write_text(xxhash.xxh3_64_hexdigest(text.encode()))
+        for path in (*new.iterdir(), new):
+            _sync(path)
         last, before = self.folder / "checkpoints" / "last", self.folder / "checkpoints" / "before"
         shutil.rmtree(before, ignore_errors=True)
         if last.exists():
             last.rename(before)
         new.rename(last)
+        _sync(last.parent)
 
-    def load(self, recipe: str, parties: Sequence[PartyName]) -> tuple[dict[str, Any], dict[PartyName, Any]]:
+    def load(
+        self, job: Mapping[str, str], parties: Sequence[PartyName]
+    ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
         """The newest generation that is whole."""
         problems = []
         for name in ("last", "before"):
             folder = self.folder / "checkpoints" / name
             try:
-                return self._load(folder, recipe, parties)
+                return self._load(folder, job, parties)
             except (OSError, ValueError, KeyError) as error:
                 if isinstance(error, BadState):
                     raise
@@ -94,13 +101,20 @@ class RunDirectory:
         raise BadInput(f"{self.folder} holds no checkpoint to resume from ({'; '.join(problems)})")
 
     def _load(
-        self, folder: Path, recipe: str, parties: Sequence[PartyName]
+        self, folder: Path, job: Mapping[str, str], parties: Sequence[PartyName]
     ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
-        data = json.loads((folder / "state.json").read_text())
+        text = (folder / "state.json").read_text()
+        if xxhash.xxh3_64_hexdigest(text.encode()) != (folder / "state.xxh3").read_text():
+            raise ValueError("state.json is damaged")
+        data = json.loads(text)
         if data["format"] != FORMAT:
             raise BadState(f"{folder} has format {data['format']}, this version reads {FORMAT}")
-        if data["recipe"] != recipe:
-            raise BadState(f"{folder} was made with another recipe; resume with the same job")
+        different = sorted(key for key, value in job.items() if data["job"].get(key) != value)
+        if different:
+            raise BadState(
+                f"{folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
+                "begin a new run in another folder"
+            )
         if set(data["digests"]) != set(parties):
             raise BadState(f"{folder} is of the parties {sorted(data['digests'])}, the job has {sorted(parties)}")
         for party in parties:
@@ -120,3 +134,12 @@ class RunDirectory:
         temporary = path.with_suffix(".part")
         save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, temporary)
         os.replace(temporary, path)
+
+
+def _sync(path: Path) -> None:
+    """On the disk, not only in memory, before anything is renamed or removed."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Runs of one job under several recipes and seeds, in processes of their own, and what they say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from math import sqrt
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from thinwire.errors import BadInput, ThinwireError
+
+__all__ = ["Run", "averaged", "recipe_table", "run_all"]
+
+# What a method is given where the job does not say.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "svfl": {},
+    "fedbcd": {"local_steps": 5},
+    "cvfl": {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
+    "efvfl": {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
+    "celu": {"capacity": 5, "reuse": 5},
+    "pbm": {"trials": 16, "beta": 0.15},
+    "thin": {},
+}
+# Arguments that mean the same in every method that has them; local_steps does not.
+_SHARED = {
+    "compressor",
+    "top_compressor",
+    "labels",
+    "capacity",
+    "reuse",
+    "xi_degrees",
+    "sampling",
+    "overlap",
+    "trials",
+    "beta",
+    "bound",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run to make."""
+
+    job: str
+    overrides: tuple[str, ...]
+    method: str
+    seed: int
+
+
+def recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
+    from thinwire.job.calls import signature
+    from thinwire.methods import METHODS
+
+    if method not in METHODS:
+        raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}")
+    if str(own.get("method")).lower() == method:
+        return {**own, "method": method}
+    fits = {key: value for key, value in own.items() if key in _SHARED and key in signature(METHODS[method])}
+    return {"method": method, **_DEFAULTS[method], **fits}
+
+
+def run_all(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """Each run with its outcome, in the order in which they end."""
+    # Spawned, not forked: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(outcome, run): run for run in runs}
+        try:
+            for done in as_completed(waiting):
+                yield waiting[done], done.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def outcome(run: Run) -> dict[str, Any]:
+    """The run's numbers, to its target where it has one; or the error that ended it, as text."""
+    import torch
+
+    from thinwire.job import train
+    from thinwire.job.loading import load_job
+    from thinwire.job.result import meets
+
+    torch.set_num_threads(1)
+    try:
+        job = load_job(Path(run.job), run.overrides)
+        job.stop = False  # for the best value; the target is read off the history
+        result = train(job)
+    except ThinwireError as error:
+        return {"error": str(error)}
+    there = result.history[-1]
+    reached: bool | None = None
+    if job.target is not None:
+        met = [row for row in result.history if meets(row, job.target)]
+        reached = bool(met)
+        there = met[0] if met else there
+    return {
+        "seed": run.seed,
+        "reached": reached,
+        "rounds": there["round"],
+        "bytes_up": there["bytes"]["up"],
+        "bytes_down": there["bytes"]["down"],
+        "link_seconds": there["link_seconds"],
+        "best": result.best()["value"],
+        "last": (result.history[-1]["test"] or result.history[-1]["train"]).get(result.metric),
+    }
+
+
+def averaged(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(mean, standard deviation) of every number, over the seeds."""
+    mean: dict[str, Any] = {}
+    deviation: dict[str, Any] = {}
+    for name in ("rounds", "bytes_up", "bytes_down", "link_seconds", "best", "last"):
+        values = [outcome[name] for outcome in outcomes if outcome[name] is not None]
+        if not values:
+            mean[name] = deviation[name] = None
+            continue
+        mean[name] = sum(values) / len(values)
+        squares = sum((value - mean[name]) ** 2 for value in values)
+        deviation[name] = sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
+    return mean, deviation

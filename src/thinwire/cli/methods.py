@@ -1,0 +1,15 @@
+"""`thinwire methods`: what there is, with parameters, one line each."""
+
+from __future__ import annotations
+
+from thinwire.cli.listing import print_listing
+from thinwire.cli.shown import AsJson
+
+__all__ = ["methods"]
+
+
+def methods(as_json: AsJson = False) -> None:
+    """List the methods with their parameters."""
+    from thinwire.methods import METHODS
+
+    print_listing("method", METHODS.values(), as_json)

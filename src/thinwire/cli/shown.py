@@ -1,0 +1,46 @@
+"""Numbers as people read them, and options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["AsJson", "JobPath", "Settings", "bytes_shown", "metrics_shown", "seconds_shown"]
+
+JobPath = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
+Settings = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as recipe.compressor.fraction=0.05."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+
+
+def bytes_shown(count: float) -> str:
+    """1234567 as 1.23 MB."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        count /= 1000
+        if count < 1000 or unit == "TB":
+            break
+    return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
+
+
+def seconds_shown(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def metrics_shown(event: dict[str, Any]) -> str:
+    """The training loss and the test metrics, or the training ones where there are no test rows."""
+    scores = event["test"] or event["train"]
+    said = [f"loss {event['train']['loss']:.4g}"]
+    said += [f"{name} {value:.4g}" for name, value in scores.items() if name != "loss"]
+    return ", ".join(said)

@@ -1,0 +1,117 @@
+"""`thinwire train`: a job in this process, its parties simulated."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.progress import RunProgress
+from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, metrics_shown, seconds_shown
+from thinwire.errors import BadInput, ThinwireError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from thinwire.job import Job, Result
+
+__all__ = ["Failed", "train", "trained"]
+
+INTERRUPTED = 130
+
+
+class Failed(ThinwireError):
+    """A run that had begun could not go on."""
+
+
+def train(
+    job: JobPath,
+    settings: Settings = [],  # noqa: B006
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="DIR", help="The run's folder; runs/<job>-<time> unless given."),
+    ] = None,
+    seed: Annotated[Optional[int], typer.Option("--seed", help="Instead of the job's seed.")] = None,  # noqa: UP045
+    device: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--device", help="Where the models live: cpu, cuda, cuda:1."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a job in this process."""
+    from rich.console import Console
+
+    from thinwire.job.loading import load_job, resolved
+    from thinwire.job.saved import require_same_job, save_job
+
+    if resume and out is None:
+        raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
+    overrides = [*settings]
+    overrides += [] if seed is None else [f"job.seed={seed}"]
+    overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
+    loaded = load_job(job, overrides)
+    text = resolved(job, overrides)
+    folder = out or _new_folder(job.stem)
+    (require_same_job if resume else save_job)(folder, text, loaded)
+    again = ["thinwire", "train", str(job)]
+    for override in overrides:
+        again += ["--set", override]
+    again = [*again, "--out", str(folder), "--resume"]
+    try:
+        result = trained(loaded, Console(stderr=True), loaded.recipe.name, out=folder, resume=resume)
+    except KeyboardInterrupt:
+        typer.echo(f"thinwire: stopped; go on from the last evaluation with\n  {shlex.join(again)}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        typer.echo(json.dumps(result.summary()))
+    else:
+        _print(result.summary())
+    if result.interrupted:
+        typer.echo(f"thinwire: stopped; go on with\n  {shlex.join(again)}", err=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def trained(job: Job, console: Console, name: str, out: Path | None = None, resume: bool = False) -> Result:
+    """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
+    from thinwire.job import train as train_job
+
+    with RunProgress(console, name, job.batches().rounds) as progress:
+        try:
+            return train_job(job, callbacks=[progress], out=out, resume=resume)
+        except BadInput as error:
+            if progress.begun:
+                raise Failed(str(error)) from error
+            raise
+
+
+def _new_folder(stem: str) -> Path:
+    name = f"{stem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    folders = (Path("runs") / (name if count == 1 else f"{name}-{count}") for count in range(1, 1000))
+    return next(folder for folder in folders if not folder.exists())
+
+
+def _print(summary: dict[str, Any]) -> None:
+    traffic, target = summary["bytes"], summary["target"]
+    typer.echo(f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs")
+    typer.echo(f"  {metrics_shown(summary)}; best {summary['best']['metric']} {summary['best']['value']:.4g}")
+    typer.echo(
+        f"  {bytes_shown(traffic['up'])} up, {bytes_shown(traffic['down'])} down, {summary['messages']} messages "
+        f"(evaluation: {bytes_shown(traffic['evaluation'])} more)"
+    )
+    link = summary["link_seconds"]
+    typer.echo(
+        f"  {seconds_shown(summary['seconds'])} here"
+        + ("" if link is None else f", {seconds_shown(link)} on the link")
+    )
+    if target is not None:
+        reached = f"reached in round {target['reached_round']}, after {bytes_shown(target['bytes'] or 0)}"
+        typer.echo(
+            f"  target {target['metric']} {target['value']:g} "
+            + (reached if target["reached_round"] is not None else "not reached")
+        )
+    typer.echo(f"  run: {summary['run_dir']}")

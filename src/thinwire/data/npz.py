@@ -1,0 +1,63 @@
+"""Arrays of NumPy's .npz files. Object arrays are pickles, and are refused."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thinwire.data.opening import require_file
+from thinwire.errors import BadInput
+
+__all__ = ["read_npz"]
+
+_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError)
+
+
+def read_npz(file: Path, key: str | None) -> NDArray[Any]:
+    """The array under `key`; numbers only, one row at least."""
+    require_file(file)
+    with file.open("rb") as opened:
+        try:
+            # numpy.load unpickles only when asked to.
+            arrays = np.load(opened)
+        except _DAMAGED as error:
+            raise BadInput(f"{file}: not an NPZ file: {error}; write it with numpy.savez") from None
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise BadInput(f"{file}: a single array, not an NPZ file; write it with numpy.savez")
+        with arrays:
+            array = _read(file, key, arrays)
+    if array.dtype.kind not in "biuf":
+        raise BadInput(f"{file}: {key!r} holds {array.dtype}, not numbers; save it as float32 or int64")
+    if array.ndim == 0 or not array.size:
+        raise BadInput(f"{file}: {key!r} has shape {array.shape}: no rows; we need [rows, ...]")
+    return array
+
+
+def _read(file: Path, key: str | None, arrays: Any) -> NDArray[Any]:
+    if key not in arrays.files:
+        raise BadInput(_no_key(file, key, arrays.files))
+    try:
+        array: NDArray[Any] = arrays[key]
+    except _DAMAGED as error:
+        if "allow_pickle" not in str(error):
+            raise BadInput(f"{file}: {key!r} cannot be read: {error}") from None
+        raise BadInput(
+            f"{file}: {key!r} is an array of Python objects, which we never load; save it as numbers: "
+            "array.astype('float32')"
+        ) from None
+    return array
+
+
+def _no_key(file: Path, key: str | None, there: list[str]) -> str:
+    listed = ", ".join(map(repr, there)) or "nothing"
+    if key is None:
+        return f'{file}: say which array to read: key = "..."; it holds {listed}'
+    near = get_close_matches(key, there, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{file}: there is no {key!r}, it holds {listed}{hint}"

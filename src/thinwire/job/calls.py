@@ -1,0 +1,160 @@
+"""Tables that name a thing and its arguments: `{ name = "TopK", fraction = 0.01 }`.
+
+What may stand there follows from the thing's own signature, and its own checks judge the values; here they
+only learn where in the job file they stand.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from thinwire.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
+from thinwire.errors import BadInput
+from thinwire.job.messages import at, did_you_mean
+from thinwire.methods import METHODS
+from thinwire.models import OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
+from thinwire.recipe import Recipe
+
+__all__ = ["call", "compressor_of", "filled", "named", "optimizer_of", "recipe_of", "signature"]
+
+T = TypeVar("T")
+
+_COMPRESSORS = {kind.__name__: kind for kind in COMPRESSORS}
+_FIELD = re.compile(r"\w+: (\w+)")
+_SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
+_NONE = "none"  # TOML has no word for it
+
+
+def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
+    """`method` and its arguments."""
+    name, arguments = named(path, table, "method", METHODS)
+    method = METHODS[name]
+    return call(path, method, name, _read(path, method, arguments))
+
+
+def optimizer_of(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
+    """`name` and its arguments; the step size is a number, or a table that changes with the round."""
+    name, arguments = named(path, table, "name", OPTIMIZERS)
+    if isinstance(arguments.get("lr"), Mapping):
+        arguments["lr"] = _step_size(f"{path}.lr", arguments["lr"])
+    return call(path, OPTIMIZERS[name], name, arguments)
+
+
+def compressor_of(path: str, value: Any) -> Compressor:
+    """`name` and its arguments, or the name alone."""
+    table = {"name": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping):
+        raise BadInput(f'{path} must be a table such as {{ name = "TopK", fraction = 0.01 }}, got {value!r}')
+    name, arguments = named(path, table, "name", _COMPRESSORS)
+    kind = _COMPRESSORS[name]
+    return call(path, kind, name, _read(path, kind, arguments))
+
+
+def filled(table: Mapping[str, Any], word: str, kinds: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
+    """The table with the defaults of what it names, those that TOML can say."""
+    name, arguments = named("", table, word, kinds)
+    defaults = {
+        key: parameter.default
+        for key, parameter in signature(kinds[name]).items()
+        if isinstance(parameter.default, (bool, int, float, str, tuple)) and key not in arguments
+    }
+    return {word: name, **arguments, **defaults}
+
+
+def named(path: str, table: Mapping[str, Any], word: str, kinds: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name, as we spell it, and the arguments."""
+    if word not in table:
+        raise BadInput(f"{path}.{word} is missing; it is one of {', '.join(kinds)}")
+    asked = table[word]
+    spelled = {kind.lower(): kind for kind in kinds}
+    if not isinstance(asked, str) or asked.lower() not in spelled:
+        hint = did_you_mean(str(asked), kinds)
+        raise BadInput(f"{path}.{word} must be one of {', '.join(kinds)}, got {asked!r}{hint}")
+    return spelled[asked.lower()], {key: value for key, value in table.items() if key != word}
+
+
+def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str, Any]) -> T:
+    """target(**arguments); what is wrong is said with the field's path."""
+    parameters = signature(target)
+    for key in arguments:
+        if key not in parameters:
+            known = f"; it takes {', '.join(parameters)}" if parameters else "; it takes nothing"
+            raise BadInput(f"{path}.{key}: {name} takes no {key!r}{did_you_mean(key, parameters) or known}")
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in arguments:
+            raise BadInput(f"{path}.{key} is missing; {name} needs it")
+        if str(parameter.annotation) == "bool" and key in arguments and not isinstance(arguments[key], bool):
+            raise BadInput(f"{path}.{key} must be true or false, got {arguments[key]!r}")
+    plain = {key: None if _may_be_none(parameters[key], value) else value for key, value in arguments.items()}
+    try:
+        return target(**plain)
+    except BadInput as error:
+        raise BadInput(f"{_place(path, str(error), parameters)}: {error}") from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{path}: {name} does not take these arguments: {error}") from error
+
+
+@lru_cache(maxsize=256)
+def signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Parameters that have a name."""
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+
+
+def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Compressors and schedules inside the arguments, as values."""
+    parameters = signature(target)
+    found: dict[str, Any] = {}
+    for key, value in arguments.items():
+        here = f"{path}.{key}"
+        if key in parameters and "Compressor" in str(parameters[key].annotation) and value != _NONE:
+            found[key] = compressor_of(here, value)
+        elif isinstance(value, Mapping):
+            found[key] = _schedule(here, value)
+        else:
+            found[key] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+def _schedule(path: str, table: Mapping[str, Any]) -> Milestones | Diminishing | DiminishingError:
+    kinds = ("milestones", "diminishing", "diminishing_error")
+    if len(table) != 1 or next(iter(table)) not in kinds:
+        raise BadInput(
+            f"{path} must be a number, or one of {{ milestones = [[0, 2], [100, 4]] }}, {{ diminishing = 2 }}, "
+            f"{{ diminishing_error = 5.0 }}; got the keys {', '.join(table) or 'none'}"
+        )
+    ((kind, value),) = table.items()
+    with at(f"{path}.{kind}"):
+        if kind == "diminishing":
+            return Diminishing(value)
+        if kind == "diminishing_error":
+            return DiminishingError(value)
+        if not isinstance(value, list):
+            raise BadInput(f"must be a list of pairs [round, value], got {value!r}")
+        return Milestones(*(tuple(step) if isinstance(step, list) else step for step in value))
+
+
+def _step_size(path: str, table: Mapping[str, Any]) -> StepSize:
+    name, arguments = named(path, table, "name", STEP_SIZES)
+    kind: Callable[..., StepSize] = STEP_SIZES[name]
+    return call(path, kind, name, arguments)
+
+
+def _may_be_none(parameter: inspect.Parameter, value: Any) -> bool:
+    return value == _NONE and "None" in str(parameter.annotation)
+
+
+def _place(path: str, message: str, parameters: Mapping[str, Any]) -> str:
+    """The path of the argument that the message is about, where it begins with one."""
+    found = _FIELD.match(message)
+    if found is None:
+        return path
+    field = found[1] if found[1] in parameters else _SAME.get(found[1], "")
+    return f"{path}.{field}" if field in parameters else path

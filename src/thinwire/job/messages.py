@@ -1,0 +1,80 @@
+"""What is wrong with a job file, in one message that names the field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from thinwire.errors import BadInput
+from thinwire.job.schema import JobFile
+
+__all__ = ["at", "did_you_mean", "said"]
+
+_MOST = 4  # problems in one message
+
+
+@contextmanager
+def at(path: str) -> Iterator[None]:
+    """Whatever is refused inside is said to be at `path`."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from error
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint to end a message with; empty where nothing is near."""
+    known = list(known)
+    near = get_close_matches(word, known, n=1) or get_close_matches(word.lower(), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def said(error: ValidationError, document: Mapping[str, Any]) -> str:
+    """The first few problems that pydantic found, in our words."""
+    found = [_said(one, document) for one in error.errors(include_url=False, include_context=False)]
+    more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
+    return "; ".join([*found[:_MOST], *more])
+
+
+def _said(error: Any, document: Mapping[str, Any]) -> str:
+    place: tuple[str | int, ...] = error["loc"]
+    path = _path(place, document)
+    if error["type"] == "missing":
+        return f"{path} is missing"
+    if error["type"] == "extra_forbidden":
+        known = _keys_at(place[:-1])
+        hint = did_you_mean(str(place[-1]), known) or f"; the keys here are {', '.join(known)}"
+        return f"{path}: unknown key{hint}"
+    message = error["msg"].replace("Input should be", "must be").replace("a valid ", "a ")
+    message = message.replace("a integer", "a whole number").replace("a dictionary", "a table")
+    message = message.replace("List should have", "must have").replace("String should have", "must have")
+    return f"{path} {message}, got {error['input']!r}"
+
+
+def _path(place: Sequence[str | int], document: Mapping[str, Any]) -> str:
+    """Dotted, as --set takes it; a party by its name where it has one."""
+    parts = [str(part) for part in place]
+    if len(place) > 1 and place[0] == "party" and isinstance(place[1], int):
+        party = document["party"][place[1]]
+        if isinstance(party, Mapping) and isinstance(party.get("name"), str):
+            parts[1] = party["name"]
+    return ".".join(parts)
+
+
+def _keys_at(place: Sequence[str | int]) -> list[str]:
+    model: type[BaseModel] = JobFile
+    for part in place:
+        field = model.model_fields.get(str(part))
+        if field is not None:
+            model = _model_in(field.annotation) or model
+    return list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)

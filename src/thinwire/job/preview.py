@@ -1,0 +1,166 @@
+"""What a job would cost and show, before it runs: rows, memory, the first round's bytes, who sees what."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thinwire.job.job import Job
+from thinwire.job.training import train
+from thinwire.party import FeatureParty, LabelParty
+from thinwire.privacy import Labels, SecureSum
+from thinwire.schedule import CachedSteps
+from thinwire.streams import ErrorFeedback
+from thinwire.types import Kind, PartyName
+
+__all__ = ["Preview", "described", "preview"]
+
+_ONCE = {Kind.LABELS.name, Kind.WARM_START.name}
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A checked job in numbers and words."""
+
+    method: str
+    rows: int
+    test_rows: int
+    rounds: int
+    widths: dict[PartyName, int]  # of the embeddings
+    parameters: dict[str, int]  # of the models, by party; the top model under "top"
+    surrogate_bytes: dict[PartyName, int]  # what error feedback, or a selection by derivative, remembers
+    workset_bytes: dict[PartyName, int]  # exchanges kept for cached steps
+    first_round_bytes: dict[str, int]  # up, down
+    once_bytes: int  # at the start: labels, warm start
+    who_sees: dict[PartyName, list[str]]
+    warnings: list[str]
+
+    @property
+    def all_rounds_bytes(self) -> int:
+        """An estimate: if every round cost what the first one does."""
+        return self.once_bytes + self.rounds * sum(self.first_round_bytes.values())
+
+
+def preview(job: Job) -> Preview:
+    """Takes one real round with copies of the models, and throws its result away."""
+    widths = job.check()
+    modules = {party.name: party.bottom for party in job.parties} | {"top": job.label_party.top}
+    if job.label_party.bottom is not None:
+        modules[job.label_party.name] = job.label_party.bottom
+    first, once = _first_round(job)
+    return Preview(
+        method=job.recipe.name,
+        rows=job.rows,
+        test_rows=0 if job.label_party.test_labels is None else len(job.label_party.test_labels),
+        rounds=job.batches().rounds,
+        widths=widths,
+        parameters={name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()},
+        surrogate_bytes=_surrogate_bytes(job, widths),
+        workset_bytes=_workset_bytes(job, widths),
+        first_round_bytes=first,
+        once_bytes=once,
+        who_sees=_who_sees(job),
+        warnings=_warnings(job),
+    )
+
+
+def _first_round(job: Job) -> tuple[dict[str, int], int]:
+    """Bytes of the first exchange, as really sent, and of what travels once."""
+    label = job.label_party
+    parties = [replace(p, bottom=copy.deepcopy(p.bottom), test_features=None) for p in job.parties]
+    copied = replace(
+        label,
+        top=copy.deepcopy(label.top),
+        bottom=copy.deepcopy(label.bottom),
+        test_labels=None,
+        test_features=None,
+        class_weights=None,  # they are in the loss by now
+    )
+    one = replace(
+        job,
+        parties=parties,
+        label_party=copied,
+        epochs=1 / job.batches().rounds_per_epoch,
+        eval_every=None,
+        diagnostics=False,
+        target=None,
+        byte_budget=None,
+        link_seconds_budget=None,
+        link=None,
+    )
+    entries = train(one).ledger.entries()
+    training = [entry for entry in entries if entry["kind"] != Kind.EVALUATION.name]
+    rounds = [entry for entry in training if entry["kind"] not in _ONCE]
+    up = sum(entry["bytes"] for entry in rounds if entry["receiver"] == label.name)
+    down = sum(entry["bytes"] for entry in rounds if entry["sender"] == label.name)
+    return {"up": up, "down": down}, sum(entry["bytes"] for entry in training if entry["kind"] in _ONCE)
+
+
+# Memory ---------------------------------------------------------------------------------------------------
+
+
+def _surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+    recipe, label = job.recipe, job.label_party.name
+    tables = {name: recipe.uplink.memory_bytes(job.rows, width) for name, width in widths.items()}
+    if recipe.labels is Labels.SHARED:
+        # Every party follows every stream, unless it is sent the decoded rows themselves.
+        everyone = sum(tables.values())
+        own = recipe.broadcast == "surrogates"
+        return {party.name: tables[party.name] if own else everyone for party in job.parties} | {label: everyone}
+    down = {name: recipe.downlink.memory_bytes(job.rows, widths[name]) for name in widths}
+    held = {party.name: tables[party.name] + down[party.name] for party in job.parties}
+    return held | {label: sum(held.values())}
+
+
+def _workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+    schedule = job.recipe.schedule
+    kept = min(schedule.capacity, job.batches().rounds) if isinstance(schedule, CachedSteps) else 0
+    if not isinstance(schedule, CachedSteps) or schedule.reuse == 1:
+        kept = 0
+    batch = job.batch_size or job.rows
+    # Rows are 8 bytes each; an embedding and its derivative 4 bytes a value.
+    held = {party.name: kept * batch * (8 + 2 * 4 * widths[party.name]) for party in job.parties}
+    return held | {job.label_party.name: kept * batch * (8 + sum(2 * 4 * widths[p.name] for p in job.parties))}
+
+
+# Who sees what --------------------------------------------------------------------------------------------
+
+
+def _who_sees(job: Job) -> dict[PartyName, list[str]]:
+    recipe, label = job.recipe, job.label_party
+    how = "the sum of" if isinstance(recipe.aggregation, SecureSum) else "every party's"
+    sent = f"as {'changes of surrogates by' if isinstance(recipe.uplink, ErrorFeedback) else 'sent by'}"
+    sees = {label.name: [f"its labels, {how} embeddings of every training row, {sent} {recipe.uplink.compressor}"]}
+    if label.test_labels is not None:
+        exact = "by the same mechanism" if isinstance(recipe.aggregation, SecureSum) else "exactly"
+        sees[label.name].append(f"{how} embeddings of every test row, {exact}, at every evaluation")
+    for party in job.parties:
+        if recipe.labels is Labels.SHARED:
+            sees[party.name] = ["all labels", "the top model", f"every party's embeddings, {sent} the others"]
+        else:
+            one = "the derivative of the sum" if isinstance(recipe.aggregation, SecureSum) else "its own derivative"
+            sees[party.name] = [f"{one} for every training row, from which labels can often be guessed"]
+    return sees
+
+
+def _warnings(job: Job) -> list[str]:
+    found: list[str] = []
+    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+    for party in everyone:
+        if party.features is None:
+            continue
+        flat = party.features.flatten(1)
+        constant = int((flat == flat[0]).all(dim=0).sum())
+        if constant:
+            found.append(f"{party.name}: {constant} of {flat.shape[1]} columns are constant, and teach nothing")
+        largest = float(flat.abs().max())
+        if largest > 1000:
+            found.append(f"{party.name}: values up to {largest:.3g}; bring columns to a like scale first")
+    return found
+
+
+def described(shown: Preview) -> dict[str, Any]:
+    """As `thinwire check --json` prints it."""
+    return {**vars(shown), "all_rounds_bytes": shown.all_rounds_bytes}

@@ -1,0 +1,97 @@
+"""`thinwire compare`: the same job under several recipes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cli.running import run
+from job_files.small import write_job
+from thinwire.cli.comparing import averaged, recipe_table
+from thinwire.errors import BadInput
+
+Here = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    return write_job(tmp_path)
+
+
+def test_a_method_takes_what_fits_of_the_jobs_recipe() -> None:
+    own = {"method": "efvfl", "compressor": {"name": "Sign"}, "labels": "private", "local_steps": 1, "scope": "rows"}
+    assert recipe_table("efvfl", own) == own
+    assert recipe_table("cvfl", own) == {"method": "cvfl", "compressor": {"name": "Sign"}, "labels": "private"}
+    assert recipe_table("svfl", own) == {"method": "svfl"}
+    assert recipe_table("celu", own) == {"method": "celu", "capacity": 5, "reuse": 5}
+    assert recipe_table("thin", {"method": "CELU", "capacity": 3, "reuse": 2}) == {
+        "method": "thin",
+        "capacity": 3,
+        "reuse": 2,
+    }
+    with pytest.raises(BadInput, match="--methods: 'foo' is not one of svfl"):
+        recipe_table("foo", own)
+
+
+def test_means_and_deviations() -> None:
+    one = {"rounds": 1, "bytes_up": 10, "bytes_down": 2, "link_seconds": None, "best": 0.5, "last": 0.4}
+    mean, deviation = averaged([one, {**one, "rounds": 3}])
+    assert (mean["rounds"], mean["bytes_up"], mean["link_seconds"]) == (2, 10, None)
+    assert deviation["rounds"] == pytest.approx(2**0.5)
+    assert averaged([one])[1]["rounds"] == 0
+
+
+def test_two_methods_over_two_seeds(job: Path) -> None:
+    arguments = ["--methods", "svfl,efvfl", "--seeds", "0,1", "--target", "accuracy=0.7", "--set", "job.epochs=6"]
+    shown = run("compare", job, *arguments, "--set", "link.latency_ms=10", "--json")
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)
+    assert found["target"] == {"metric": "accuracy", "value": 0.7}
+    assert found["seeds"] == [0, 1]
+    svfl, efvfl = found["methods"]
+    assert (svfl["method"], efvfl["method"]) == ("svfl", "efvfl")
+    for row in (svfl, efvfl):
+        assert [one["seed"] for one in row["runs"]] == [0, 1]
+        assert row["errors"] == []
+        assert row["mean"]["rounds"] == sum(one["rounds"] for one in row["runs"]) / 2
+        assert row["mean"]["best"] >= 0.7
+        assert row["mean"]["link_seconds"] > 0
+    per_round = [row["runs"][0]["bytes_up"] / row["runs"][0]["rounds"] for row in (svfl, efvfl)]
+    assert per_round[0] > 1.5 * per_round[1]
+
+
+def test_the_table(job: Path) -> None:
+    shown = run("compare", job, "--methods", "thin", "--workers", "1")
+    assert shown.returncode == 0, shown.stderr
+    assert "thin" in shown.stdout
+    assert "thin, seed 0: best" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--methods", "svfl,foo"], "'foo' is not one of"),
+        (["--methods", ","], "name one method at least"),
+        (["--seeds", "0,x"], "--seeds: whole numbers"),
+        (["--target", "accuracy"], "--target: write METRIC=VALUE"),
+        (["--target", "auc=0.9"], "job.target.metric 'auc' is not among job.metrics"),
+        (["--methods", "pbm"], "pbm: "),
+    ],
+)
+def test_wrong_input(job: Path, arguments: list[str], message: str, here: Here) -> None:
+    shown = here("compare", job, *arguments)
+    assert shown.returncode == 2
+    assert message in shown.stderr
+    assert shown.stdout == ""
+
+
+def test_a_method_that_diverges_fails_and_the_others_are_shown(job: Path) -> None:
+    shown = run("compare", job, "--methods", "svfl", "--set", 'optimizer={name="sgd",lr=1e30}', "--json")
+    assert shown.returncode == 1
+    (row,) = json.loads(shown.stdout)["methods"]
+    assert len(row["errors"]) == 1
+    assert "Traceback" not in shown.stderr
