@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import log
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -163,6 +164,28 @@ def measured(case: Case, repeats: int) -> Line:
     return Line(case.name, case.limit, plain, plain + extra, ratio, extra)
 
 
+def parties_case(parties: int) -> Case:
+    """100,000 rows, two columns a party, batches of 2,000."""
+    rng = torch.Generator().manual_seed(0)
+
+    def build() -> tuple[list[nn.Module], nn.Module]:
+        return [nn.Linear(2, 8) for _ in range(parties)], nn.Linear(8, 2)
+
+    features = [torch.randn(100_000, 2, generator=rng) for _ in range(parties)]
+    labels = torch.randint(0, 2, (100_000,), generator=rng)
+    return Case(f"{parties} parties", features, labels, build, 2000, 50, "")
+
+
+def growth(repeats: int) -> dict[str, Any]:
+    """Milliseconds a round by the number of parties, and the exponent that fits."""
+    counts = (4, 8, 16, 32)
+    rounds = {n: min(engine_ms(parties_case(n)) for _ in range(repeats)) for n in counts}
+    logs = [(log(n), log(ms)) for n, ms in rounds.items()]
+    mean_x, mean_y = (statistics.fmean(values) for values in zip(*logs, strict=True))
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+    return {"ms_a_round": {str(n): ms for n, ms in rounds.items()}, "exponent": slope}
+
+
 def peak_mib(which: str) -> float:
     """The peak memory of a process that runs the MNIST network by this loop alone."""
     command = [sys.executable, __file__, "--memory-of", which]
@@ -178,12 +201,15 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.memory_of:
         (plain_ms if arguments.memory_of == "plain" else engine_ms)(cases()[1])
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        # Not getrusage: a child starts with its parent's peak.
+        status = Path("/proc/self/status").read_text()
+        print(next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM")))
         return
     lines = [measured(case, arguments.repeats) for case in cases()]
     memory = {which: peak_mib(which) for which in ("plain", "engine")}
+    grown = growth(3)
     if arguments.json:
-        print(json.dumps({"lines": [asdict(line) for line in lines], "peak_memory_mib": memory}))
+        print(json.dumps({"lines": [asdict(line) for line in lines], "peak_memory_mib": memory, "parties": grown}))
         return
     table = Table("case", "limit", title="A round of split learning: engine against a plain torch loop, one thread")
     for heading in ("plain ms", "engine ms", "ratio", "extra ms"):
@@ -197,6 +223,8 @@ def main() -> None:
     console.print(
         f"peak memory, MNIST network: plain {memory['plain']:.0f} MiB, engine {memory['engine']:.0f}: {ratio:.2f}x"
     )
+    shown = ", ".join(f"{n}: {ms:.1f} ms" for n, ms in grown["ms_a_round"].items())
+    console.print(f"a round by the number of parties, 100,000 rows: {shown}; exponent {grown['exponent']:.2f}")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,24 @@ def test_callbacks_see_every_evaluation() -> None:
     assert seen == [row["round"] for row in result.history]
 
 
+def test_every_round_may_be_followed() -> None:
+    done: list[int] = []
+    tw.train(job(svfl()), on_round=done.append)
+    assert done == list(range(1, 21))
+
+
+def test_a_line_follows_a_run_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from thinwire.job.progress import line_on_terminal
+
+    assert line_on_terminal(20) == ()  # nobody looks
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    (show,) = line_on_terminal(20)
+    show(trained(svfl()).history[-1])
+    assert "round 20/20" in capsys.readouterr().err
+
+
 def test_the_run_directory_holds_everything(tmp_path: Path) -> None:
     result = tw.train(job(efvfl(TopK(0.2))), out=tmp_path / "run")
     assert result.run_dir == tmp_path / "run"
@@ -275,7 +293,7 @@ def test_a_frozen_bottom_model_is_not_trained() -> None:
         ({"target": ("accuracy", "hi")}, "target must be a pair"),
         ({"optimizer": torch.optim.SGD}, "optimizer must be tw.SGD"),
         ({"link": "fast"}, "link must be a tw.Link"),
-        ({"batches_are": "sent"}, "batches_are must be"),
+        ({"batches": "sent"}, "batches must be"),
     ],
 )
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:

@@ -181,11 +181,11 @@ def test_shared_labels_travel_once_and_are_counted() -> None:
 
 @pytest.mark.parametrize("recipe", [svfl(), efvfl(TopK(0.2)), thin()], ids=lambda r: r.name)
 def test_announced_batches_train_as_derived_ones_do(recipe: tw.Recipe) -> None:
-    announced = trained(recipe, batches_are="announced")
+    announced = trained(recipe, batches="announced")
     assert announced.history[-1]["train"]["loss"] < announced.history[0]["train"]["loss"]
     kinds = {entry["kind"] for entry in announced.ledger.entries()}
     assert "ROWS" in kinds
-    whole = trained(svfl(), batches_are="announced", batch_size=None)
+    whole = trained(svfl(), batches="announced", batch_size=None)
     assert same_models(whole, trained(svfl(), batch_size=None))
 
 

@@ -16,7 +16,7 @@ from thinwire.methods import celu, fedbcd, svfl
 
 
 def batches_of(made: tw.Job) -> list[Tensor]:
-    batches = made.batches()
+    batches = made.batching()
     return [batches.rows(t) for t in range(batches.rounds)]
 
 

@@ -58,6 +58,11 @@ class RunProgress:
             self._bar.update(self._bar.task_ids[0], completed=event["round"], place=place, left=ending)
             self._live.refresh()
 
+    def round(self, done: int) -> None:
+        """Between evaluations only the bar moves."""
+        if self._live is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, place=f"round {done}/{self._rounds}")
+
     def _new_bar(self) -> Progress:
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 

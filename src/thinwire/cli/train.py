@@ -80,9 +80,9 @@ def trained(job: Job, console: Console, name: str, out: Path | None = None, resu
     """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
     from thinwire.job import train as train_job
 
-    with RunProgress(console, name, job.batches().rounds) as progress:
+    with RunProgress(console, name, job.batching().rounds) as progress:
         try:
-            return train_job(job, callbacks=[progress], out=out, resume=resume)
+            return train_job(job, callbacks=[progress], out=out, resume=resume, on_round=progress.round)
         except BadInput as error:
             if progress.begun:
                 raise Failed(str(error)) from error

@@ -35,7 +35,7 @@ class Job:
     recipe: Recipe
     optimizer: OptimizerSpec = field(default_factory=lambda: SGD(lr=0.1))
     batch_size: int | None = None  # None: all rows
-    batches_are: str = "derived"  # by every party from the seed; or "announced" by the label party
+    batches: str = "derived"  # by every party from the seed; or "announced" by the label party
     epochs: float = 10
     seed: int = 0
     eval_every: int | None = None  # in rounds; once an epoch unless given
@@ -72,7 +72,7 @@ class Job:
             raise BadParameter(f"eval_every must be 1 or more, got {self.eval_every}")
         if self.link_seconds_budget is not None and self.link is None:
             raise BadParameter("link_seconds_budget needs a link")
-        self.batches()
+        self.batching()
 
     def _check_types(self) -> None:
         kinds: list[tuple[str, type | tuple[type, ...], str]] = [
@@ -124,10 +124,10 @@ class Job:
     def rows(self) -> int:
         return len(self.label_party.labels)
 
-    def batches(self) -> Batches:
-        if self.batches_are not in ("derived", "announced"):
-            raise BadParameter(f"batches_are must be 'derived' or 'announced', got {self.batches_are!r}")
-        return Batches(self.rows, self.batch_size, self.epochs, self.seed, self.batches_are == "announced")
+    def batching(self) -> Batches:
+        if self.batches not in ("derived", "announced"):
+            raise BadParameter(f"batches must be 'derived' or 'announced', got {self.batches!r}")
+        return Batches(self.rows, self.batch_size, self.epochs, self.seed, self.batches == "announced")
 
     def check(self) -> dict[PartyName, int]:
         """Refuses what cannot run, before anything starts; gives the width of each party's embedding."""
@@ -144,7 +144,7 @@ class Job:
         return widths
 
     def _check_batch_norm(self) -> None:
-        rounds = self.batches()
+        rounds = self.batching()
         last = len(rounds.rows(rounds.rounds_per_epoch - 1))
         modules = [(party.name, party.bottom) for party in self.parties] + [
             (self.label_party.name, self.label_party.top)
@@ -168,7 +168,7 @@ class Job:
         return {
             "recipe": self.recipe.digest(),
             "seed": str(self.seed),
-            "batches": f"{self.batch_size} {self.batches_are} {self.eval_every}",
+            "batches": f"{self.batch_size} {self.batches} {self.eval_every}",
             "optimizers": " ".join(repr(spec) for spec in (self.optimizer, *(p.optimizer for p in everyone))),
             "link": repr(self.link),
             "data": data.hexdigest(),

@@ -100,6 +100,7 @@ class _Loading:
             recipe=recipe,
             optimizer=optimizer,
             batch_size=settings.batch_size,
+            batches=settings.batches,
             epochs=settings.epochs,
             seed=settings.seed,
             eval_every=settings.eval_every,

@@ -54,7 +54,7 @@ def preview(job: Job) -> Preview:
         method=job.recipe.name,
         rows=job.rows,
         test_rows=0 if job.label_party.test_labels is None else len(job.label_party.test_labels),
-        rounds=job.batches().rounds,
+        rounds=job.batching().rounds,
         widths=widths,
         parameters={name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()},
         surrogate_bytes=_surrogate_bytes(job, widths),
@@ -82,7 +82,7 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
         job,
         parties=parties,
         label_party=copied,
-        epochs=1 / job.batches().rounds_per_epoch,
+        epochs=1 / job.batching().rounds_per_epoch,
         eval_every=None,
         diagnostics=False,
         target=None,
@@ -116,7 +116,7 @@ def _surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyNam
 
 def _workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
     schedule = job.recipe.schedule
-    kept = min(schedule.capacity, job.batches().rounds) if isinstance(schedule, CachedSteps) else 0
+    kept = min(schedule.capacity, job.batching().rounds) if isinstance(schedule, CachedSteps) else 0
     if not isinstance(schedule, CachedSteps) or schedule.reuse == 1:
         kept = 0
     batch = job.batch_size or job.rows

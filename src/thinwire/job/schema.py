@@ -50,6 +50,7 @@ class JobSection(Section):
 
     epochs: Positive = 10
     batch_size: Count | None = None
+    batches: Literal["derived", "announced"] = "derived"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     eval_every: Count | None = None
     metrics: list[str] = ["accuracy"]

@@ -33,10 +33,12 @@ _ONE_AT_A_TIME = Lock()  # runs of one process would seed each other's generator
 class SimulatedParties:
     """All programs of a job on one simulation."""
 
-    def __init__(self, job: Job, at_rest: Callable[[Evaluated], bool]) -> None:
+    def __init__(
+        self, job: Job, at_rest: Callable[[Evaluated], bool], on_round: Callable[[int], None] | None = None
+    ) -> None:
         self.job = job
         self.widths = job.check()
-        self.batches = job.batches()
+        self.batches = job.batching()
         self.control = Control()
         self.eval_every = job.eval_every or self.batches.rounds_per_epoch
         names = [party.name for party in job.parties]
@@ -51,7 +53,7 @@ class SimulatedParties:
         self.features = [
             self._feature_program(party, x) for party, x in zip(job.parties, self._features, strict=True)
         ]
-        self.label = self._label_program(at_rest)
+        self.label = self._label_program(at_rest, on_round)
 
     @property
     def programs(self) -> list[FeatureProgram | LabelProgram]:
@@ -127,7 +129,9 @@ class SimulatedParties:
         secret = self.job.noise_secret
         return Sealing(seat, sender, NoiseKey.fresh() if secret is None else NoiseKey(secret))
 
-    def _label_program(self, at_rest: Callable[[Evaluated], bool]) -> LabelProgram:
+    def _label_program(
+        self, at_rest: Callable[[Evaluated], bool], on_round: Callable[[int], None] | None
+    ) -> LabelProgram:
         party = self.job.label_party
         seat = self._seat(party.name)
         kind = representations if self.job.recipe.labels is Labels.SHARED else derivatives
@@ -144,6 +148,7 @@ class SimulatedParties:
             eval_every=self.eval_every,
             control=self.control,
             at_rest=at_rest,
+            on_round=on_round,
         )
 
     # Looking, as only a simulator can ---------------------------------------------------------------------

@@ -10,7 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput, Diverged
+from thinwire.job.callbacks import Callback
 from thinwire.job.job import Job
+from thinwire.job.progress import line_on_terminal
 from thinwire.job.result import Result, meets
 from thinwire.job.simulated import SimulatedParties
 from thinwire.models.metrics import metric
@@ -18,23 +20,24 @@ from thinwire.party import Evaluated
 from thinwire.runs import RunDirectory
 from thinwire.types import PartyName
 
-__all__ = ["Callback", "train"]
-
-Callback = Callable[[dict[str, Any]], None]
+__all__ = ["train"]
 
 
 def train(
     job: Job,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    on_round: Callable[[int], None] | None = None,
 ) -> Result:
     """Trains the job; the modules it was given are trained in place.
 
-    `callbacks` get each evaluation as it is made. With `out`, a run directory is kept there, and
+    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run.
+    `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from its last evaluation, bit for bit. Ctrl-C ends after the present round.
     """
-    run = _Run(job, callbacks, None if out is None else RunDirectory(Path(out)))
+    looking = line_on_terminal(job.batching().rounds) if callbacks is None else callbacks
+    run = _Run(job, looking, None if out is None else RunDirectory(Path(out)), on_round)
     if resume:
         run.resume()
     elif run.directory is not None:
@@ -43,14 +46,20 @@ def train(
 
 
 class _Run:
-    def __init__(self, job: Job, callbacks: Sequence[Callback], directory: RunDirectory | None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        callbacks: Sequence[Callback],
+        directory: RunDirectory | None,
+        on_round: Callable[[int], None] | None,
+    ) -> None:
         self.job = job
         self.directory = directory
         self._callbacks = callbacks
         self._history: list[dict[str, Any]] = []
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
-        self.parties = SimulatedParties(job, self._at_rest)
+        self.parties = SimulatedParties(job, self._at_rest, on_round)
         self._began = perf_counter()
 
     def go(self) -> Result:

@@ -57,6 +57,7 @@ class LabelProgram:
         eval_every: int,
         control: Control,
         at_rest: Callable[[Evaluated], bool],
+        on_round: Callable[[Round], None] | None = None,
     ) -> None:
         self.seat = seat
         self.end = end
@@ -70,6 +71,7 @@ class LabelProgram:
         self._eval_every = eval_every
         self._control = control
         self._at_rest = at_rest
+        self._on_round = on_round
 
     def run(self) -> None:
         if self.fresh:
@@ -102,6 +104,8 @@ class LabelProgram:
                     self.end.local(round)
         self.end.forget(self.plan.kept())
         self.start = t + 1
+        if self._on_round is not None:
+            self._on_round(t + 1)
 
     def _next_is_here(self, t: Round) -> bool:
         """The next round's embeddings; before a rest, the test embeddings."""
