@@ -345,3 +345,29 @@ def test_an_interrupt_in_the_round_that_meets_the_target_still_ends_there(
     monkeypatch.setattr(Control, "may_begin", begin)
     again = tw.train(job(svfl(), stop=True, **given), out=tmp_path, resume=True)
     assert again.history[-1]["round"] == 5
+
+
+def test_the_noise_of_a_resumed_run_comes_from_the_same_secret(tmp_path: Path) -> None:
+    import json
+    import stat
+
+    def secret() -> str:
+        state = tmp_path / "checkpoints" / "last" / "state.json"
+        assert stat.S_IMODE(state.stat().st_mode) == 0o600
+        return str(json.loads(state.read_text())["noise_secret"])
+
+    class Enough(Exception):
+        pass
+
+    def stop(event: dict[str, Any]) -> None:
+        if event["round"] == 10:
+            raise Enough
+
+    with pytest.raises(Enough):
+        tw.train(job(pbm(16, 0.25)), [stop], out=tmp_path)
+    first = secret()
+    result = tw.train(job(pbm(16, 0.25)), out=tmp_path, resume=True)
+    assert secret() == first
+    again = tw.train(job(pbm(16, 0.25), noise_secret=bytes.fromhex(first)))
+    assert result.history[-1]["train"] == again.history[-1]["train"]
+    assert tw.train(job(pbm(16, 0.25))).history[-1]["train"] != again.history[-1]["train"]

@@ -34,7 +34,11 @@ class SimulatedParties:
     """All programs of a job on one simulation."""
 
     def __init__(
-        self, job: Job, at_rest: Callable[[Evaluated], bool], on_round: Callable[[int], None] | None = None
+        self,
+        job: Job,
+        at_rest: Callable[[Evaluated], bool],
+        noise_secret: bytes,
+        on_round: Callable[[int], None] | None = None,
     ) -> None:
         self.job = job
         self.widths = job.check()
@@ -47,7 +51,8 @@ class SimulatedParties:
             [*names, job.label_party.name], run, label_party=job.label_party.name, link=job.link
         )
         self._run = run
-        self._keys = in_process_keys(names, job.noise_secret) if isinstance(job.recipe.aggregation, SecureSum) else {}
+        self._noise_secret = noise_secret
+        self._keys = in_process_keys(names, noise_secret) if isinstance(job.recipe.aggregation, SecureSum) else {}
         self.side = self._side()
         self._features = [party.features.to(job.device) for party in job.parties]
         self.features = [
@@ -126,8 +131,7 @@ class SimulatedParties:
         if not isinstance(aggregation, SecureSum):
             return None
         sender = aggregation.open_party(seat.me, seat.feature_parties, self._keys[seat.me])
-        secret = self.job.noise_secret
-        return Sealing(seat, sender, NoiseKey.fresh() if secret is None else NoiseKey(secret))
+        return Sealing(seat, sender, NoiseKey(self._noise_secret))
 
     def _label_program(
         self, at_rest: Callable[[Evaluated], bool], on_round: Callable[[int], None] | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -37,11 +38,18 @@ def train(
     `resume=True` goes on from its last evaluation, bit for bit. Ctrl-C ends after the present round.
     """
     looking = line_on_terminal(job.batching().rounds) if callbacks is None else callbacks
-    run = _Run(job, looking, None if out is None else RunDirectory(Path(out)), on_round)
-    if resume:
-        run.resume()
-    elif run.directory is not None:
-        run.directory.begin(job.recipe.described())
+    directory = None if out is None else RunDirectory(Path(out))
+    if not resume:
+        run = _Run(job, looking, directory, on_round, job.noise_secret or secrets.token_bytes(32))
+        if directory is not None:
+            directory.begin(job.recipe.described())
+        return run.go()
+    if directory is None:
+        raise BadInput("resume needs the run's directory: give out=")
+    names = [*(party.name for party in job.parties), job.label_party.name]
+    data, tensors = directory.load(job.digests(), names)
+    run = _Run(job, looking, directory, on_round, bytes.fromhex(data["noise_secret"]))
+    run.resume(directory, data, tensors)
     return run.go()
 
 
@@ -52,6 +60,7 @@ class _Run:
         callbacks: Sequence[Callback],
         directory: RunDirectory | None,
         on_round: Callable[[int], None] | None,
+        noise_secret: bytes,
     ) -> None:
         self.job = job
         self.directory = directory
@@ -59,7 +68,8 @@ class _Run:
         self._history: list[dict[str, Any]] = []
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
-        self.parties = SimulatedParties(job, self._at_rest, on_round)
+        self._noise_secret = noise_secret  # kept with the run: resumed, it must draw the same noise
+        self.parties = SimulatedParties(job, self._at_rest, noise_secret, on_round)
         self._began = perf_counter()
 
     def go(self) -> Result:
@@ -163,6 +173,7 @@ class _Run:
             "job": self.job.digests(),
             "round": self.parties.label.start,
             "resting": resting,
+            "noise_secret": self._noise_secret.hex(),
             "seconds": self._seconds(),
             "gradient_at_0": self._gradient_at_0,
             "events": len(self._history),
@@ -173,11 +184,8 @@ class _Run:
         tensors = {program.seat.me: program.end.tensors() for program in self.parties.programs}
         self.directory.save(data, tensors)
 
-    def resume(self) -> None:
-        if self.directory is None:
-            raise BadInput("resume needs the run's directory: give out=")
-        data, tensors = self.directory.load(self.job.digests(), [p.seat.me for p in self.parties.programs])
-        self._history = self.directory.truncate(data["events"])
+    def resume(self, directory: RunDirectory, data: dict[str, Any], tensors: dict[PartyName, Any]) -> None:
+        self._history = directory.truncate(data["events"])
         self._seconds_before = data["seconds"]
         self._gradient_at_0 = data["gradient_at_0"]
         simulation = self.parties.simulation
@@ -191,9 +199,9 @@ class _Run:
             program.fresh = False
         enough = bool(self._history) and self._is_enough(self._history[-1])
         if data["resting"]:
-            for feature_program in self.parties.features:
-                feature_program.resting = True
-            self.parties.label.resting = enough
+            for program in self.parties.programs:
+                program.resting = True
+            self.parties.label.stop_at_rest = enough
         elif enough and self._history[-1]["round"] == data["round"]:
             for program in self.parties.programs:
                 program.start = self.parties.batches.rounds  # it had ended there

@@ -13,7 +13,8 @@ from thinwire.conversations.seat import Seat
 from thinwire.conversations.sums import Sealing
 from thinwire.party.batches import Batches
 from thinwire.party.control import Control
-from thinwire.schedule import Await, Local, Plan, Send
+from thinwire.party.program import Program
+from thinwire.schedule import Await, Local, Send
 from thinwire.streams import Rows
 from thinwire.types import Round
 
@@ -36,8 +37,8 @@ class FeatureConversation(Protocol):
     def load(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
-class FeatureProgram:
-    """Rounds, and a rest at every evaluation."""
+class FeatureProgram(Program):
+    """A feature party's rounds."""
 
     def __init__(
         self,
@@ -51,36 +52,17 @@ class FeatureProgram:
         control: Control,
         sealing: Sealing | None = None,
     ) -> None:
-        self.seat = seat
+        super().__init__(seat, batches, eval_every, control)
         self.end = end
         self.learner = learner
-        self.plan: Plan = seat.recipe.schedule.open(seat.seed)
-        self.start: Round = 0
-        self.fresh = True  # not resumed
-        self.resting = False  # resumed in the middle of a rest
-        self._batches = batches
         self._test_features = test_features
-        self._eval_every = eval_every
-        self._control = control
         self._sealing = sealing
 
-    def run(self) -> None:
-        if self.fresh:
-            self.learner.begin(0)
-            self.end.begin()
-            if self.seat.recipe.warm_start:
-                self.end.warm_start(self._batches.all_rows())
-            if self._rest(0):
-                return
-        elif self.resting and self._told_to_stop(self.start):
-            return
-        for t in range(self.start, self._batches.rounds):
-            if not self._control.may_begin(t):
-                return
-            self._round(t)
-            done = t + 1
-            if (done % self._eval_every == 0 or done == self._batches.rounds) and self._rest(done):
-                return
+    def _begin(self) -> None:
+        self.learner.begin(0)
+        self.end.begin()
+        if self.seat.recipe.warm_start:
+            self.end.warm_start(self._batches.all_rows())
 
     def _round(self, t: Round) -> None:
         self.learner.begin(t)
@@ -94,13 +76,12 @@ class FeatureProgram:
                 case Local(round):
                     self.end.local(round)
         self.end.forget(self.plan.kept())
-        self.start = t + 1
 
     def _rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
             send_test_embedding(self.seat, self.learner.module, self._test_features, done, self._sealing)
-        return self._told_to_stop(done)
+        return self._end_of_rest(done)
 
-    def _told_to_stop(self, done: Round) -> bool:
+    def _end_of_rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
             return told_to_stop(self.seat, done)

@@ -13,8 +13,9 @@ from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.seat import Seat
 from thinwire.party.batches import Batches
 from thinwire.party.control import Control
+from thinwire.party.program import Program
 from thinwire.privacy import SecureSum
-from thinwire.schedule import Await, Local, Plan
+from thinwire.schedule import Await, Local
 from thinwire.streams import Rows
 from thinwire.types import Kind, Round
 
@@ -43,8 +44,8 @@ class Evaluated:
     outputs: Tensor | None
 
 
-class LabelProgram:
-    """Rounds, and a rest for all parties at every evaluation; `at_rest` looks and says whether to stop."""
+class LabelProgram(Program):
+    """The label party's rounds; `at_rest` looks while all others wait, and says whether to stop."""
 
     def __init__(
         self,
@@ -59,37 +60,19 @@ class LabelProgram:
         at_rest: Callable[[Evaluated], bool],
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
-        self.seat = seat
+        super().__init__(seat, batches, eval_every, control)
         self.end = end
         self.side = side
-        self.plan: Plan = seat.recipe.schedule.open(seat.seed)
-        self.start: Round = 0
-        self.fresh = True  # not resumed
-        self.resting: bool | None = None  # resumed in the middle of a rest, and whether to stop there
-        self._batches = batches
+        self.stop_at_rest = False  # what a resumed rest ends with
         self._test = test  # labels, and the label party's own test features
-        self._eval_every = eval_every
-        self._control = control
         self._at_rest = at_rest
         self._on_round = on_round
 
-    def run(self) -> None:
-        if self.fresh:
-            self.side.begin(0)
-            self.end.begin()
-            if self.seat.recipe.warm_start:
-                self.end.warm_start(self._batches.all_rows())
-            if self._rest(0):
-                return
-        elif self.resting is not None and self._said(self.start, self.resting):
-            return
-        for t in range(self.start, self._batches.rounds):
-            if not self._control.may_begin(t):
-                return
-            self._round(t)
-            done = t + 1
-            if (done % self._eval_every == 0 or done == self._batches.rounds) and self._rest(done):
-                return
+    def _begin(self) -> None:
+        self.side.begin(0)
+        self.end.begin()
+        if self.seat.recipe.warm_start:
+            self.end.warm_start(self._batches.all_rows())
 
     def _round(self, t: Round) -> None:
         self.side.begin(t)
@@ -103,25 +86,24 @@ class LabelProgram:
                 case Local(round):
                     self.end.local(round)
         self.end.forget(self.plan.kept())
-        self.start = t + 1
         if self._on_round is not None:
             self._on_round(t + 1)
 
     def _next_is_here(self, t: Round) -> bool:
         """The next round's embeddings; before a rest, the test embeddings."""
-        if t < self._batches.rounds and t % self._eval_every:
+        if not self._rests_after(t):
             return self.end.awaited(t)
         return all(self.seat.channel.ready(party, Kind.EVALUATION, t) for party in self.seat.feature_parties)
 
     def _rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
-            stop = self._at_rest(Evaluated(done, self._outputs(done)))
-        return self._said(done, stop)
+            self.stop_at_rest = self._at_rest(Evaluated(done, self._outputs(done)))
+        return self._end_of_rest(done)
 
-    def _said(self, done: Round, stop: bool) -> bool:
+    def _end_of_rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
-            say_go_on(self.seat, done, stop)
-        return stop
+            say_go_on(self.seat, done, self.stop_at_rest)
+        return self.stop_at_rest
 
     def _outputs(self, done: Round) -> Tensor | None:
         labels, own_features = self._test or (None, None)

@@ -74,6 +74,7 @@ class RunDirectory:
             self._write_tensors(new / f"{party}.safetensors", held)
             digests[party] = xxhash.xxh3_64_hexdigest((new / f"{party}.safetensors").read_bytes())
         text = json.dumps({"format": FORMAT, **data, "digests": digests}, sort_keys=True)
+        (new / "state.json").touch(mode=0o600)  # it holds the secret of the noise
         (new / "state.json").write_text(text)
         (new / "state.xxh3").write_text(xxhash.xxh3_64_hexdigest(text.encode()))
         for path in (*new.iterdir(), new):

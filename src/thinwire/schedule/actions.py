@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from thinwire.types import Round
 
-__all__ = ["Action", "Await", "Local", "Plan", "Ready", "Send"]
+__all__ = ["Action", "Await", "ForgetfulPlan", "Local", "Plan", "Ready", "Send"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +60,19 @@ class Plan(Protocol):
         ...
 
     def load(self, state: dict[str, Any]) -> None: ...
+
+
+class ForgetfulPlan:
+    """The part of a plan that keeps nothing from one round to the next."""
+
+    def kept(self) -> set[Round]:
+        return set()
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """There is nothing to load."""

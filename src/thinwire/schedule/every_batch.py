@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from thinwire.schedule.actions import Action, Await, Plan, Ready, Send
+from thinwire.schedule.actions import Action, Await, ForgetfulPlan, Plan, Ready, Send
 from thinwire.types import Round
 
 __all__ = ["EveryBatch"]
@@ -20,22 +19,10 @@ class EveryBatch:
         return _EveryBatchPlan()
 
 
-class _EveryBatchPlan:
+class _EveryBatchPlan(ForgetfulPlan):
     def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
         yield Send(round)
         yield Await(round)
 
     def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
         yield Await(round)
-
-    def kept(self) -> set[Round]:
-        return set()
-
-    def diagnostics(self) -> dict[str, Any]:
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load(self, state: dict[str, Any]) -> None:
-        pass

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from thinwire.compress.parameters import check_whole
-from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
+from thinwire.schedule.actions import Action, Await, ForgetfulPlan, Local, Plan, Ready, Send
 from thinwire.types import Round
 
 __all__ = ["LocalSteps"]
@@ -26,7 +25,7 @@ class LocalSteps:
         return _LocalStepsPlan(self.steps)
 
 
-class _LocalStepsPlan:
+class _LocalStepsPlan(ForgetfulPlan):
     def __init__(self, steps: int) -> None:
         self._steps = steps
 
@@ -38,15 +37,3 @@ class _LocalStepsPlan:
         yield Await(round)
         for _ in range(self._steps):
             yield Local(round)
-
-    def kept(self) -> set[Round]:
-        return set()
-
-    def diagnostics(self) -> dict[str, Any]:
-        return {}
-
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load(self, state: dict[str, Any]) -> None:
-        pass

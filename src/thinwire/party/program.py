@@ -1,0 +1,60 @@
+"""What every party's program does: rounds, and a rest at every evaluation."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from thinwire.conversations.seat import Seat
+from thinwire.party.batches import Batches
+from thinwire.party.control import Control
+from thinwire.schedule import Plan
+from thinwire.types import Round
+
+__all__ = ["Program"]
+
+
+class Program(ABC):
+    """One party's program; `run` blocks until the job is done, stopped or at its target."""
+
+    def __init__(self, seat: Seat, batches: Batches, eval_every: int, control: Control) -> None:
+        self.seat = seat
+        self.plan: Plan = seat.recipe.schedule.open(seat.seed)
+        self.start: Round = 0
+        self.fresh = True  # not resumed
+        self.resting = False  # resumed in the middle of a rest
+        self._batches = batches
+        self._eval_every = eval_every
+        self._control = control
+
+    def run(self) -> None:
+        if self.fresh:
+            self._begin()
+            if self._rest(0):
+                return
+        elif self.resting and self._end_of_rest(self.start):
+            return
+        for t in range(self.start, self._batches.rounds):
+            if not self._control.may_begin(t):
+                return
+            self._round(t)
+            self.start = t + 1
+            if self._rests_after(t + 1) and self._rest(t + 1):
+                return
+
+    def _rests_after(self, done: Round) -> bool:
+        return done % self._eval_every == 0 or done == self._batches.rounds
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """What is said before the first round."""
+
+    @abstractmethod
+    def _round(self, t: Round) -> None: ...
+
+    @abstractmethod
+    def _rest(self, done: Round) -> bool:
+        """An evaluation after this many rounds; whether to stop."""
+
+    @abstractmethod
+    def _end_of_rest(self, done: Round) -> bool:
+        """The rest's last message; whether to stop."""
