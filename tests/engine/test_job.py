@@ -236,7 +236,12 @@ def test_models_that_do_not_fit_are_named() -> None:
 
 def test_shared_labels_travel_nowhere_in_private_recipes() -> None:
     result = trained(thin())
-    assert {entry["kind"] for entry in result.ledger.entries()} == {"EMBEDDING", "DERIVATIVE", "EVALUATION"}
+    assert {entry["kind"] for entry in result.ledger.entries()} == {
+        "EMBEDDING",
+        "DERIVATIVE",
+        "SURROGATE_DIGEST",
+        "EVALUATION",
+    }
 
 
 def test_class_weights_and_own_optimizers_are_used() -> None:
@@ -371,3 +376,25 @@ def test_the_noise_of_a_resumed_run_comes_from_the_same_secret(tmp_path: Path) -
     again = tw.train(job(pbm(16, 0.25), noise_secret=bytes.fromhex(first)))
     assert result.history[-1]["train"] == again.history[-1]["train"]
     assert tw.train(job(pbm(16, 0.25))).history[-1]["train"] != again.history[-1]["train"]
+
+
+@pytest.mark.parametrize("labels", ["private", "shared"])
+def test_surrogates_that_no_longer_agree_stop_the_run_and_name_the_stream(labels: str) -> None:
+    made = job(efvfl(TopK(0.2), labels=labels), eval_every=5)
+
+    def damage(event: dict[str, Any]) -> None:
+        if event["round"] == 5:
+            runs[0].features[1].end.estimate()[3, 2] += 1e-6
+
+    from thinwire.job import simulated
+
+    class Watched(simulated.SimulatedParties):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            runs.append(self)
+
+    runs: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("thinwire.job.training.SimulatedParties", Watched)
+        with pytest.raises(tw.errors.SurrogatesDiffer, match="stream 'p1/uplink', round 10"):
+            tw.train(made, [damage])

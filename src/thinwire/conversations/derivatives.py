@@ -173,6 +173,9 @@ class FeatureEnd:
     def diagnostics(self) -> dict[str, Any]:
         return self._memory.diagnostics()
 
+    def show_surrogates(self, round: Round) -> None:
+        self._seat.show_surrogate(self._uplink, round)
+
     def estimate(self) -> Tensor | None:
         """The surrogate of all rows, where there is one."""
         return self._uplink.state_dict().get("surrogate")
@@ -276,6 +279,10 @@ class LabelEnd:
 
     def forget(self, kept: set[Round]) -> None:
         self._memory.forget(kept)
+
+    def compare_surrogates(self, round: Round) -> None:
+        for party, uplink in self._uplinks.items():
+            self._seat.compare_surrogate(party, uplink, round)
 
     def diagnostics(self) -> dict[str, Any]:
         return self._memory.diagnostics()

@@ -63,9 +63,9 @@ class _Others:
         self.names = tuple(party for party in widths if party != seat.me)
         self._symbols = seat.recipe.broadcast == "symbols" or seat.me == seat.label_party
         self._update_first = seat.recipe.order == "update_first"
-        self._streams: dict[PartyName, Stream] = {}
+        self.streams: dict[PartyName, Stream] = {}
         if self._symbols:
-            self._streams = {
+            self.streams = {
                 party: seat.stream(seat.recipe.uplink, f"{party}/uplink", widths[party]) for party in self.names
             }
 
@@ -81,23 +81,23 @@ class _Others:
 
     def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
         symbols = self._seat.decode(body)
-        if party in self._streams:
-            return self._streams[party].incoming(rows, symbols, round)
+        if party in self.streams:
+            return self.streams[party].incoming(rows, symbols, round)
         if symbols.shape[0] != len(rows):
             raise Malformed(f"round {round}: {symbols.shape[0]} rows of {party!r} came in, expected {len(rows)}")
         return symbols.to_tensor()
 
     def estimates(self, rows: Rows) -> dict[PartyName, Tensor]:
-        return {party: s.state_dict()["surrogate"].index_select(0, rows) for party, s in self._streams.items()}
+        return {party: s.state_dict()["surrogate"].index_select(0, rows) for party, s in self.streams.items()}
 
     def tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
-        for party, stream in self._streams.items():
+        for party, stream in self.streams.items():
             found |= prefixed(party, stream.state_dict())
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        for party, stream in self._streams.items():
+        for party, stream in self.streams.items():
             stream.load_state_dict(unprefixed(party, tensors))
 
 
@@ -229,6 +229,9 @@ class FeatureEnd:
     def diagnostics(self) -> dict[str, Any]:
         return {}
 
+    def show_surrogates(self, round: Round) -> None:
+        self._seat.show_surrogate(self._sender.stream, round)
+
     def estimate(self) -> Tensor | None:
         return self._sender.stream.state_dict().get("surrogate")
 
@@ -340,6 +343,10 @@ class LabelEnd:
     def forget(self, kept: set[Round]) -> None:
         self._rows = None
         self._received = {}
+
+    def compare_surrogates(self, round: Round) -> None:
+        for party, stream in self._others.streams.items():
+            self._seat.compare_surrogate(party, stream, round)
 
     def diagnostics(self) -> dict[str, Any]:
         return {}

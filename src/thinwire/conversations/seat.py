@@ -57,6 +57,18 @@ class Seat:
     def decode(self, body: bytes | memoryview) -> Symbols:
         return decode(body)
 
+    def show_surrogate(self, uplink: Stream, round: Round) -> None:
+        """Under error feedback: tells the label party what our end of the stream holds, as a digest."""
+        digest = uplink.digest()
+        if digest is not None:
+            self.send(self.label_party, Kind.SURROGATE_DIGEST, round, digest.to_bytes(8, "little"))
+
+    def compare_surrogate(self, party: PartyName, uplink: Stream, round: Round) -> None:
+        """Stops the run where a party's end of its stream holds something else than ours."""
+        if uplink.digest() is not None:
+            body = self.receive(party, Kind.SURROGATE_DIGEST, round)
+            uplink.verify(int.from_bytes(body, "little"), round)
+
     def announce(self, rows: Rows, round: Round) -> None:
         """Tells every feature party this round's rows, which are in rising order."""
         body = self.encode(Sparse((self.rows,), rows.numpy(), Zeros((len(rows),))))
