@@ -29,4 +29,5 @@ def test_32_parties_and_100_000_rows_run(recipe: tw.Recipe) -> None:
     result = tw.train(job)
     assert result.summary()["rounds"] == 20
     assert result.history[-1]["train"]["loss"] < result.history[0]["train"]["loss"]
-    assert result.bytes.messages == 20 * 64
+    digests = 0 if recipe.name == "svfl" else 32  # one a party at the one rest after training
+    assert result.bytes.messages == 20 * 64 + digests
