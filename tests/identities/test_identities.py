@@ -11,7 +11,7 @@ from torch import nn
 
 import thinwire as tw
 from identities.small import job, same_models, trained, weights, without_times
-from thinwire.compress import QSGD, Identity, StdGrid, TopK, Uniform
+from thinwire.compress import QSGD, Identity, TopK, Uniform
 from thinwire.methods import celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
 
 EVERY: dict[str, tw.Recipe] = {
@@ -169,7 +169,6 @@ def test_the_user_keeps_his_generator() -> None:
 
 def test_a_coarser_up_step_costs_fewer_bytes() -> None:
     assert trained(thin(up_step=3.0)).bytes.up < trained(thin(up_step=1.0)).bytes.up
-    assert str(StdGrid(2.0)) == "StdGrid(2.0)"
 
 
 def test_shared_labels_travel_once_and_are_counted() -> None:

@@ -23,7 +23,7 @@ from thinwire.transport.link import Link
 from thinwire.types import PartyName
 from thinwire.wire.entropy import Effort, check_effort
 
-__all__ = ["Job"]
+__all__ = ["Job", "embedding_width"]
 
 
 @dataclass(eq=False)
@@ -132,12 +132,14 @@ class Job:
     def check(self) -> dict[PartyName, int]:
         """Refuses what cannot run, before anything starts; gives the width of each party's embedding."""
         fusion = self.label_party.fusion
-        own = 0 if self.label_party.bottom is None else 1
         self.recipe.check(len(self.parties), fusion)
-        widths = {party.name: _width(party.name, party.bottom, party.features) for party in self.parties}
-        if own and self.label_party.bottom is not None:
-            name = self.label_party.name
-            widths[name] = _width(name, self.label_party.bottom, self.label_party.features)
+        bottoms = [(party.name, party.bottom, party.features) for party in self.parties]
+        if self.label_party.bottom is not None:
+            bottoms.append((self.label_party.name, self.label_party.bottom, self.label_party.features))
+        widths = {
+            name: embedding_width(f"party {name!r}: the bottom model", bottom, features)
+            for name, bottom, features in bottoms
+        }
         check_fusion(fusion, list(widths.values()))
         self._check_top(widths)
         self._check_batch_norm()
@@ -194,16 +196,15 @@ class Job:
             raise BadInput(f"party {self.label_party.name!r}: the loss must give one value a row, got {losses.shape}")
 
 
-def _width(name: PartyName, bottom: nn.Module, features: Tensor) -> int:
+def embedding_width(where: str, bottom: nn.Module, features: Tensor) -> int:
+    """The width of a bottom model's embedding; `where` names the model in a refusal."""
     like = next(bottom.parameters(), features)
     try:
         with evaluating(bottom):
             h = bottom(features[:2].to(like.device))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise BadInput(
-            f"party {name!r}: the bottom model does not take features of shape {list(features.shape[1:])}: {error}"
-        ) from error
+        raise BadInput(f"{where} does not take features of shape {list(features.shape[1:])}: {error}") from error
     if not isinstance(h, Tensor) or h.dim() != 2 or len(h) != len(features[:2]):
         shape = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
-        raise BadInput(f"party {name!r}: the bottom model must give [rows, width], got {shape}; end it with Flatten")
+        raise BadInput(f"{where} must give [rows, width], got {shape}; end it with Flatten")
     return int(h.shape[1])

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import Tensor, nn
+from torch import nn
 
-from thinwire.conversations.evaluation import evaluating
 from thinwire.data import Values, read_features, read_labels
 from thinwire.errors import BadInput
 from thinwire.job.calls import filled, optimizer_of, recipe_of
-from thinwire.job.job import Job
+from thinwire.job.job import Job, embedding_width
 from thinwire.job.judged import judge
 from thinwire.job.messages import at, did_you_mean, said
 from thinwire.job.modules import module_of, weight_seed
@@ -138,9 +137,9 @@ class _Loading:
         bottom = None if features is None else self._bottom(path, section, features)
         labels = self._labels(f"{path}.labels", section.labels)
         tests = None if section.test_labels is None else self._labels(f"{path}.test_labels", section.test_labels)
-        widths = [_width(f"party.{party.name}.model", party.bottom, party.features) for party in parties]
+        widths = [embedding_width(f"party.{party.name}.model:", party.bottom, party.features) for party in parties]
         if bottom is not None and features is not None:
-            widths.append(_width(f"{path}.model", bottom, torch.as_tensor(features.array)))
+            widths.append(embedding_width(f"{path}.model:", bottom, torch.as_tensor(features.array)))
         with at(f"{path}.fusion"):
             width = fused_width(section.fusion, widths)
         top_seed = weight_seed(self.file.job.seed, section.name, "top")
@@ -218,17 +217,6 @@ def _require_device(name: str) -> None:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise BadInput(f"{name!r} is not here: {str(error).splitlines()[0]}") from None
-
-
-def _width(path: str, bottom: nn.Module, features: Tensor) -> int:
-    try:
-        with evaluating(bottom):
-            h = bottom(features[:2])
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        raise BadInput(f"{path}: does not take features of shape {list(features.shape[1:])}: {error}") from error
-    if not isinstance(h, Tensor) or h.dim() != 2:
-        raise BadInput(f"{path}: a bottom model must give [rows, width]; end it with Flatten")
-    return int(h.shape[1])
 
 
 def _link(section: LinkSection) -> Link:

@@ -47,9 +47,6 @@ class RunDirectory:
         with (self.folder / "events.jsonl").open("a") as file:
             file.write(json.dumps(event) + "\n")
 
-    def events(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (self.folder / "events.jsonl").read_text().splitlines()]
-
     def truncate(self, count: int) -> list[dict[str, Any]]:
         """Keeps the first `count` events: those a checkpoint knows of."""
         lines = (self.folder / "events.jsonl").read_text().splitlines()[:count]  # a last one may be half written

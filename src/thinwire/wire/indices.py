@@ -2,7 +2,7 @@
 
 Few indices are numbered: the set's rank among all sets of its size (Cover, 1973), exact to a bit.
 Many are written as the gaps between them (Golomb, 1966; Rice, 1979): r low bits packed, the rest in
-unary. For random places that is 0.4 to 1.6 % over the limit.
+unary. For random places that is 0.4 to 1.5 % over the limit.
 """
 
 from __future__ import annotations
