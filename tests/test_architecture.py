@@ -30,6 +30,7 @@ ORDER = [
     ["party"],
     ["data", "runs"],
     ["job"],
+    ["network"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -31,11 +31,13 @@ class Recipe:
     order: str = "exchange_first"  # or "update_first": learn from the surrogates before this round's symbols
     broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
     warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
+    on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
 
     @property
     def repeatable(self) -> bool:
         """Does the same job give the same model to the bit?"""
-        return not (isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING)
+        filling = isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING
+        return not filling and self.on_outage == "wait"
 
     def check(self, parties: int, fusion: str) -> None:
         """Refuses what cannot work with this many feature parties, and says what to use."""
@@ -44,6 +46,7 @@ class Recipe:
         if self.broadcast not in ("symbols", "surrogates"):
             raise BadParameter(f"broadcast must be 'symbols' or 'surrogates', got {self.broadcast!r}")
         self._check_schedule()
+        self._check_outage()
         self._check_feedback()
         if isinstance(self.aggregation, SecureSum):
             self._check_secure_sum(self.aggregation, parties, fusion)
@@ -63,6 +66,22 @@ class Recipe:
             raise IncompatibleRecipe(
                 "with private labels a feature party cannot compute its own derivative, so local steps on a "
                 "batch need cached ones: use fedbcd, celu or thin, or labels='shared'"
+            )
+
+    def _check_outage(self) -> None:
+        if self.on_outage not in ("wait", "continue"):
+            raise BadParameter(f"on_outage must be 'wait' or 'continue', got {self.on_outage!r}")
+        if self.on_outage == "wait":
+            return
+        if isinstance(self.aggregation, SecureSum):
+            raise IncompatibleRecipe(
+                "on_outage='continue' would go on without a party, and a secure sum needs all of them; "
+                "use on_outage='wait'"
+            )
+        if not isinstance(self.schedule, CachedSteps) or self.schedule.reuse == 1:
+            raise IncompatibleRecipe(
+                "on_outage='continue' learns from cached exchanges while a party is away; use celu or thin, "
+                "or on_outage='wait'"
             )
 
     def _check_feedback(self) -> None:

@@ -8,11 +8,13 @@ from typing import Annotated, Optional
 import typer
 
 from thinwire import __version__
+from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
 from thinwire.cli.methods import methods
+from thinwire.cli.party import party
 from thinwire.cli.train import train
 from thinwire.errors import BadInput, ThinwireError
 
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, check, compare, methods, compressors):
+for command in (demo, train, check, compare, certs, methods, compressors, party):
     app.command()(command)
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "JobPath", "Settings", "bytes_shown", "metrics_shown", "seconds_shown"]
+__all__ = ["AsJson", "JobPath", "PartyName", "Settings", "bytes_shown", "metrics_shown", "seconds_shown"]
 
 JobPath = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
+PartyName = Annotated[str, typer.Option("--name", metavar="PARTY", help="Which party of the job this is.")]
 Settings = Annotated[
     list[str],
     typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as recipe.compressor.fraction=0.05."),

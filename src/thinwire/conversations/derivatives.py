@@ -136,6 +136,9 @@ class FeatureEnd:
         with torch.no_grad():
             return self._learner.forward(self._features)
 
+    def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
+        return [(self._seat.label_party, Kind.DERIVATIVE, round)]
+
     def answered(self, round: Round) -> bool:
         return self._seat.channel.ready(self._seat.label_party, Kind.DERIVATIVE, round)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import taken
 from thinwire.models.fusion import fuse
+from thinwire.models.losses import Weighted
 from thinwire.streams import Rows
 from thinwire.types import Round
 
@@ -27,6 +28,7 @@ class LabelSide:
     fusion: str
     bottom: Learner | None = None
     features: Tensor | None = None
+    _running: tuple[float, int] = (0.0, 0)  # the batches' losses since the last look: sum and rows
 
     def own(self, rows: Rows) -> list[Tensor]:
         """The label party's own embedding, last in the order; none where it has no features."""
@@ -36,7 +38,19 @@ class LabelSide:
 
     def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
         """One loss a row."""
-        return self.loss(self.top.forward(fuse(self.fusion, embeddings)), taken(self.labels, rows))
+        losses = self.loss(self.top.forward(fuse(self.fusion, embeddings)), taken(self.labels, rows))
+        self._running = (self._running[0] + losses.detach().sum().item(), self._running[1] + len(losses))
+        return losses
+
+    def running_loss(self) -> float | None:
+        """The mean loss of the batches since the last look; None where there were none."""
+        total, rows = self._running
+        self._running = (0.0, 0)
+        return total / rows if rows else None
+
+    def architecture(self) -> str:
+        """The top model, fusion and loss in words: what parties under shared labels must have alike."""
+        return f"{self.fusion} fusion, {_named(self.loss)}, {self.top.module!r}"
 
     def like(self) -> Tensor:
         """A tensor where and as the top model computes."""
@@ -53,10 +67,19 @@ class LabelSide:
             self.bottom.begin(round)
 
     def tensors(self) -> dict[str, Tensor]:
-        found = prefixed("top", self.top.tensors())
+        found = prefixed("top", self.top.tensors()) | {"running": torch.tensor(self._running, dtype=torch.float64)}
         return found | ({} if self.bottom is None else prefixed("bottom", self.bottom.tensors()))
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self.top.load(unprefixed("top", tensors))
+        total, rows = tensors["running"].tolist()
+        self._running = (total, int(rows))
         if self.bottom is not None:
             self.bottom.load(unprefixed("bottom", tensors))
+
+
+def _named(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
+    """A loss by its name, and its class weights; never by its address."""
+    if isinstance(loss, Weighted):
+        return f"{_named(loss.loss)} weighted by {list(loss.class_weights)}"
+    return getattr(loss, "__name__", type(loss).__name__)

@@ -135,14 +135,24 @@ class _Sender:
             self.stream.observe(rows, h.grad)
 
 
-def _labels_body(seat: Seat, labels: Tensor) -> bytes:
+def _labels_body(seat: Seat, side: LabelSide) -> bytes:
+    """The labels, and what the top model is, in words: every party builds it from its own job, never from these."""
+    labels = side.labels
     if labels.is_floating_point():
-        return seat.encode(Identity().compress(labels.float(), torch.Generator()))
-    return seat.encode(Grid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0))
+        symbols = Identity().compress(labels.float(), torch.Generator())
+    else:
+        symbols = Grid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0)
+    return pack_bundle({0: seat.encode(symbols), 1: side.architecture().encode()})
 
 
-def _labels(seat: Seat, body: bytes | memoryview) -> Tensor:
-    symbols = seat.decode(body)
+def _labels(seat: Seat, side: LabelSide, body: bytes | memoryview) -> Tensor:
+    parts = unpack_bundle(body)
+    if set(parts) != {0, 1}:
+        raise Malformed(f"{seat.label_party!r} sent {len(parts)} parts where labels and architecture belong")
+    theirs, ours = bytes(parts[1]).decode(errors="replace"), side.architecture()
+    if theirs != ours:
+        raise Malformed(f"{seat.label_party!r} trains another top model: {theirs} there, {ours} here")
+    symbols = seat.decode(parts[0])
     if symbols.shape[0] != seat.rows:
         raise Malformed(f"{seat.label_party!r} sent labels of {symbols.shape[0]} rows, there are {seat.rows}")
     return symbols.to_tensor().long() if isinstance(symbols, Grid) else symbols.to_tensor()
@@ -173,7 +183,8 @@ class FeatureEnd:
 
     def begin(self) -> None:
         """Shared labels travel once, before the first round."""
-        labels = _labels(self._seat, self._seat.receive(self._seat.label_party, Kind.LABELS, 0))
+        body = self._seat.receive(self._seat.label_party, Kind.LABELS, 0)
+        labels = _labels(self._seat, self._side, body)
         self._side.labels = labels.to(self._side.labels.device)
 
     def warm_start(self, rows: Rows) -> None:
@@ -187,6 +198,9 @@ class FeatureEnd:
         h = self._sender.forward(rows)
         self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._sender.body(rows, h, round))
         self._sent = (rows, h)
+
+    def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
+        return [(self._seat.label_party, Kind.TOP_MODEL, round)]
 
     def answered(self, round: Round) -> bool:
         return self._seat.channel.ready(self._seat.label_party, Kind.TOP_MODEL, round)
@@ -279,7 +293,7 @@ class LabelEnd:
         self._received: dict[PartyName, Tensor] = {}
 
     def begin(self) -> None:
-        body = _labels_body(self._seat, self._side.labels)
+        body = _labels_body(self._seat, self._side)
         for party in self._seat.feature_parties:
             self._seat.send(party, Kind.LABELS, 0, body)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from thinwire.methods import METHODS
 from thinwire.models import OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
 from thinwire.recipe import Recipe
 
-__all__ = ["call", "compressor_of", "filled", "named", "optimizer_of", "recipe_of", "signature"]
+__all__ = ["call", "compressor_of", "filled", "filled_recipe", "named", "optimizer_of", "recipe_of", "signature"]
 
 T = TypeVar("T")
 
@@ -27,13 +28,24 @@ _COMPRESSORS = {kind.__name__: kind for kind in COMPRESSORS}
 _FIELD = re.compile(r"\w+: (\w+)")
 _SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
 _NONE = "none"  # TOML has no word for it
+_ON_OUTAGE = ("wait", "continue")
+_FLOAT, _INT = re.compile(r"\bfloat\b"), re.compile(r"\bint\b")
 
 
 def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
-    """`method` and its arguments."""
+    """`method` and its arguments; `on_outage` stands beside the arguments of any method."""
     name, arguments = named(path, table, "method", METHODS)
+    on_outage = arguments.pop("on_outage", _ON_OUTAGE[0])
+    if on_outage not in _ON_OUTAGE:
+        hint = did_you_mean(str(on_outage), _ON_OUTAGE)
+        raise BadInput(f"{path}.on_outage must be 'wait' or 'continue', got {on_outage!r}{hint}")
     method = METHODS[name]
-    return call(path, method, name, _read(path, method, arguments))
+    return replace(call(path, method, name, _read(path, method, arguments)), on_outage=on_outage)
+
+
+def filled_recipe(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's table with what holds where it says nothing."""
+    return {**filled(table, "method", METHODS), "on_outage": table.get("on_outage", _ON_OUTAGE[0])}
 
 
 def optimizer_of(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
@@ -118,6 +130,8 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
             found[key] = compressor_of(here, value)
         elif isinstance(value, Mapping):
             found[key] = _schedule(here, value)
+        elif key in parameters and type(value) is int and _is_float(parameters[key]):
+            found[key] = float(value)  # 2 and 2.0 are one recipe, with one digest
         else:
             found[key] = tuple(value) if isinstance(value, list) else value
     return found
@@ -145,6 +159,11 @@ def _step_size(path: str, table: Mapping[str, Any]) -> StepSize:
     name, arguments = named(path, table, "name", STEP_SIZES)
     kind: Callable[..., StepSize] = STEP_SIZES[name]
     return call(path, kind, name, arguments)
+
+
+def _is_float(parameter: inspect.Parameter) -> bool:
+    annotation = str(parameter.annotation)
+    return _FLOAT.search(annotation) is not None and _INT.search(annotation) is None
 
 
 def _may_be_none(parameter: inspect.Parameter, value: Any) -> bool:

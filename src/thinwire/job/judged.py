@@ -1,4 +1,4 @@
-"""What a job from a file must also meet before anything starts: labels, classes, noise and rows."""
+"""What a job from a file must also meet before anything starts: settings, labels, classes, noise and rows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,35 @@ from torch import Tensor, nn
 from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput
 from thinwire.job.job import Job
-from thinwire.job.messages import at
+from thinwire.job.messages import at, did_you_mean
+from thinwire.job.schema import JobSection
 from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
 from thinwire.models.metrics import metric
-from thinwire.party import LabelParty
+from thinwire.party import FeatureParty, LabelParty
 from thinwire.privacy import SecureSum
+from thinwire.recipe import Recipe
 
-__all__ = ["judge"]
+__all__ = ["judge", "judge_batch_size", "judge_bottom", "judge_settings"]
+
+
+def judge_settings(settings: JobSection) -> None:
+    """What `[job]` says can be had here."""
+    with at("job.device"):
+        _require_device(settings.device)
+    with at("job.metrics"):
+        for name in settings.metrics:
+            metric(name)
+    target = settings.target
+    if target is not None and target.metric not in (*settings.metrics, "loss"):
+        hint = did_you_mean(target.metric, settings.metrics)
+        raise BadInput(f"job.target.metric {target.metric!r} is not among job.metrics, and not 'loss'{hint}")
+
+
+def judge_batch_size(settings: JobSection, rows: int) -> None:
+    if settings.batch_size is not None and settings.batch_size > rows:
+        raise BadInput(
+            f"job.batch_size is {settings.batch_size}, but there are {rows} training rows; leave it out for all rows"
+        )
 
 
 def judge(job: Job) -> None:
@@ -34,13 +56,25 @@ def judge(job: Job) -> None:
         for name in job.link.parties:
             if name not in names:
                 raise BadInput(f"link.parties.{name}: no feature party has this name; there are {', '.join(names)}")
-    if isinstance(job.recipe.aggregation, SecureSum):
-        for party in job.parties:
-            if any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in party.bottom.modules()):
-                raise BadInput(
-                    f"party.{party.name}.model: batch normalisation mixes rows, so noise on one row protects no "
-                    "row; use a model without it"
-                )
+    for party in job.parties:
+        judge_bottom(job.recipe, party)
+
+
+def judge_bottom(recipe: Recipe, party: FeatureParty) -> None:
+    """The recipe's noise protects single rows, where it has any."""
+    mixes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in party.bottom.modules())
+    if mixes and isinstance(recipe.aggregation, SecureSum):
+        raise BadInput(
+            f"party.{party.name}.model: batch normalisation mixes rows, so noise on one row protects no row; "
+            "use a model without it"
+        )
+
+
+def _require_device(name: str) -> None:
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise BadInput(f"{name!r} is not here: {str(error).splitlines()[0]}") from None
 
 
 def _judge_labels(party: LabelParty, outputs: Tensor) -> None:

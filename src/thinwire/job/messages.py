@@ -33,15 +33,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def said(error: ValidationError, document: Mapping[str, Any]) -> str:
-    """The first few problems that pydantic found, in our words."""
-    found = [_said(one, document) for one in error.errors(include_url=False, include_context=False)]
+def said(error: ValidationError, document: Mapping[str, Any], under: Sequence[str | int] = ()) -> str:
+    """The first few problems that pydantic found in the document, or in what stands there `under` a place."""
+    problems = error.errors(include_url=False, include_context=False)
+    found = [_said(one, (*under, *one["loc"]), document) for one in problems]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
     return "; ".join([*found[:_MOST], *more])
 
 
-def _said(error: Any, document: Mapping[str, Any]) -> str:
-    place: tuple[str | int, ...] = error["loc"]
+def _said(error: Any, place: Sequence[str | int], document: Mapping[str, Any]) -> str:
     path = _path(place, document)
     if error["type"] == "missing":
         return f"{path} is missing"
@@ -49,6 +49,8 @@ def _said(error: Any, document: Mapping[str, Any]) -> str:
         known = _keys_at(place[:-1])
         hint = did_you_mean(str(place[-1]), known) or f"; the keys here are {', '.join(known)}"
         return f"{path}: unknown key{hint}"
+    if error["type"] == "value_error":  # one of our own, and whole
+        return f"{path} {error['msg'].removeprefix('Value error, ')}"
     message = error["msg"].replace("Input should be", "must be").replace("a valid ", "a ")
     message = message.replace("a integer", "a whole number").replace("a dictionary", "a table")
     message = message.replace("List should have", "must have").replace("String should have", "must have")
@@ -71,7 +73,7 @@ def _keys_at(place: Sequence[str | int]) -> list[str]:
         field = model.model_fields.get(str(part))
         if field is not None:
             model = _model_in(field.annotation) or model
-    return list(model.model_fields)
+    return [*model.model_fields] if place else [*model.model_fields, "include"]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

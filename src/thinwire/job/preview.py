@@ -9,10 +9,10 @@ from typing import Any
 
 from thinwire.job.job import Job
 from thinwire.job.training import train
+from thinwire.job.who_sees import Roster, who_sees
 from thinwire.party import FeatureParty, LabelParty
-from thinwire.privacy import Labels, SecureSum
+from thinwire.privacy import Labels
 from thinwire.schedule import CachedSteps
-from thinwire.streams import ErrorFeedback
 from thinwire.types import Kind, PartyName
 
 __all__ = ["Preview", "described", "preview"]
@@ -61,9 +61,15 @@ def preview(job: Job) -> Preview:
         workset_bytes=_workset_bytes(job, widths),
         first_round_bytes=first,
         once_bytes=once,
-        who_sees=_who_sees(job),
+        who_sees=who_sees(job.recipe, _roster(job)),
         warnings=_warnings(job),
     )
+
+
+def _roster(job: Job) -> Roster:
+    label = job.label_party
+    names = tuple(party.name for party in job.parties)
+    return Roster(label.name, names, label.features is not None, label.test_labels is not None)
 
 
 def _first_round(job: Job) -> tuple[dict[str, int], int]:
@@ -123,26 +129,6 @@ def _workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName,
     # Rows are 8 bytes each; an embedding and its derivative 4 bytes a value.
     held = {party.name: kept * batch * (8 + 2 * 4 * widths[party.name]) for party in job.parties}
     return held | {job.label_party.name: kept * batch * (8 + sum(2 * 4 * widths[p.name] for p in job.parties))}
-
-
-# Who sees what --------------------------------------------------------------------------------------------
-
-
-def _who_sees(job: Job) -> dict[PartyName, list[str]]:
-    recipe, label = job.recipe, job.label_party
-    how = "the sum of" if isinstance(recipe.aggregation, SecureSum) else "every party's"
-    sent = f"as {'changes of surrogates by' if isinstance(recipe.uplink, ErrorFeedback) else 'sent by'}"
-    sees = {label.name: [f"its labels, {how} embeddings of every training row, {sent} {recipe.uplink.compressor}"]}
-    if label.test_labels is not None:
-        exact = "by the same mechanism" if isinstance(recipe.aggregation, SecureSum) else "exactly"
-        sees[label.name].append(f"{how} embeddings of every test row, {exact}, at every evaluation")
-    for party in job.parties:
-        if recipe.labels is Labels.SHARED:
-            sees[party.name] = ["all labels", "the top model", f"every party's embeddings, {sent} the others"]
-        else:
-            one = "the derivative of the sum" if isinstance(recipe.aggregation, SecureSum) else "its own derivative"
-            sees[party.name] = [f"{one} for every training row, from which labels can often be guessed"]
-    return sees
 
 
 def _warnings(job: Job) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,11 @@ from torch import Tensor
 
 from thinwire.errors import BadInput
 from thinwire.job.job import Job
+from thinwire.job.sections import LabelData
 from thinwire.party import FeatureParty, LabelParty
+from thinwire.types import PartyName
 
-__all__ = ["data_digests", "require_same_job", "save_job"]
+__all__ = ["data_digests", "require_same_job", "require_same_text", "save_job", "save_text", "table_digests"]
 
 # A run may go on for longer, on another device, or to another goal; all else makes it another run.
 _MAY_CHANGE = {
@@ -26,26 +30,42 @@ _MAY_CHANGE = {
     "job.byte_budget",
     "job.link_seconds_budget",
     "job.diagnostics",
+    "network",
 }
+# Files may have moved: what is in them is compared by digest. Certificates expire.
+_MAY_CHANGE_AT_A_PARTY = re.compile(
+    r"(party\.[^.]+|label_party)\."
+    r"((test_)?(features|labels|ids)\.file|certificate|certificate_name|key|authority|revoked|approved)"
+)
 
 
 def save_job(folder: Path, text: str, job: Job) -> None:
     """Writes job.toml and data.json; refuses a folder that holds a run."""
+    save_text(folder, text, data_digests(job))
+
+
+def require_same_job(folder: Path, text: str, job: Job) -> None:
+    """Is this the job, and the data, that the run in the folder began with?"""
+    require_same_text(folder, text, data_digests(job))
+
+
+def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
+    """The same for any resolved job text, and the digests of whatever data one party holds."""
     if (folder / "events.jsonl").exists():
         raise BadInput(f"{folder} holds a run already; go on with it by --resume, or give another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder / "job.toml", text)
-        _write(folder / "data.json", json.dumps(data_digests(job), indent=2) + "\n")
+        _write(folder / "data.json", json.dumps(dict(digests), indent=2) + "\n")
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def require_same_job(folder: Path, text: str, job: Job) -> None:
-    """Is this the job, and the data, that the run in the folder began with?"""
+def require_same_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
+    """The same for any resolved job text, and the digests of whatever data one party holds."""
     try:
         before = _flat(tomllib.loads((folder / "job.toml").read_text()))
-        digests = json.loads((folder / "data.json").read_text())
+        known = json.loads((folder / "data.json").read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder} holds no run to go on with: {error}") from None
     now = _flat(tomllib.loads(text))
@@ -55,23 +75,29 @@ def require_same_job(folder: Path, text: str, job: Job) -> None:
                 f"{path} is {now.get(path)!r}, but the run in {folder} began with {before.get(path)!r}; "
                 "give the same job, or another --out"
             )
-    for name, digest in data_digests(job).items():
-        if digests.get(name) != digest:
+    for name, digest in digests.items():
+        if known.get(name) != digest:
             raise BadInput(f"{name} has changed since the run in {folder} began; bring back the data it began with")
 
 
 def _may_change(path: str) -> bool:
-    """Files may have moved: what is in them is compared below."""
     free = any(path == name or path.startswith(f"{name}.") for name in _MAY_CHANGE)
-    return free or path.endswith(("features.file", "labels.file"))
+    return free or _MAY_CHANGE_AT_A_PARTY.fullmatch(path) is not None
 
 
 def data_digests(job: Job) -> dict[str, str]:
     """One digest for each party's features and labels."""
     everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-    fields = ("features", "test_features", "labels", "test_labels")
-    found = {f"{party.name}.{field}": getattr(party, field, None) for party in everyone for field in fields}
-    return {name: _digest(tensor) for name, tensor in found.items() if isinstance(tensor, Tensor)}
+    found: dict[str, str] = {}
+    for party in everyone:
+        found |= table_digests(party.name, party)
+    return found
+
+
+def table_digests(name: PartyName, data: FeatureParty | LabelParty | LabelData) -> dict[str, str]:
+    """One digest for each table of one party."""
+    tables = {field: getattr(data, field, None) for field in ("features", "test_features", "labels", "test_labels")}
+    return {f"{name}.{field}": _digest(table) for field, table in tables.items() if isinstance(table, Tensor)}
 
 
 def _digest(tensor: Tensor) -> str:

@@ -1,18 +1,57 @@
-"""What a job file may hold. Tables that name a method, compressor, model or optimiser are read by `calls`."""
+"""What a job file may hold. Tables that name a method, compressor, model or optimiser are read by `calls`.
+
+The simulator reads a whole job, `JobFile`. One party over the network reads a `RosterFile`: of the others it
+needs the names only, and of its own section what `PartySection` or `LabelSection` asks for.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["JobFile", "LabelSection", "LabelSource", "LinkSection", "PartySection", "Section", "Source"]
+from thinwire.errors import BadInput
+from thinwire.job.endpoint import Endpoint
+
+__all__ = [
+    "ColumnSource",
+    "JobFile",
+    "JobSection",
+    "LabelEntry",
+    "LabelSection",
+    "LinkSection",
+    "NetworkSection",
+    "PartyEntry",
+    "PartySection",
+    "RosterFile",
+    "Section",
+    "Source",
+]
 
 Table = dict[str, Any]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
 Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+def _place(text: str) -> str:
+    return str(Endpoint.parse(text))
+
+
+def _callable_place(text: str) -> str:
+    place = Endpoint.parse(text)
+    if not place.is_callable:
+        raise ValueError(f"must be a host and port that others can reach, got {text!r}")
+    return str(place)
+
+
+def _approval(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{12,64}", text):
+        raise ValueError(f"must be a recipe's digest, or 12 or more of its first hex digits, got {text!r}")
+    return text.lower()
 
 
 class Section(BaseModel):
@@ -31,8 +70,8 @@ class Source(Section):
     delimiter: Delimiter | None = None  # a comma
 
 
-class LabelSource(Section):
-    """Labels: an array of an NPZ file, or one column of a table."""
+class ColumnSource(Section):
+    """Labels or row ids: an array of an NPZ file, or one column of a table."""
 
     file: str
     key: str | None = None
@@ -48,7 +87,7 @@ class Target(Section):
 class JobSection(Section):
     """How long, how often, and until when."""
 
-    epochs: Positive = 10
+    epochs: Positive = 10.0
     batch_size: Count | None = None
     batches: Literal["derived", "announced"] = "derived"
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -74,38 +113,98 @@ class LinkSection(Section):
     parties: dict[str, LinkSection] | None = None
 
 
-class PartySection(Section):
-    """A feature party."""
+class NetworkSection(Section):
+    """Where the parties meet, and how long they wait for each other."""
+
+    listen: Annotated[str, AfterValidator(_place)] | None = None
+    address: Annotated[str, AfterValidator(_callable_place)] | None = None
+    certs: Text = "certs"
+    wait_seconds: Positive = 600.0
+    checkpoint_seconds: Positive = 10.0
+    max_message_mb: Positive | None = None
+
+    def listen_address(self) -> str:
+        """Where the label party listens: everywhere, at the address's port, unless given."""
+        if self.listen is not None:
+            return self.listen
+        if self.address is not None:
+            return str(Endpoint("0.0.0.0", Endpoint.parse(self.address).port))  # noqa: S104
+        raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
+
+    def dial_address(self) -> str:
+        """Where feature parties find the label party: where it listens, unless given."""
+        if self.address is not None:
+            return self.address
+        if self.listen is not None and Endpoint.parse(self.listen).is_callable:
+            return self.listen
+        raise BadInput(
+            "network.address is missing: where the feature parties find the label party, such as "
+            'address = "fl.shop.example:7443"'
+        )
+
+
+class PartyEntry(Section):
+    """A feature party as the others may see it: by name."""
 
     name: str
-    features: Source
-    test_features: Source | None = None
-    model: Table
-    optimizer: Table | None = None
-
-
-class LabelSection(Section):
-    """The label party; features and model are its own, where it has any."""
-
-    name: str
-    labels: LabelSource
-    test_labels: LabelSource | None = None
     features: Source | None = None
     test_features: Source | None = None
     model: Table | None = None
-    top: Table
+    optimizer: Table | None = None
+    ids: ColumnSource | None = None
+    test_ids: ColumnSource | None = None
+    certificate: Text | None = None
+    key: Text | None = None
+    authority: Text | None = None
+    revoked: Text | None = None
+    certificate_name: Text | None = None  # the party's name
+    approved: Annotated[str, AfterValidator(_approval)] | None = None
+
+
+class PartySection(PartyEntry):
+    """A feature party as it describes itself."""
+
+    features: Source
+    model: Table
+
+
+class LabelEntry(PartyEntry):
+    """The label party as the others may see it: by name, and its top model under shared labels."""
+
+    labels: ColumnSource | None = None
+    test_labels: ColumnSource | None = None
+    top: Table | None = None
     fusion: Literal["sum", "mean", "concat"] = "sum"
     loss: str = "cross_entropy"
     class_weights: list[float] | None = None
-    optimizer: Table | None = None
 
 
-class JobFile(Section):
-    """A whole job file."""
+class LabelSection(LabelEntry):
+    """The label party as it describes itself; features and model are its own, where it has any."""
+
+    labels: ColumnSource
+    top: Table
+
+
+class _Shared(Section):
+    """What all parties of a job read alike; the network's places and files may differ."""
 
     job: JobSection = JobSection()
     recipe: Table
     optimizer: Table = {"name": "sgd", "lr": 0.1}
     link: LinkSection | None = None
+    network: NetworkSection | None = None
+
+
+class JobFile(_Shared):
+    """A whole job."""
+
     party: Annotated[list[PartySection], Field(min_length=1)]
     label_party: LabelSection
+
+
+class RosterFile(_Shared):
+    """A job as one of its parties needs it."""
+
+    party: Annotated[list[PartyEntry], Field(min_length=1)]
+    label_party: LabelEntry

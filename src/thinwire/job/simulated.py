@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from threading import Lock
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from thinwire.conversations import derivatives, representations
 from thinwire.conversations.evaluation import embedded, outputs
-from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner
 from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.sums import Sealing
 from thinwire.job.job import Job
+from thinwire.job.seating import Seating
 from thinwire.models.fusion import fuse
-from thinwire.party import Control, Evaluated, FeatureParty, FeatureProgram, LabelProgram
+from thinwire.party import Control, Evaluated, FeatureProgram, LabelProgram
 from thinwire.privacy import Labels, NoiseKey, SecureSum, in_process_keys
-from thinwire.seeds import derived_seed
 from thinwire.streams import Direct
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
@@ -42,23 +39,48 @@ class SimulatedParties:
     ) -> None:
         self.job = job
         self.widths = job.check()
-        self.batches = job.batching()
         self.control = Control()
-        self.eval_every = job.eval_every or self.batches.rounds_per_epoch
-        names = [party.name for party in job.parties]
-        run = derived_seed(job.recipe.digest(), job.seed, *names)
-        self.simulation = Simulation(
-            [*names, job.label_party.name], run, label_party=job.label_party.name, link=job.link
+        names = tuple(party.name for party in job.parties)
+        label = job.label_party
+        self.batches = job.batching()
+        seating = self._seating(names)
+        self.simulation = Simulation([*names, label.name], seating.run, label_party=label.name, link=job.link)
+        self.side = seating.side(label)
+        keys = in_process_keys(names, noise_secret) if isinstance(job.recipe.aggregation, SecureSum) else {}
+        shared = self.side if job.recipe.labels is Labels.SHARED else None
+        self.features: list[FeatureProgram] = []
+        for party in job.parties:
+            seat = seating.seat(party.name, self.simulation.channel(party.name))
+            sealing = _sealing(seat, keys, noise_secret)
+            self.features.append(
+                seating.feature_program(party, seat, self.widths, self.control, side=shared, sealing=sealing)
+            )
+        self.label = seating.label_program(
+            label,
+            self.side,
+            seating.seat(label.name, self.simulation.channel(label.name)),
+            self.widths,
+            self.control,
+            at_rest=at_rest,
+            on_round=on_round,
         )
-        self._run = run
-        self._noise_secret = noise_secret
-        self._keys = in_process_keys(names, noise_secret) if isinstance(job.recipe.aggregation, SecureSum) else {}
-        self.side = self._side()
         self._features = [party.features.to(job.device) for party in job.parties]
-        self.features = [
-            self._feature_program(party, x) for party, x in zip(job.parties, self._features, strict=True)
-        ]
-        self.label = self._label_program(at_rest, on_round)
+
+    def _seating(self, names: tuple[PartyName, ...]) -> Seating:
+        job = self.job
+        return Seating(
+            feature_parties=names,
+            label_party=job.label_party.name,
+            recipe=job.recipe,
+            optimizer=job.optimizer,
+            batches=self.batches,
+            rows=job.rows,
+            seed=job.seed,
+            eval_every=job.eval_every,
+            effort=job.effort,
+            device=job.device,
+            storage=job.storage,
+        )
 
     @property
     def programs(self) -> list[FeatureProgram | LabelProgram]:
@@ -70,90 +92,6 @@ class SimulatedParties:
         # Programs seed torch's generator before every forward; whoever called us keeps his.
         with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
             self.simulation.run(programs, on_interrupt=self.control.stop)
-
-    # Building ------------------------------------------------------------------------------------------
-
-    def _seat(self, name: PartyName) -> Seat:
-        job = self.job
-        return Seat(
-            me=name,
-            label_party=job.label_party.name,
-            feature_parties=tuple(party.name for party in job.parties),
-            channel=self.simulation.channel(name),
-            recipe=job.recipe,
-            rows=job.rows,
-            seed=job.seed,
-            run=self._run,
-            effort=job.effort,
-            storage=job.storage,
-        )
-
-    def _learner(self, name: str, module: nn.Module, spec: Any) -> Learner:
-        module.to(self.job.device).train()
-        return Learner(name, module, spec or self.job.optimizer, self.job.seed, self.batches.rounds)
-
-    def _side(self) -> LabelSide:
-        party = self.job.label_party
-        bottom = None
-        if party.bottom is not None:
-            bottom = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
-        return LabelSide(
-            top=self._learner(f"{party.name}/top", party.top, party.optimizer),
-            labels=party.labels.to(self.job.device),
-            loss=party.loss,
-            fusion=party.fusion,
-            bottom=bottom,
-            features=None if party.features is None else party.features.to(self.job.device),
-        )
-
-    def _feature_program(self, party: FeatureParty, features: Tensor) -> FeatureProgram:
-        seat = self._seat(party.name)
-        learner = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
-        sealing = self._sealing(seat)
-        end: Any
-        if self.job.recipe.labels is Labels.SHARED:
-            end = representations.FeatureEnd(seat, learner, features, self.side, self.widths)
-        else:
-            end = derivatives.FeatureEnd(seat, learner, features, self.widths[party.name], sealing)
-        return FeatureProgram(
-            seat,
-            end,
-            learner,
-            self.batches,
-            test_features=None if party.test_features is None else party.test_features.to(self.job.device),
-            eval_every=self.eval_every,
-            control=self.control,
-            sealing=sealing,
-        )
-
-    def _sealing(self, seat: Seat) -> Sealing | None:
-        aggregation = self.job.recipe.aggregation
-        if not isinstance(aggregation, SecureSum):
-            return None
-        sender = aggregation.open_party(seat.me, seat.feature_parties, self._keys[seat.me])
-        return Sealing(seat, sender, NoiseKey(self._noise_secret))
-
-    def _label_program(
-        self, at_rest: Callable[[Evaluated], bool], on_round: Callable[[int], None] | None
-    ) -> LabelProgram:
-        party = self.job.label_party
-        seat = self._seat(party.name)
-        kind = representations if self.job.recipe.labels is Labels.SHARED else derivatives
-        test = None
-        if party.test_labels is not None:
-            own = None if party.test_features is None else party.test_features.to(self.job.device)
-            test = (party.test_labels, own)
-        return LabelProgram(
-            seat,
-            kind.LabelEnd(seat, self.side, self.widths),
-            self.side,
-            self.batches,
-            test=test,
-            eval_every=self.eval_every,
-            control=self.control,
-            at_rest=at_rest,
-            on_round=on_round,
-        )
 
     # Looking, as only a simulator can ---------------------------------------------------------------------
 
@@ -210,3 +148,11 @@ class SimulatedParties:
             if estimate is not None:
                 found[program.seat.me] = float((estimate - table.cpu()).double().square().sum())
         return found
+
+
+def _sealing(seat: Seat, keys: Mapping[PartyName, Any], noise_secret: bytes) -> Sealing | None:
+    aggregation = seat.recipe.aggregation
+    if not isinstance(aggregation, SecureSum):
+        return None
+    sender = aggregation.open_party(seat.me, seat.feature_parties, keys[seat.me])
+    return Sealing(seat, sender, NoiseKey(noise_secret))

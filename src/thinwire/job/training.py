@@ -40,15 +40,16 @@ def train(
     looking = line_on_terminal(job.batching().rounds) if callbacks is None else callbacks
     directory = None if out is None else RunDirectory(Path(out))
     if not resume:
-        run = _Run(job, looking, directory, on_round, job.noise_secret or secrets.token_bytes(32))
+        noise_secret = job.noise_secret or secrets.token_bytes(32)
+        run = _Run(job, looking, directory, on_round, noise_secret)
         if directory is not None:
-            directory.begin(job.recipe.described())
+            directory.begin(job.recipe.described(), noise_secret)
         return run.go()
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
     names = [*(party.name for party in job.parties), job.label_party.name]
     data, tensors = directory.load(job.digests(), names)
-    run = _Run(job, looking, directory, on_round, bytes.fromhex(data["noise_secret"]))
+    run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
     return run.go()
 
@@ -68,7 +69,6 @@ class _Run:
         self._history: list[dict[str, Any]] = []
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
-        self._noise_secret = noise_secret  # kept with the run: resumed, it must draw the same noise
         self.parties = SimulatedParties(job, self._at_rest, noise_secret, on_round)
         self._began = perf_counter()
 
@@ -173,7 +173,6 @@ class _Run:
             "job": self.job.digests(),
             "round": self.parties.label.start,
             "resting": resting,
-            "noise_secret": self._noise_secret.hex(),
             "seconds": self._seconds(),
             "gradient_at_0": self._gradient_at_0,
             "events": len(self._history),

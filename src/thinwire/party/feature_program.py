@@ -16,7 +16,7 @@ from thinwire.party.control import Control
 from thinwire.party.program import Program
 from thinwire.schedule import Await, Local, Send
 from thinwire.streams import Rows
-from thinwire.types import Round
+from thinwire.types import Kind, PartyName, Round
 
 __all__ = ["FeatureConversation", "FeatureProgram"]
 
@@ -28,6 +28,7 @@ class FeatureConversation(Protocol):
     def warm_start(self, rows: Rows) -> None: ...
     def send(self, round: Round, rows: Rows) -> None: ...
     def answered(self, round: Round) -> bool: ...
+    def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]: ...
     def receive(self, round: Round) -> None: ...
     def local(self, round: Round) -> None: ...
     def forget(self, kept: set[Round]) -> None: ...
@@ -68,7 +69,9 @@ class FeatureProgram(Program):
     def _round(self, t: Round) -> None:
         self.learner.begin(t)
         rows = self.seat.announced(t) if self._batches.announced else self._batches.rows(t)
-        for action in self.plan.feature_round(t, lambda: self.end.answered(t)):
+        for action in self.plan.feature_round(
+            t, lambda: self.end.answered(t), lambda: self._away(self.end.awaits(t))
+        ):
             match action:
                 case Send():
                     self.end.send(t, rows)

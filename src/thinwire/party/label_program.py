@@ -17,7 +17,7 @@ from thinwire.party.program import Program
 from thinwire.privacy import SecureSum
 from thinwire.schedule import Await, Local
 from thinwire.streams import Rows
-from thinwire.types import Kind, Round
+from thinwire.types import Kind, PartyName, Round
 
 __all__ = ["Evaluated", "LabelConversation", "LabelProgram"]
 
@@ -80,7 +80,9 @@ class LabelProgram(Program):
         rows = self._batches.rows(t)
         if self._batches.announced:
             self.seat.announce(rows, t)
-        for action in self.plan.label_round(t, lambda: self._next_is_here(t + 1)):
+        for action in self.plan.label_round(
+            t, lambda: self._next_is_here(t + 1), lambda: self._away(self._awaits(t))
+        ):
             match action:
                 case Await():
                     self.end.exchange(t, rows)
@@ -89,6 +91,9 @@ class LabelProgram(Program):
         self.end.forget(self.plan.kept())
         if self._on_round is not None:
             self._on_round(t + 1)
+
+    def _awaits(self, t: Round) -> list[tuple[PartyName, Kind, Round]]:
+        return [(party, Kind.EMBEDDING, t) for party in self.seat.feature_parties]
 
     def _next_is_here(self, t: Round) -> bool:
         """The next round's embeddings; before a rest, the test embeddings."""

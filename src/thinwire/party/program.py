@@ -8,7 +8,7 @@ from thinwire.conversations.seat import Seat
 from thinwire.party.batches import Batches
 from thinwire.party.control import Control
 from thinwire.schedule import Plan
-from thinwire.types import Round
+from thinwire.types import Kind, PartyName, Round
 
 __all__ = ["Program"]
 
@@ -40,6 +40,10 @@ class Program(ABC):
             self.start = t + 1
             if self._rests_after(t + 1) and self._rest(t + 1):
                 return
+
+    def _away(self, awaited: list[tuple[PartyName, Kind, Round]]) -> bool:
+        """Whether to learn from what is here instead of waiting for a party that is away."""
+        return self.seat.recipe.on_outage == "continue" and self.seat.channel.away(awaited)
 
     def _rests_after(self, done: Round) -> bool:
         return done % self._eval_every == 0 or done == self._batches.rounds

@@ -5,27 +5,28 @@ events.jsonl                 one line an evaluation
 ledger.json                  bytes and messages by sender, receiver and kind
 models/<party>.safetensors   the trained models
 checkpoints/                 two generations of everything a resumed run needs
+private.json                 the secrets of the noise and of the checkpoints' MAC, and the newest generation
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import xxhash
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput, BadState
+from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
+from thinwire.runs.private_state import NAME, PrivateState, replace_file
+from thinwire.transport.record_file import WriteFailed
 from thinwire.types import PartyName
 
 __all__ = ["RunDirectory"]
 
-FORMAT = 1
+_log = logging.getLogger(__name__)
 
 
 class RunDirectory:
@@ -34,12 +35,12 @@ class RunDirectory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def begin(self, recipe: dict[str, Any]) -> None:
+    def begin(self, recipe: dict[str, Any], noise_secret: bytes) -> None:
         """Starts a new run; refuses a folder that holds one already."""
         if (self.folder / "events.jsonl").exists():
             raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
-        for name in ("models", "checkpoints"):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self._open()
+        self._private.set_noise_secret(noise_secret)
         self._write("recipe.json", json.dumps(recipe, indent=2, sort_keys=True) + "\n")
         self._write("events.jsonl", "")
 
@@ -57,87 +58,61 @@ class RunDirectory:
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
         self._write("ledger.json", json.dumps(ledger, indent=2) + "\n")
         for name, module in models.items():
-            self._write_tensors(self.folder / "models" / f"{name}.safetensors", module.state_dict())
+            self._write_bytes(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
-    # Checkpoints ------------------------------------------------------------------------------------------
+    @property
+    def noise_secret(self) -> bytes:
+        """Kept with the run: resumed, it must draw the same noise."""
+        return self._private.noise_secret
 
     def save(self, data: dict[str, Any], tensors: Mapping[PartyName, Mapping[str, Tensor]]) -> None:
         """A new generation; the one before stays until this one is whole."""
-        new = self.folder / "checkpoints" / "new"
-        shutil.rmtree(new, ignore_errors=True)
-        new.mkdir(parents=True)
-        digests = {}
-        for party, held in tensors.items():
-            self._write_tensors(new / f"{party}.safetensors", held)
-            digests[party] = xxhash.xxh3_64_hexdigest((new / f"{party}.safetensors").read_bytes())
-        text = json.dumps({"format": FORMAT, **data, "digests": digests}, sort_keys=True)
-        (new / "state.json").touch(mode=0o600)  # it holds the secret of the noise
-        (new / "state.json").write_text(text)
-        (new / "state.xxh3").write_text(xxhash.xxh3_64_hexdigest(text.encode()))
-        for path in (*new.iterdir(), new):
-            _sync(path)
-        last, before = self.folder / "checkpoints" / "last", self.folder / "checkpoints" / "before"
-        shutil.rmtree(before, ignore_errors=True)
-        if last.exists():
-            last.rename(before)
-        new.rename(last)
-        _sync(last.parent)
+        self._checkpoints.save(data, tensors, self._generation + 1)
+        self._generation += 1
+        self._private.set_generation(self._generation)
 
     def load(
         self, job: Mapping[str, str], parties: Sequence[PartyName]
     ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
         """The newest generation that is whole."""
-        problems = []
-        for name in ("last", "before"):
-            folder = self.folder / "checkpoints" / name
-            try:
-                return self._load(folder, job, parties)
-            except (OSError, ValueError, KeyError) as error:
-                if isinstance(error, BadState):
-                    raise
-                problems.append(f"{name}: {error}")
-        raise BadInput(f"{self.folder} holds no checkpoint to resume from ({'; '.join(problems)})")
+        nothing = BadInput(f"{self.folder} holds no checkpoint to resume from")
+        if not (self.folder / NAME).exists():
+            raise nothing
+        self._open()
+        loaded = self._checkpoints.load(self._private.generation, lambda data: self._require_same(data, job))
+        if loaded is None:
+            raise nothing
+        if set(loaded.tensors) != set(parties):
+            raise BadState(f"{self.folder} is of the parties {sorted(loaded.tensors)}, the job has {sorted(parties)}")
+        for warning in loaded.warnings:
+            _log.warning("%s: %s", self.folder, warning)
+        self._generation = loaded.generation
+        if self._generation > self._private.generation:  # killed before it was recorded
+            self._private.set_generation(self._generation)
+        return loaded.data, loaded.tensors
 
-    def _load(
-        self, folder: Path, job: Mapping[str, str], parties: Sequence[PartyName]
-    ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
-        text = (folder / "state.json").read_text()
-        if xxhash.xxh3_64_hexdigest(text.encode()) != (folder / "state.xxh3").read_text():
-            raise ValueError("state.json is damaged")
-        data = json.loads(text)
-        if data["format"] != FORMAT:
-            raise BadState(f"{folder} has format {data['format']}, this version reads {FORMAT}")
+    def _open(self) -> None:
+        self._private = PrivateState.open(self.folder)
+        incarnation = self._private.begin_incarnation()
+        owner = {"party": "all, simulated"}
+        self._checkpoints = Checkpoints(self.folder / "checkpoints", self._private.mac_key, owner, incarnation)
+        self._generation = self._private.generation
+
+    def _require_same(self, data: dict[str, Any], job: Mapping[str, str]) -> None:
         different = sorted(key for key, value in job.items() if data["job"].get(key) != value)
         if different:
             raise BadState(
-                f"{folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
+                f"{self.folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
                 "begin a new run in another folder"
             )
-        if set(data["digests"]) != set(parties):
-            raise BadState(f"{folder} is of the parties {sorted(data['digests'])}, the job has {sorted(parties)}")
-        for party in parties:
-            found = xxhash.xxh3_64_hexdigest((folder / f"{party}.safetensors").read_bytes())
-            if found != data["digests"][party]:
-                raise ValueError(f"{party}.safetensors is damaged")
-        return data, {party: load_file(folder / f"{party}.safetensors") for party in parties}
 
     def _write(self, name: str, text: str) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f"{name}.part"
-        temporary.write_text(text)
-        os.replace(temporary, self.folder / name)
+        self._write_bytes(name, text.encode())
 
-    def _write_tensors(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
-        # Copies: safetensors refuses tensors that share memory, as a batch and its slice do.
-        temporary = path.with_suffix(".part")
-        save_file({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, temporary)
-        os.replace(temporary, path)
-
-
-def _sync(path: Path) -> None:
-    """On the disk, not only in memory, before anything is renamed or removed."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _write_bytes(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content)
+        except OSError as error:
+            raise WriteFailed(path, len(content), error) from error

@@ -39,12 +39,18 @@ Ready: TypeAlias = Callable[[], bool]
 class Plan(Protocol):
     """A schedule at work at one party; it remembers rounds, never tensors."""
 
-    def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
-        """What a feature party does in this round; `ready()` says whether the answer has come."""
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        """What a feature party does in this round; `ready()` says whether the answer has come.
+
+        `away()` waits for the answer, and says whether it must be gone without because a party is away.
+        """
         ...
 
-    def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
-        """What the label party does in this round; `ready()` says whether the next embeddings have come."""
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        """What the label party does in this round; `ready()` says whether the next embeddings have come.
+
+        `away()` waits for this round's embeddings likewise.
+        """
         ...
 
     def kept(self) -> set[Round]:

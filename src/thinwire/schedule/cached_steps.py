@@ -63,18 +63,20 @@ class _CachedPlan:
         self._schedule = schedule
         self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
 
-    def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Send(round)
         if self._schedule.overlap is Overlap.DETERMINISTIC:
             yield from self._steps()
         elif self._schedule.overlap is Overlap.FILLING:
             yield from self._steps_until(ready)
+        yield from self._steps_while(away)
         yield Await(round)
         self._workset.insert(round)
         if self._schedule.overlap is Overlap.NONE:
             yield from self._steps()
 
-    def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield from self._steps_while(away)
         yield Await(round)
         self._workset.insert(round)
         yield from self._steps_until(ready) if self._schedule.overlap is Overlap.FILLING else self._steps()
@@ -87,7 +89,10 @@ class _CachedPlan:
             yield Local(drawn)
 
     def _steps_until(self, ready: Ready) -> Iterator[Action]:
-        while not ready():
+        return self._steps_while(lambda: not ready())
+
+    def _steps_while(self, idle: Ready) -> Iterator[Action]:
+        while idle():
             drawn = self._workset.draw()
             if drawn is None:
                 return

@@ -20,9 +20,9 @@ class EveryBatch:
 
 
 class _EveryBatchPlan(ForgetfulPlan):
-    def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Send(round)
         yield Await(round)
 
-    def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Await(round)

@@ -29,11 +29,11 @@ class _LocalStepsPlan(ForgetfulPlan):
     def __init__(self, steps: int) -> None:
         self._steps = steps
 
-    def feature_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Send(round)
-        yield from self.label_round(round, ready)
+        yield from self.label_round(round, ready, away)
 
-    def label_round(self, round: Round, ready: Ready) -> Iterator[Action]:
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Await(round)
         for _ in range(self._steps):
             yield Local(round)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -43,6 +44,9 @@ class Channel(Protocol):
 
     def ready(self, sender: PartyName, kind: Kind, round: Round) -> bool:
         """Whether `receive` would return at once."""
+
+    def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
+        """Waits for these messages; True, at once, where a party is away and so one of them may be long in coming."""
 
     def untimed(self) -> AbstractContextManager[None]:
         """What is done in this block costs no time on the link's clock; for evaluations."""

@@ -169,6 +169,10 @@ class SimulatedChannel:
             self._since = perf_counter()
         return self._simulation._arrived(slot)
 
+    def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
+        """Nobody is ever away in one process."""
+        return False
+
     def worked(self, steps: int) -> None:
         """Charges the link's `compute_ms` for each step; without one, time is measured instead."""
         self._baton.check()

@@ -1,0 +1,129 @@
+"""`thinwire party`: one real party in this process, over gRPC and mutual TLS."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings, bytes_shown, metrics_shown, seconds_shown
+from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.network.consent import Terms
+    from thinwire.network.party_run import PartyRun
+
+__all__ = ["party"]
+
+INTERRUPTED = 130
+
+
+def party(
+    job: JobPath,
+    name: PartyName,
+    settings: Settings = [],  # noqa: B006
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve the recipe and who sees what unasked.")] = False,
+    metrics: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus' /metrics; HOST is 127.0.0.1."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one party of a job; the same command again goes on where it stopped."""
+    from thinwire.job.own_part import read_own_part
+    from thinwire.network.consent import Terms
+    from thinwire.network.metrics import MetricsServer
+    from thinwire.network.starting import Audience, party_run
+    from thinwire.transport.certificates import load_credentials
+
+    address = None if metrics is None else _address(metrics)
+    own = read_own_part(job, name, settings)
+    load_credentials(own.certificate_files, own.certificate_names[own.me])
+    _require_approval(Terms(own), yes)
+    folder = out or Path("runs") / job.stem / own.me
+    shown = _Shown(own.me)
+    run = party_run(own, folder, Audience(shown.say, shown.event, shown.round))
+    served = None if address is None else MetricsServer(address, run)
+    _stop_on_signals(run)
+    try:
+        outcome = run.execute()
+    finally:
+        if served is not None:
+            served.close()
+    if as_json:
+        typer.echo(json.dumps(outcome.summary))
+    else:
+        _print(outcome.summary)
+    if outcome.interrupted:
+        typer.echo("thinwire: stopped; start the same command again to go on", err=True)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _require_approval(terms: Terms, yes: bool) -> None:
+    """Before any data is read: the party sees what it agrees to."""
+    typer.echo(terms.text(), err=True)
+    if yes or terms.are_approved():
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f"nobody has approved this recipe for {terms.own.me!r}: give --yes, or write approved = "
+            f'"{terms.digest[:16]}" into its section of the job file'
+        )
+    if not typer.confirm("Take part?", err=True):
+        raise BadInput("not approved; nothing was read or sent")
+
+
+def _stop_on_signals(run: PartyRun) -> None:
+    """The first one ends after this round; a second Ctrl-C at once. Either way nothing is lost."""
+
+    def stop(number: int, _: Any) -> None:
+        if run.stopping.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        run.stopping.ask()
+        run.events("stopping")
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise BadInput(f"--metrics must be PORT or HOST:PORT, got {text!r}")
+    return host or "127.0.0.1", int(port)
+
+
+class _Shown:
+    """Lines on stderr: what happens, and every evaluation."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+
+    def say(self, sentence: str) -> None:
+        typer.echo(f"{self._me}: {sentence}", err=True)
+
+    def event(self, event: dict[str, Any]) -> None:
+        self.say(f"round {event['round']}: {metrics_shown(event)}, {bytes_shown(event['bytes']['total'])}")
+
+    def round(self, round: int) -> None:
+        """Rounds are too many to tell."""
+
+
+def _print(summary: dict[str, Any]) -> None:
+    seconds = seconds_shown(summary["seconds"])
+    typer.echo(f"{summary['party']}: {summary['rounds']} rounds of {summary['method']} in {seconds}")
+    if summary.get("train"):
+        typer.echo(f"  {metrics_shown(summary)}")
+    typer.echo(
+        f"  {bytes_shown(summary['sent_bytes'])} sent, {bytes_shown(summary['received_bytes'])} received"
+        f" ({bytes_shown(summary['retransmitted_bytes'])} sent again)"
+    )
+    typer.echo(f"  state {summary['digest'][:16]}, run: {summary['run_dir']}")

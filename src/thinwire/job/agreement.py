@@ -1,0 +1,89 @@
+"""What all parties of a job must read alike, field by field, and how two readings differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from thinwire.job.calls import filled
+from thinwire.job.schema import JobSection, LabelEntry
+from thinwire.job.who_sees import Roster
+from thinwire.models import MODELS
+from thinwire.recipe import Recipe
+from thinwire.types import PartyName
+
+__all__ = ["agreement", "differences"]
+
+# Targets, budgets and metrics are the label party's to judge, devices and diagnostics everyone's own matter.
+_SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort")
+_LONGEST = 80  # of a value in a message: the other one comes from a peer
+
+
+def agreement(recipe: Recipe, settings: JobSection, roster: Roster, top: LabelEntry | None) -> dict[str, str]:
+    """Every shared field by its dotted path; `top` under shared labels, where every party builds the top model.
+
+    "recipe" is the recipe's digest; the fields below it only serve to name a difference.
+    """
+    found = {"recipe": recipe.digest()}
+    found |= _leaves("recipe", {key: part for key, part in recipe.described().items() if key != "is"})
+    for field in _SETTINGS:
+        found[f"job.{field}"] = _text(getattr(settings, field))
+    found["parties"] = ", ".join(roster.feature_parties)
+    found["label_party"] = roster.label_party
+    if top is not None:
+        found["label_party.fusion"] = top.fusion
+        found["label_party.loss"] = top.loss
+        found["label_party.class_weights"] = _text(top.class_weights)
+        found |= _leaves("label_party.top", filled(top.top or {}, "name", MODELS))
+    return found
+
+
+def differences(ours: Mapping[str, str], theirs: Mapping[str, str], me: PartyName, peer: PartyName) -> list[str]:
+    """One sentence for each field that differs, for either to read; empty where the two agree."""
+    paths = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
+    return [
+        f"{_shown(path)} is {_shown(ours.get(path))} at {me!r} and {_shown(theirs.get(path))} at {peer!r}"
+        for path in sorted(paths)
+        if not _follows(path, paths, ours, theirs)
+    ]
+
+
+def _follows(path: str, paths: set[str], ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
+    """Does this difference only follow from another one?"""
+    if path == "recipe":
+        return any(other.startswith("recipe.") for other in paths)
+    if path in ours and path in theirs:
+        return False
+    # A field that only one kind of compressor has says less than that the kinds differ.
+    above = path.rpartition(".")[0]
+    while above not in ("", "recipe"):
+        if above in paths:
+            return True
+        above = above.rpartition(".")[0]
+    return False
+
+
+def _leaves(path: str, value: Any) -> dict[str, str]:
+    """The kind of a part stands under the part's own path."""
+    if not isinstance(value, Mapping):
+        return {path: _text(value)}
+    found: dict[str, str] = {}
+    for key, part in value.items():
+        found |= _leaves(path if key == "is" else f"{path}.{key}", part)
+    return found
+
+
+def _text(value: Any) -> str:
+    """Canonical: 2 and 2.0 epochs are as many."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, sort_keys=True)
+
+
+def _shown(text: str | None) -> str:
+    """What comes from a peer must not write lines of its own into our messages."""
+    if text is None:
+        return "not given"
+    short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return short if short.isprintable() and short else ascii(short)

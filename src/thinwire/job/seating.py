@@ -1,0 +1,146 @@
+"""From described parties to programs: the same for parties in one process and for one party on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from thinwire.conversations import derivatives, representations
+from thinwire.conversations.label_side import LabelSide
+from thinwire.conversations.learner import Learner
+from thinwire.conversations.seat import Seat
+from thinwire.conversations.sums import Sealing
+from thinwire.models.optimizers import OptimizerSpec
+from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
+from thinwire.privacy import Labels
+from thinwire.recipe import Recipe
+from thinwire.seeds import derived_seed
+from thinwire.surrogates import Storage
+from thinwire.transport.base import Channel
+from thinwire.types import PartyName
+from thinwire.wire.entropy import Effort
+
+__all__ = ["Seating", "run_number"]
+
+
+def run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
+    """What frames carry to tell runs apart; it follows from what all parties agreed on."""
+    return derived_seed(recipe.digest(), seed, *feature_parties)
+
+
+@dataclass(frozen=True)
+class Seating:
+    """What every program of a run is built from."""
+
+    feature_parties: tuple[PartyName, ...]  # in the job's order
+    label_party: PartyName
+    recipe: Recipe
+    optimizer: OptimizerSpec
+    batches: Batches
+    rows: int
+    seed: int
+    eval_every: int | None = None  # in rounds; once an epoch unless given
+    effort: Effort = "small"
+    device: str = "cpu"
+    storage: Storage = field(default_factory=Storage)
+
+    @property
+    def run(self) -> int:
+        return run_number(self.recipe, self.seed, self.feature_parties)
+
+    def seat(self, me: PartyName, channel: Channel) -> Seat:
+        return Seat(
+            me=me,
+            label_party=self.label_party,
+            feature_parties=self.feature_parties,
+            channel=channel,
+            recipe=self.recipe,
+            rows=self.rows,
+            seed=self.seed,
+            run=self.run,
+            effort=self.effort,
+            storage=self.storage,
+        )
+
+    def side(self, party: LabelParty) -> LabelSide:
+        bottom = None
+        if party.bottom is not None:
+            bottom = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
+        return LabelSide(
+            top=self._learner(f"{party.name}/top", party.top, party.optimizer),
+            labels=party.labels.to(self.device),
+            loss=party.loss,
+            fusion=party.fusion,
+            bottom=bottom,
+            features=self._moved(party.features),
+        )
+
+    def feature_program(
+        self,
+        party: FeatureParty,
+        seat: Seat,
+        widths: Mapping[PartyName, int],
+        control: Control,
+        *,
+        side: LabelSide | None = None,
+        sealing: Sealing | None = None,
+    ) -> FeatureProgram:
+        """A feature party's program; under shared labels `side` is what it knows of the label party's."""
+        learner = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
+        features = party.features.to(self.device)
+        end: Any
+        if side is not None:
+            end = representations.FeatureEnd(seat, learner, features, side, widths)
+        else:
+            end = derivatives.FeatureEnd(seat, learner, features, widths[party.name], sealing)
+        return FeatureProgram(
+            seat,
+            end,
+            learner,
+            self.batches,
+            test_features=self._moved(party.test_features),
+            eval_every=self._rests_every,
+            control=control,
+            sealing=sealing,
+        )
+
+    def label_program(
+        self,
+        party: LabelParty,
+        side: LabelSide,
+        seat: Seat,
+        widths: Mapping[PartyName, int],
+        control: Control,
+        *,
+        at_rest: Callable[[Evaluated], bool],
+        on_round: Callable[[int], None] | None = None,
+    ) -> LabelProgram:
+        kind = representations if self.recipe.labels is Labels.SHARED else derivatives
+        test = None
+        if party.test_labels is not None:
+            test = (party.test_labels, self._moved(party.test_features))
+        return LabelProgram(
+            seat,
+            kind.LabelEnd(seat, side, widths),
+            side,
+            self.batches,
+            test=test,
+            eval_every=self._rests_every,
+            control=control,
+            at_rest=at_rest,
+            on_round=on_round,
+        )
+
+    @property
+    def _rests_every(self) -> int:
+        return self.eval_every or self.batches.rounds_per_epoch
+
+    def _learner(self, name: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
+        module.to(self.device).train()
+        return Learner(name, module, spec or self.optimizer, self.seed, self.batches.rounds)
+
+    def _moved(self, tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.to(self.device)

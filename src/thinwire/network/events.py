@@ -1,0 +1,70 @@
+"""What happens at a party: one JSON line each for machines, a sentence for people. Never data, ids or keys."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from thinwire.types import PartyName, Round
+
+__all__ = ["EventLog"]
+
+# What people are told; all else stands in the file alone.
+_SENTENCES = {
+    "listening": "listening at {address}",
+    "dialling": "dialling {peer!r} at {address}",
+    "connected": "{peer!r} is connected",
+    "disconnected": "{peer!r} is gone: {why}",
+    "unreached": "{peer!r} does not answer: {why}",
+    "waiting": "waiting for {peer!r}: {what}; {left_seconds:.0f} s left",
+    "begun": "all parties are here: {rounds} rounds",
+    "resumed": "going on from round {at_round}",
+    "fell_back": "{why}",
+    "taken_over": "process {process} was stopped and is replaced",
+    "checkpoint_failed": "no checkpoint: {why}; trying again later",
+    "disk_full": "{path} needs {bytes} bytes and the disk is full; free some space and the run goes on",
+    "replay_differs": "round {round} does not come out as before on this machine; the logged bytes are sent, but the "
+    "run is no longer repeatable to the bit",
+    "denied": "refused a caller: {why}",
+    "refused": "refused {peer!r}: {why}",
+    "damaged": "{peer!r} sent what cannot be: {why}",
+    "certificate_problem": "{why}",
+    "alignment_unchecked": "{peer!r} named no row ids: whether its rows are ours is not checked",
+    "stopping": "stopping after this round; once more stops at once",
+    "lingering": "done; waiting until {peer!r} has finished too",
+    "unreported": "{peer!r} has not said that it finished; start this command again if it needs our last messages",
+}
+
+
+class EventLog:
+    """Writes to a file in the run's folder and speaks through `say`; counts for /metrics."""
+
+    def __init__(self, path: Path, party: PartyName, say: Callable[[str], None]) -> None:
+        self.round: Round | None = None
+        self.counts: Counter[tuple[str, str]] = Counter()  # by event and peer
+        self._party = party
+        self._say = say
+        self._lock = Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", buffering=1, encoding="utf-8")
+
+    def __call__(self, event: str, peer: PartyName | None = None, **facts: Any) -> None:
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "party": self._party, "event": event}
+        line |= {"peer": peer, "round": self.round} | facts
+        with self._lock:
+            self.counts[event, peer or ""] += 1
+            # A full disk, or the end of the run: the log must not stop it.
+            with suppress(OSError, ValueError):
+                self._file.write(json.dumps(line, default=str) + "\n")
+        if event in _SENTENCES:
+            self._say(_SENTENCES[event].format(**({"peer": peer, "round": self.round} | facts)))
+
+    def close(self) -> None:
+        with self._lock, suppress(OSError):
+            self._file.close()

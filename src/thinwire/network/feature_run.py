@@ -1,0 +1,139 @@
+"""A feature party's process: it dials the label party, trains, and dials again whenever the line breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from thinwire.conversations.label_side import LabelSide
+from thinwire.conversations.learner import Learner
+from thinwire.job.own_part import OwnPart
+from thinwire.job.seating import Seating
+from thinwire.models.optimizers import SGD
+from thinwire.network.introduction import compare, read_about
+from thinwire.network.party_run import Held, PartyRun
+from thinwire.party import Control, FeatureParty, FeatureProgram
+from thinwire.privacy import Labels
+from thinwire.transport.grpc_channel import Dialer, Target, Unreached
+from thinwire.transport.service import Refused
+from thinwire.types import PartyName, Round
+
+__all__ = ["FeatureRun"]
+
+_LABEL_PARTY_FIRST = 30.0  # seconds: it stops first, and names whom all have waited for
+
+
+class FeatureRun(PartyRun):
+    """Implements `Greeter` for the dialler."""
+
+    program: FeatureProgram
+
+    def __init__(
+        self,
+        own: OwnPart,
+        folder: Path,
+        held: Held,
+        party: FeatureParty,
+        say: Callable[[str], None],
+        on_round: Callable[[int], None],
+    ) -> None:
+        super().__init__(own, folder, held, say)
+        self._party = party
+        self._on_round = on_round
+        self._widths: dict[PartyName, int] | None = None
+        label = own.label_party
+        target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
+        self._address = target.address
+        self._dialer = Dialer(target, self.links[label], self)
+
+    def _peer_names(self) -> tuple[PartyName, ...]:
+        return (self.own.label_party,)
+
+    def _connect(self) -> None:
+        self.events("dialling", self.own.label_party, address=self._address)
+        self._dialer.start()
+
+    def _disconnect(self) -> None:
+        self._dialer.close()
+
+    def _patience_seconds(self) -> float:
+        return super()._patience_seconds() + _LABEL_PARTY_FIRST
+
+    def _ready_to_begin(self) -> PartyName | None:
+        if self._widths is None:
+            self._widths = self._told_widths()
+        return self.own.label_party if self._widths is None else None
+
+    def _told_widths(self) -> dict[PartyName, int] | None:
+        told = self.links[self.own.label_party].news.get("begin")
+        if told is None:
+            return None
+        names = {*self.own.feature_parties, self.own.label_party}
+        if not isinstance(told, dict) or not set(self.own.feature_parties) <= set(told) <= names:
+            raise Refused(f"{self.own.label_party!r} begins with other parties than the job's")
+        widths = {name: told[name] for name in (*self.own.feature_parties, self.own.label_party) if name in told}
+        if widths[self.own.me] != self._held.width or not all(
+            isinstance(width, int) and 0 < width <= 1 << 20 for width in widths.values()
+        ):
+            raise Refused(f"{self.own.label_party!r} takes our embedding to be {widths[self.own.me]} wide")
+        return widths
+
+    def _program(self, seating: Seating, control: Control) -> FeatureProgram:
+        widths = self._widths or {}
+        side = None
+        if self.own.recipe.labels is Labels.SHARED:
+            side = self._shared_side(widths)
+        seat = seating.seat(self.own.me, self.channel)
+        return seating.feature_program(self._party, seat, widths, control, side=side)
+
+    def _shared_side(self, widths: dict[PartyName, int]) -> LabelSide:
+        """The label party's top model as this party's own job file describes it; its weights come every round."""
+        top, loss, fusion = self.own.top_module(widths)
+        labels = self._party.features.new_zeros(0).long()
+        learner = Learner(f"{self.own.label_party}/top", top.to(self.own.settings.device), SGD(lr=0.0), 0, 1)
+        return LabelSide(learner, labels.to(self.own.settings.device), loss, fusion)
+
+    # The greeter: what is said when the line is up -----------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        return {**self.about().model_dump(), **self.links[self.own.label_party].standing()}
+
+    def welcomed(self, welcome: dict[str, Any]) -> None:
+        label = self.own.label_party
+        theirs = read_about(label, welcome)
+        if theirs.party != label:
+            raise Refused(f"{self._address} is {theirs.party!r}; expected {label!r}")
+        compare(self.about(), theirs)
+        if theirs.incarnation < self.peers[label].incarnation:
+            raise Unreached(f"an old process of {label!r} answers, which a later one has replaced")
+        if theirs.nonce is None:
+            raise Refused(f"{label!r} names no run")
+        if self.private.run_nonce is None:
+            self.private.set_run_nonce(theirs.nonce)
+        self.peers.note(theirs)
+        if "begin" in welcome:
+            self.links[label].news["begin"] = welcome["begin"]
+
+    def unreached(self, why: str, seconds: float) -> None:
+        # Once, and then every ten seconds or so: it may be minutes.
+        if seconds < 1 or round(seconds) % 10 == 0:
+            self.events("unreached", self.own.label_party, why=why)
+
+    def begin_round(self, round: Round) -> bool:
+        self._on_round(round)
+        return super().begin_round(round)
+
+    def _to_save(self) -> dict[str, Any]:
+        return {}
+
+    def _resumed(self, data: dict[str, Any]) -> None:
+        """There is nothing more to take."""
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def _models(self) -> dict[str, Any]:
+        return {self.own.me: self.program.learner.module}
+
+    def _results(self) -> dict[str, Any]:
+        return {}

@@ -1,0 +1,219 @@
+"""The label party's process: it listens, admits the others, trains, and keeps the run's events."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from thinwire.job.evaluating import Goal, require_finite_loss, scores
+from thinwire.job.own_part import LabelData, OwnPart
+from thinwire.job.result import Result
+from thinwire.job.seating import Seating
+from thinwire.network.introduction import compare, read_about
+from thinwire.network.party_run import Held, PartyRun
+from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
+from thinwire.transport.certificates import Revocations
+from thinwire.transport.grpc_server import Listener
+from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.service import Refused, Roster, Rpc
+from thinwire.types import PartyName
+
+__all__ = ["LabelRun"]
+
+
+class LabelRun(PartyRun):
+    """Implements `Desk` for the listener."""
+
+    program: LabelProgram
+
+    def __init__(
+        self,
+        own: OwnPart,
+        folder: Path,
+        held: Held,
+        data: LabelData,
+        say: Callable[[str], None],
+        on_event: Callable[[dict[str, Any]], None],
+        on_round: Callable[[int], None],
+    ) -> None:
+        super().__init__(own, folder, held, say)
+        if self.private.run_nonce is None:
+            self.private.set_run_nonce(secrets.token_hex(16))
+        self._data = data
+        self._on_event = on_event
+        self._on_round = on_round
+        self._begun = False
+        self._history: list[dict[str, Any]] = []
+        self._party: LabelParty | None = None
+        settings = own.settings
+        target = None if settings.target is None else (settings.target.metric, settings.target.value)
+        self._goal = Goal(target, settings.stop, settings.byte_budget, settings.link_seconds_budget)
+        if self._loaded is None:
+            (folder / "events.jsonl").write_text("")
+        self._listener = Listener(
+            own.network.listen_address(),
+            self.credentials,
+            Roster(own.label_party, own.certificate_names, Revocations(own.revoked)),
+            self,
+            self.heard,
+            len(own.feature_parties),
+        )
+
+    def _peer_names(self) -> tuple[PartyName, ...]:
+        return self.own.feature_parties
+
+    def _connect(self) -> None:
+        self._listener.start()
+        self.events("listening", address=self.own.network.listen_address(), port=self._listener.port)
+
+    def _disconnect(self) -> None:
+        self._listener.stop()
+
+    def _ready_to_begin(self) -> PartyName | None:
+        # Those that have finished may be gone for good.
+        waits = (name for name, link in self.links.items() if not (link.connected or self.peers[name].finished))
+        return next(waits, None)
+
+    def _program(self, seating: Seating, control: Control) -> LabelProgram:
+        widths = {name: self.peers[name].width for name in self.own.feature_parties}
+        if self._held.width:
+            widths[self.own.me] = self._held.width
+        party = self._party = self.own.label_party_of(self._data, widths)
+        program = seating.label_program(
+            party,
+            seating.side(party),
+            seating.seat(self.own.me, self.channel),
+            widths,
+            control,
+            at_rest=self._at_rest,
+            on_round=self._on_round,
+        )
+        self._begun = True
+        self.tell_all({"begin": widths})
+        return program
+
+    # The desk: what other parties ask ---------------------------------------------------------------------------
+
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
+        """Refuses without a trace, or notes the peer's process on disk and gives its link."""
+        theirs = read_about(peer, hello)
+        if theirs.party != peer:
+            raise Refused(f"the certificate is {peer!r}'s, HELLO says {theirs.party!r}")
+        if self.private.aborted is not None:
+            raise Refused(f"the run was aborted by {self.private.aborted}; begin a new one in another --out folder")
+        compare(self.about(), theirs)
+        link = self.links[peer]
+        self.peers.require_current(theirs, link)
+        if (theirs.row_ids is None) != (self._held.row_ids is None):
+            self.events("alignment_unchecked", peer)
+        self.peers.note(theirs)
+        return link
+
+    def welcome(self, peer: PartyName) -> dict[str, Any]:
+        found = self.about().model_dump()
+        if self._begun:
+            found["begin"] = {name: self.peers[name].width for name in self.own.feature_parties} | (
+                {self.own.me: self._held.width} if self._held.width else {}
+            )
+        return found
+
+    def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
+        if rpc.name == "Probe":
+            return {"version": self.about().version, "party": self.own.me, "echo": request.get("echo", "")}
+        if rpc.name == "Abort":
+            self.tell_all({"aborted": caller})
+            self.channel.drain(1.0)
+            self.abort(caller)
+            return {"aborted": True}
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        traffic = self.ledger.traffic(self.own.me)
+        state = "finished" if self.private.finished else "training" if self._begun else "waiting for parties"
+        return {
+            "label_party": self.own.me,
+            "method": self.own.recipe.name,
+            "state": state,
+            "round": self.events.round or 0,
+            "rounds": self.batches.rounds,
+            "waiting_for": self.channel.waiting_for,
+            "parties": {
+                name: {
+                    "connected": link.connected,
+                    "away_seconds": round(link.away_seconds(), 1),
+                    "starts": self.peers[name].incarnation,
+                    "finished": self.peers[name].finished,
+                }
+                for name, link in self.links.items()
+            },
+            "bytes": {"up": traffic.up, "down": traffic.down, "retransmitted": traffic.retransmitted},
+            "last_event": self._history[-1] if self._history else None,
+        }
+
+    def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
+        super().heard(event, peer, **facts)
+        if event in ("connected", "disconnected"):
+            away = sorted(name for name, link in self.links.items() if not link.connected)
+            self.tell_all({"away": away})
+
+    # Evaluations ------------------------------------------------------------------------------------------------
+
+    def _at_rest(self, evaluated: Evaluated) -> bool:
+        """The running loss of the batches, and scores on test rows; all other parties wait."""
+        event = self._event(evaluated)
+        self._history.append(event)
+        self.persistently(self.folder / "events.jsonl", lambda: self.directory.append(event))
+        self._on_event(event)
+        return self._goal.is_met(event)
+
+    def _event(self, evaluated: Evaluated) -> dict[str, Any]:
+        party, settings = self._party, self.own.settings
+        traffic = self.ledger.traffic(self.own.me)
+        train, test = {}, {}
+        running = self.program.side.running_loss()
+        if running is not None:
+            train["loss"] = require_finite_loss(running)
+        if evaluated.outputs is not None and party is not None:
+            test = scores(evaluated.outputs, party.test_labels, party.loss, settings.metrics)
+        train.setdefault("loss", test.get("loss", 0.0))
+        return {
+            "round": evaluated.round,
+            "epoch": self.batches.epoch(evaluated.round),
+            "train": train,
+            "test": test,
+            "bytes": {"up": traffic.up, "down": traffic.down, "total": traffic.total},
+            "seconds": self.seconds(),
+            "link_seconds": None,
+            "diagnostics": {**self.program.plan.diagnostics(), **self.program.end.diagnostics()},
+        }
+
+    def _to_save(self) -> dict[str, Any]:
+        return {"events": len(self._history)}
+
+    def _resumed(self, data: dict[str, Any]) -> None:
+        self._history = self.directory.truncate(data["events"])
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def _models(self) -> dict[str, Any]:
+        found = {"top": self.program.side.top.module}
+        return found if self.program.side.bottom is None else found | {self.own.me: self.program.side.bottom.module}
+
+    def _results(self) -> dict[str, Any]:
+        settings = self.own.settings
+        result = Result(
+            method=self.own.recipe.name,
+            history=self._history,
+            ledger=self.ledger,
+            label_party=self.own.me,
+            models={},
+            seconds=self.seconds(),
+            metric=next(iter(settings.metrics), "loss"),
+            target=self._goal.target,
+            run_dir=self.folder,
+        )
+        found = result.summary() if self._history else {}
+        return json.loads(json.dumps(found))  # type: ignore[no-any-return]

@@ -1,0 +1,451 @@
+"""What every party's process does around its program: folder, links, checkpoints, signals, and the end."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
+from typing import Any
+
+from thinwire import __version__
+from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError, WireError
+from thinwire.job.own_part import OwnPart
+from thinwire.job.seating import Seating, run_number
+from thinwire.network.events import EventLog
+from thinwire.network.introduction import About
+from thinwire.network.outcome import Outcome, state_digest
+from thinwire.network.peers import Peers
+from thinwire.party import Batches, Control
+from thinwire.party.feature_program import FeatureProgram
+from thinwire.party.label_program import LabelProgram
+from thinwire.privacy import SecureSum
+from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, PrivateState, Replaced, RunDirectory
+from thinwire.transport.certificates import Credentials, load_credentials
+from thinwire.transport.errors import Stopped
+from thinwire.transport.journal import Journal
+from thinwire.transport.ledger import Ledger
+from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Patience
+from thinwire.transport.outgoing_log import OutgoingLog
+from thinwire.transport.peer_link import LinkEnds, PeerLink
+from thinwire.transport.record_file import WriteFailed
+from thinwire.transport.service import PROTOCOL
+from thinwire.types import Kind, PartyName, Round
+from thinwire.wire.frame import MAX_BODY
+
+__all__ = ["Aborted", "Held", "PartyRun", "Stopping"]
+
+_PATIENCE_TO_STOP = 3.0  # seconds that a round may take to end after SIGTERM
+_SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
+_FULL_DISK_SECONDS = 1.0
+# Starting again would only fail again: the others are told to stop too.
+_INCURABLE = (BadInput, Diverged, SurrogatesDiffer, WireError)
+
+
+class Aborted(ThinwireError):
+    """A party ended the run for all."""
+
+
+class Interrupted(Stopped):
+    """SIGTERM or Ctrl-C came, and the round could not be ended in time."""
+
+
+class Stopping:
+    """Whether, and since when, this process is asked to stop; set by signal handlers."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self.event = Event()
+
+    def ask(self) -> None:
+        self._since = self._since or monotonic()
+        self.event.set()
+
+    @property
+    def asked(self) -> bool:
+        return self._since is not None
+
+    def require_patience(self) -> None:
+        """For whoever waits: raises once the round has had its time to end."""
+        if self._since is not None and monotonic() - self._since > _PATIENCE_TO_STOP:
+            raise Interrupted("stopped; nothing is lost: start the same command again")
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a party brings: sizes and digests of its own tables, never the tables themselves."""
+
+    rows: int
+    test_rows: int
+    row_ids: str | None
+    test_row_ids: str | None
+    width: int  # of its embedding; 0 where it has none
+
+
+class PartyRun(ABC):
+    """One party's run in its folder. `execute` blocks until it is finished, stopped or failed."""
+
+    def __init__(self, own: OwnPart, folder: Path, held: Held, say: Callable[[str], None]) -> None:
+        self.own = own
+        self.folder = folder
+        self.stopping = Stopping()
+        self.directory = RunDirectory(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FolderLock(folder)
+        taken = self._lock.acquire()
+        self.private = PrivateState.open(folder)
+        self.events = EventLog(folder / "log.jsonl", own.me, say)
+        if taken is not None:
+            self.events("taken_over", process=taken.pid)
+        if self.private.aborted is not None:
+            raise BadInput(f"the run in {folder} was aborted by {self.private.aborted}; begin another in a new --out")
+        self._incarnation = self.private.begin_incarnation()
+        self._instance = secrets.token_hex(8)
+        self._held = held
+        parties = (*own.feature_parties, own.label_party)
+        self.run = run_number(own.recipe, own.settings.seed, own.feature_parties)
+        self.peers = Peers(folder, self._peer_names())
+        self.ledger = Ledger()
+        self.links = {
+            peer: PeerLink(
+                LinkEnds(self.run, own.me, peer, parties, self._max_body()),
+                OutgoingLog(folder / "sent" / peer, self._incarnation, self._disk_is_full),
+                self.ledger,
+                self.heard,
+            )
+            for peer in self._peer_names()
+        }
+        masked = isinstance(own.recipe.aggregation, SecureSum)
+        self.channel = NetworkChannel(
+            own.me,
+            self.links,
+            self.ledger,
+            Journal(folder / "answers", self._incarnation, self._disk_is_full),
+            Patience(self._patience_seconds(), self._waiting, self._interrupted),
+            durable={Kind.EMBEDDING, Kind.EVALUATION} if masked else (),
+        )
+        owner = {"party": own.me, "run": f"{self.run:016x}"}
+        self.checkpoints = Checkpoints(folder / "checkpoints", self.private.mac_key, owner, self._incarnation)
+        self.batches = Batches(
+            held.rows,
+            own.settings.batch_size,
+            own.settings.epochs,
+            own.settings.seed,
+            own.settings.batches == "announced",
+        )
+        self.began = monotonic()
+        self._saved_at = monotonic()
+        self._save_cost = 0.0
+        self._seconds_before = 0.0
+        self._loaded = self._load()
+
+    # What the two kinds of party do differently --------------------------------------------------------------
+
+    @abstractmethod
+    def _peer_names(self) -> tuple[PartyName, ...]: ...
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Begins to listen, or to dial."""
+
+    @abstractmethod
+    def _disconnect(self) -> None: ...
+
+    @abstractmethod
+    def _ready_to_begin(self) -> PartyName | None:
+        """Whom to wait for before the first round; None once all is agreed."""
+
+    @abstractmethod
+    def _program(self, seating: Seating, control: Control) -> FeatureProgram | LabelProgram: ...
+
+    @abstractmethod
+    def _results(self) -> dict[str, Any]:
+        """What to say at the end, beside what every party says."""
+
+    @abstractmethod
+    def _models(self) -> dict[str, Any]: ...
+
+    # From start to end ------------------------------------------------------------------------------------------
+
+    def execute(self) -> Outcome:
+        try:
+            self._connect()
+            return self._execute()
+        except _INCURABLE as error:
+            self.tell_all({"stopped": f"{self.own.me!r} stopped: {error}"})
+            raise
+        except PartyMissing as error:
+            self.tell_all({"stopped": str(error)})
+            raise
+        finally:
+            self.channel.drain(2.0)
+            self._disconnect()
+            self.channel.close()
+            self.events.close()
+
+    def _execute(self) -> Outcome:
+        self._gather()
+        seating = self._seating()
+        program = self.program = self._program(seating, PartyControl(self))
+        self._resume(program)
+        self.events("begun", rounds=self.batches.rounds)
+        self.began = monotonic()
+        if not self.private.finished:
+            program.run()
+            if self.stopping.asked:
+                self.save()
+                return Outcome(self._summary(), interrupted=True)
+            self._finish()
+        self._linger()
+        return Outcome(self._summary(), interrupted=False)
+
+    def _gather(self) -> None:
+        """Waits until everybody is here and agrees, with a countdown that names who is missing."""
+        began, told, seconds = monotonic(), monotonic(), self._patience_seconds()
+        while (missing := self._ready_to_begin()) is not None:
+            self._interrupted()
+            left = seconds - (monotonic() - began)
+            if left <= 0:
+                raise PartyMissing(missing, Kind.CONTROL, 0, seconds)
+            if monotonic() - told >= 10:
+                told = monotonic()
+                self.events("waiting", missing, what="it is not here yet", left_seconds=left)
+            sleep(0.02)
+
+    def _seating(self) -> Seating:
+        own, settings = self.own, self.own.settings
+        return Seating(
+            feature_parties=own.feature_parties,
+            label_party=own.label_party,
+            recipe=own.recipe,
+            optimizer=own.optimizer,
+            batches=self.batches,
+            rows=self._held.rows,
+            seed=settings.seed,
+            eval_every=settings.eval_every,
+            effort=settings.effort,
+            device=settings.device,
+        )
+
+    def _finish(self) -> None:
+        """The results are on disk before anybody hears that this party has finished."""
+        self.save()
+        self.persistently(
+            self.folder / "models", lambda: self.directory.finish(self.ledger.entries(), self._models())
+        )
+        self.private.set_finished(True)
+
+    def _linger(self) -> None:
+        """A peer that fails now needs our last messages again: stay until all have finished."""
+        self.tell_all({"finished": True})
+        began = told = monotonic()
+        while unfinished := self.peers.unfinished():
+            self._interrupted()
+            if monotonic() - began > self._patience_seconds():
+                self.events("unreported", unfinished[0])
+                return
+            if monotonic() - told >= 10:
+                told = monotonic()
+                self.events("lingering", unfinished[0])
+            sleep(0.02)
+
+    # Checkpoints ------------------------------------------------------------------------------------------------
+
+    def _load(self) -> Any:
+        """The newest checkpoint that holds; the links stand where it stood before anybody connects."""
+        loaded = self.checkpoints.load(self.private.generation, lambda _: None)
+        if loaded is None:
+            return None
+        for warning in loaded.warnings:
+            self.events("fell_back", why=warning)
+        self.channel.load(loaded.data["channel"])
+        self._seconds_before = loaded.data["seconds"]
+        return loaded
+
+    def _resume(self, program: FeatureProgram | LabelProgram) -> None:
+        if self._loaded is None:
+            return
+        data = self._loaded.data
+        program.end.load(self._loaded.tensors[self.own.me])
+        program.plan.load(data["plan"])
+        program.start = data["round"]
+        program.fresh = False
+        self._resumed(data)
+        self.events("resumed", at_round=data["round"])
+
+    @abstractmethod
+    def _resumed(self, data: dict[str, Any]) -> None:
+        """Takes what `_to_save` gave."""
+
+    def save(self) -> None:
+        """A checkpoint between two rounds; a disk that is full costs a checkpoint, not the run."""
+        began = monotonic()
+        state = self.channel.state()
+        data = {
+            "round": self.program.start,
+            "plan": self.program.plan.state(),
+            "channel": state,
+            "seconds": self.seconds(),
+            **self._to_save(),
+        }
+        generation = self.private.generation + 1
+        try:
+            self.checkpoints.save(data, {self.own.me: self.program.end.tensors()}, generation)
+            self.private.set_generation(generation)
+        except (CheckpointFailed, WriteFailed) as error:
+            self.events("checkpoint_failed", why=str(error))
+            self._saved_at = monotonic()
+            return
+        self.channel.saved(state)
+        self._saved_at = monotonic()
+        self._save_cost = self._saved_at - began
+        self.events("checkpoint", generation=generation, seconds=round(self._save_cost, 4))
+
+    @abstractmethod
+    def _to_save(self) -> dict[str, Any]:
+        """What only one kind of party has in its checkpoints."""
+
+    def save_if_due(self) -> None:
+        due = max(self.own.network.checkpoint_seconds, _SHARE_OF_CHECKPOINTS * self._save_cost)
+        if self.private.generation == 0 or monotonic() - self._saved_at >= due:
+            self.save()
+
+    # News, failures and waits -----------------------------------------------------------------------------------
+
+    def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
+        """Everything that links and listeners report."""
+        if event == "news" and peer is not None:
+            self._news(peer, facts)
+        self.events(event, peer, **facts)
+
+    def _news(self, peer: PartyName, told: dict[str, Any]) -> None:
+        if told.get("finished") is True:
+            self.peers.finished(peer)
+        if "stopped" in told:
+            self.fail(Stopped(str(told["stopped"])[:1000]))
+        if "aborted" in told:
+            self.abort(str(told["aborted"])[:100])
+
+    def abort(self, by: str) -> None:
+        """For good: the folder remembers."""
+        self.private.set_aborted(by)
+        self.fail(Aborted(f"the run was aborted by {by}; begin another in a new --out folder"))
+
+    def fail(self, error: ThinwireError) -> None:
+        for link in self.links.values():
+            link.fail(error)
+
+    def tell_all(self, news: dict[str, Any]) -> None:
+        for link in self.links.values():
+            link.tell(news)
+
+    def begin_round(self, round: Round) -> bool:
+        """Between two rounds: is this still our run, is a checkpoint due, may the next round begin?"""
+        self.events.round = round
+        if not self._lock.still_mine():
+            raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
+        for link in self.links.values():
+            link.require_no_failure()
+        if self.stopping.asked:
+            return False
+        self.save_if_due()
+        return True
+
+    def _interrupted(self) -> None:
+        self.stopping.require_patience()
+        for link in self.links.values():
+            link.require_no_failure()
+
+    def _waiting(self, peer: PartyName, kind: Kind, round: Round, waited: float, left: float) -> None:
+        link = self.links[peer]
+        what = f"{kind.name} of round {round}, for {waited:.0f} s"
+        if not link.connected:
+            what += f", gone for {link.away_seconds():.0f} s"
+        self.events("waiting", peer, what=what, left_seconds=left)
+
+    def _disk_is_full(self, path: Path, size: int) -> None:
+        """Called again and again by whoever must write, until there is room."""
+        self.events("disk_full", path=str(path), bytes=size)
+        self._interrupted()
+        self.stopping.event.wait(_FULL_DISK_SECONDS)
+
+    def persistently(self, path: Path, write: Callable[[], None]) -> None:
+        """Writes; waits for room where the disk is full."""
+        while True:
+            try:
+                return write()
+            except (OSError, WriteFailed) as error:
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                self._disk_is_full(path, error.bytes_needed if isinstance(error, WriteFailed) else 0)
+
+    def _patience_seconds(self) -> float:
+        return self.own.network.wait_seconds
+
+    def _max_body(self) -> int:
+        cap = self.own.network.max_message_mb
+        return MAX_BODY if cap is None else min(MAX_BODY, int(cap * 1e6))
+
+    # Saying who we are ----------------------------------------------------------------------------------------
+
+    def about(self) -> About:
+        held = self._held
+        return About(
+            protocol=PROTOCOL,
+            version=__version__,
+            party=self.own.me,
+            run=f"{self.run:016x}",
+            agreement=self.own.agreement(),
+            rows=held.rows,
+            test_rows=held.test_rows,
+            row_ids=held.row_ids,
+            test_row_ids=held.test_row_ids,
+            width=held.width,
+            incarnation=self._incarnation,
+            instance=self._instance,
+            nonce=self.private.run_nonce,
+            finished=self.private.finished,
+        )
+
+    def credentials(self) -> Credentials:
+        """Read anew each time: they may have been renewed."""
+        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])
+
+    # The end --------------------------------------------------------------------------------------------------
+
+    def seconds(self) -> float:
+        return self._seconds_before + monotonic() - self.began
+
+    def _summary(self) -> dict[str, Any]:
+        sent = self.ledger.total(senders={self.own.me})
+        received = self.ledger.total(receivers={self.own.me})
+        return {
+            "party": self.own.me,
+            "method": self.own.recipe.name,
+            "rounds": self.program.start,
+            "epochs": self.batches.epoch(self.program.start),
+            "seconds": self.seconds(),
+            "sent_bytes": sent.bytes,
+            "received_bytes": received.bytes,
+            "retransmitted_bytes": sent.retransmitted,
+            "repeatable": self.own.recipe.repeatable and not self.events.counts["replay_differs", ""],
+            "digest": state_digest(self.program.end.tensors(), self.ledger.entries()),
+            "run_dir": str(self.folder),
+            **self._results(),
+        }
+
+
+class PartyControl(Control):
+    """Asks the run between any two rounds."""
+
+    def __init__(self, run: PartyRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def may_begin(self, round: Round) -> bool:
+        return self._run.begin_round(round)

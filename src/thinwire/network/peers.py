@@ -1,0 +1,90 @@
+"""What a party remembers of the others, on disk: which process it has spoken to, and who has finished."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from threading import Lock
+
+from thinwire.network.introduction import About
+from thinwire.runs.private_state import canonical, replace_file
+from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.service import Refused
+from thinwire.types import PartyName
+
+__all__ = ["Peer", "Peers"]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The newest process of a peer that was heard of."""
+
+    incarnation: int = 0
+    instance: str = ""
+    width: int = 0
+    finished: bool = False
+
+
+class Peers:
+    """Loads and saves them."""
+
+    def __init__(self, folder: Path, names: tuple[PartyName, ...]) -> None:
+        self._path = folder / "peers.json"
+        self._lock = Lock()
+        self._known = dict.fromkeys(names, Peer())
+        if self._path.exists():
+            for name, held in json.loads(self._path.read_text()).items():
+                if name in self._known:
+                    self._known[name] = Peer(**held)
+
+    def __getitem__(self, name: PartyName) -> Peer:
+        return self._known[name]
+
+    def require_current(self, about: About, link: PeerLink) -> None:
+        """Refuses a process that another one has replaced, or that is a second one of the same party."""
+        has_spoken = link.standing()["received"] > 0
+        known = self._known[about.party]
+        if about.incarnation < known.incarnation:
+            raise Refused(
+                f"{about.party!r}: this process was replaced by a later one (it is start {about.incarnation}, the "
+                f"party is at start {known.incarnation}); it must end"
+            )
+        twice = about.incarnation == known.incarnation and known.instance != about.instance
+        if twice and (link.connected or has_spoken):
+            raise Refused(
+                f"another process takes part as {about.party!r} already; stop it first, or go on in its folder"
+            )
+        if about.nonce is None and has_spoken:
+            raise Refused(
+                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, or "
+                "another --out was given. Bring the folder back, or begin a new run at every party in new folders"
+            )
+        if known.width not in (0, about.width):
+            raise Refused(f"{about.party!r} now has embeddings of width {about.width}, it began with {known.width}")
+
+    def note(self, about: About) -> None:
+        """On disk before the peer hears that it is welcome."""
+        self._set(
+            about.party,
+            replace(
+                self._known[about.party],
+                incarnation=about.incarnation,
+                instance=about.instance,
+                width=about.width,
+                finished=self._known[about.party].finished or about.finished,
+            ),
+        )
+
+    def finished(self, name: PartyName) -> None:
+        self._set(name, replace(self._known[name], finished=True))
+
+    def unfinished(self) -> list[PartyName]:
+        return [name for name, peer in self._known.items() if not peer.finished]
+
+    def _set(self, name: PartyName, peer: Peer) -> None:
+        with self._lock:
+            if self._known[name] == peer:
+                return
+            self._known[name] = peer
+            replace_file(self._path, canonical({name: asdict(held) for name, held in self._known.items()}))

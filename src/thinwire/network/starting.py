@@ -1,0 +1,55 @@
+"""From a party's own part of a job to a run that is ready to connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thinwire.job.job import embedding_width
+from thinwire.job.own_part import OwnPart
+from thinwire.job.saved import require_same_text, save_text
+from thinwire.network.feature_run import FeatureRun
+from thinwire.network.label_run import LabelRun
+from thinwire.network.party_run import Held, PartyRun
+
+__all__ = ["Audience", "party_run"]
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Who hears of a run's progress."""
+
+    say: Callable[[str], None]
+    event: Callable[[dict[str, Any]], None]
+    round: Callable[[int], None]
+
+
+def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
+    """Reads this party's data, refuses a folder of another job or of changed data, and opens the run."""
+    ids, test_ids = own.row_ids(), own.test_row_ids()
+    digests = {
+        "row_ids": None if ids is None else ids.digest,
+        "test_row_ids": None if test_ids is None else test_ids.digest,
+    }
+    if own.is_label_party:
+        data = own.load_label_data()
+        tests = 0 if data.test_labels is None else len(data.test_labels)
+        held = Held(len(data.labels), tests, **digests, width=data.width or 0)
+        _keep(own, folder, own.data_digests(data))
+        return LabelRun(own, folder, held, data, audience.say, audience.event, audience.round)
+    party = own.load_features()
+    tests = 0 if party.test_features is None else len(party.test_features)
+    width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
+    held = Held(len(party.features), tests, **digests, width=width)
+    _keep(own, folder, own.data_digests(party))
+    return FeatureRun(own, folder, held, party, audience.say, audience.round)
+
+
+def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:
+    text = own.resolved_text()
+    if (folder / "job.toml").exists():
+        require_same_text(folder, text, digests)
+    else:
+        save_text(folder, text, digests)

@@ -1,0 +1,204 @@
+"""What only this party may know of a run, and what must never go back: `private.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from thinwire.errors import BadInput, BadState, ThinwireError
+from thinwire.transport.record_file import WriteFailed, sync_folder, write_all
+
+__all__ = ["PrivateState", "Replaced", "canonical", "replace_file"]
+
+FORMAT = 1
+NAME = "private.json"
+_KEY_BYTES = 32
+
+
+class Replaced(ThinwireError):
+    """A newer process of this party has begun; this one must end."""
+
+
+@dataclass(frozen=True)
+class _Fields:
+    incarnation: int = 0  # how often a process of this party has begun
+    mac_key: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES), repr=False)
+    noise_secret: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES), repr=False)
+    run_nonce: str | None = None
+    generation: int = 0  # of the newest checkpoint
+    aborted: str | None = None
+    finished: bool = False
+
+
+class PrivateState:
+    """Reads and writes `private.json`. Every change is on the disk before the call returns."""
+
+    def __init__(self, folder: Path, fields: _Fields) -> None:
+        self._folder = folder
+        self._fields = fields
+
+    @classmethod
+    def open(cls, folder: Path) -> PrivateState:
+        """The folder's, or a new one with fresh secrets from the system."""
+        path = folder / NAME
+        if path.exists():
+            return cls(folder, _read(path))
+        made = cls(folder, _Fields())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteFailed(folder, 0, error) from error
+        made._write(made._fields)
+        return made
+
+    def __repr__(self) -> str:
+        return f"PrivateState({str(self._folder)!r}, {self._fields!r})"
+
+    @property
+    def incarnation(self) -> int:
+        return self._fields.incarnation
+
+    @property
+    def mac_key(self) -> bytes:
+        return bytes.fromhex(self._fields.mac_key)
+
+    @property
+    def noise_secret(self) -> bytes:
+        return bytes.fromhex(self._fields.noise_secret)
+
+    @property
+    def run_nonce(self) -> str | None:
+        return self._fields.run_nonce
+
+    @property
+    def generation(self) -> int:
+        return self._fields.generation
+
+    @property
+    def aborted(self) -> str | None:
+        return self._fields.aborted
+
+    @property
+    def finished(self) -> bool:
+        return self._fields.finished
+
+    def begin_incarnation(self) -> int:
+        """The number of this process: higher than that of any before, whatever a replaced one may still write."""
+        number = max(self.incarnation, *(number for number, _ in _claims(self._folder)), 0) + 1
+        try:
+            while not _claimed(self._folder, number):
+                number += 1
+        except OSError as error:
+            raise WriteFailed(self._folder, 0, error) from error
+        self._write(replace(self._fields, incarnation=number))
+        for other, path in _claims(self._folder):
+            if other < number:
+                path.unlink(missing_ok=True)
+        return number
+
+    def set_noise_secret(self, secret: bytes) -> None:
+        self._change(noise_secret=secret.hex())
+
+    def set_run_nonce(self, nonce: str | None) -> None:
+        self._change(run_nonce=nonce)
+
+    def set_generation(self, generation: int) -> None:
+        self._change(generation=generation)
+
+    def set_aborted(self, reason: str | None) -> None:
+        self._change(aborted=reason)
+
+    def set_finished(self, finished: bool) -> None:
+        self._change(finished=finished)
+
+    def _change(self, **changes: Any) -> None:
+        on_disk = _read(self._folder / NAME)
+        if on_disk.incarnation > self.incarnation:
+            raise Replaced(
+                f"{self._folder}: process {on_disk.incarnation} of this party has taken over from this one, "
+                f"which was {self.incarnation}; nothing was written"
+            )
+        self._write(replace(self._fields, **changes))
+
+    def _write(self, fields: _Fields) -> None:
+        held = {"format": FORMAT, **asdict(fields)}
+        held["check"] = _check(held)
+        data = canonical(held)
+        try:
+            replace_file(self._folder / NAME, data, mode=0o600)
+        except OSError as error:
+            raise WriteFailed(self._folder / NAME, len(data), error) from error
+        self._fields = fields
+
+
+def canonical(value: Any) -> bytes:
+    """The one JSON text of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """The file holds the old bytes or the new ones, and the new ones once this returns, whatever happens."""
+    for unfinished in path.parent.glob(f".{path.name}.*.part"):
+        unfinished.unlink(missing_ok=True)
+    # A name of its own: a process that was stopped while writing would go on in this file.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            write_all(descriptor, [data])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def _read(path: Path) -> _Fields:
+    way_out = "bring it back from a copy, or begin a new run in another folder"
+    try:
+        if path.stat().st_mode & 0o077:
+            raise BadInput(f"{path} holds secrets and is open to others; close it: chmod 600 {path}")
+        held = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadState(f"{path} is damaged: it is no JSON; {way_out}") from None
+    if isinstance(held, dict) and isinstance(held.get("format"), int) and held["format"] > FORMAT:
+        raise BadState(
+            f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it"
+        )
+    names = {"format", "check", *(field.name for field in fields(_Fields))}
+    if not isinstance(held, dict) or held.keys() != names or held.pop("check") != _check(held):
+        raise BadState(f"{path} is damaged: its check does not fit; {way_out}")
+    del held["format"]
+    return _Fields(**held)
+
+
+def _check(held: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical(held)).hexdigest()
+
+
+def _claims(folder: Path) -> list[tuple[int, Path]]:
+    found = ((path.name.removeprefix("incarnation-"), path) for path in folder.glob("incarnation-*"))
+    return [(int(number), path) for number, path in found if number.isdecimal()]
+
+
+def _claimed(folder: Path, number: int) -> bool:
+    """Only one process can make this file, even if a replaced one writes an old number into private.json."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(os.open(folder / f"incarnation-{number:06d}", flags, 0o600))
+    except FileExistsError:
+        return False
+    sync_folder(folder)
+    return True

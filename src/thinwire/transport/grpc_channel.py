@@ -1,0 +1,254 @@
+"""gRPC as we use it, and a feature party's side: it dials, and dials again.
+
+One long-lived stream of raw records over mutual TLS 1.3. Feature parties only dial out; proxies named in
+`grpc_proxy`, `https_proxy` or `http_proxy` are honoured by gRPC itself (HTTP CONNECT).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Event, Thread
+from time import monotonic
+from typing import Any, Protocol
+
+# Read by gRPC when it loads. No peer can negotiate this suite, which needs a shared key: TLS 1.2 is off.
+os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+import grpc
+
+from thinwire.errors import Malformed, ThinwireError
+from thinwire.transport.certificates import Credentials
+from thinwire.transport.errors import TransportError
+from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
+from thinwire.transport.records import CHUNK, Record, json_record, parsed_json
+from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc
+
+__all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "Target", "Unreached", "ask", "grpc"]
+
+CONTROL_SECONDS = 10.0
+_CONNECT_SECONDS = 4.0
+_BACK_OFF = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0)
+_PATIENT_WITH_DAMAGE = 3  # connections in a row that broke on bytes that cannot be
+
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", 4 * CHUNK + 4096),
+    ("grpc.max_send_message_length", 4 * CHUNK + 4096),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
+]
+_CLIENT_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.min_reconnect_backoff_ms", int(_CONNECT_SECONDS * 1000)),  # a connection attempt's deadline
+    ("grpc.use_local_subchannel_pool", 1),  # every attempt is a connection of its own
+    ("grpc.enable_retries", 0),
+]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whom to call, as whom, and with which certificate; read anew at every call, so it can be renewed."""
+
+    address: str  # host:port
+    name: str  # in the label party's certificate
+    me: str
+    credentials: Callable[[], Credentials]
+
+    def open(self) -> grpc.Channel:
+        mine = self.credentials()
+        secure = grpc.ssl_channel_credentials(mine.authority_pem, mine.key_pem, mine.certificate_pem)
+        options = [*OPTIONS, *_CLIENT_OPTIONS, ("grpc.ssl_target_name_override", self.name)]
+        return grpc.secure_channel(self.address, secure, options=options)
+
+    @property
+    def claim(self) -> tuple[tuple[str, str], ...]:
+        return ((CLAIM, self.me),)
+
+
+class Unreached(TransportError):
+    """Nobody answered; it may help to try again."""
+
+
+class HandshakeFailed(Unreached):
+    """There is somebody, but the two certificates do not agree."""
+
+
+def ask(target: Target, rpc: Rpc, request: dict[str, Any], seconds: float = CONTROL_SECONDS) -> dict[str, Any]:
+    """One small question and its answer."""
+    with target.open() as channel:
+        call: Any = channel.unary_unary(rpc.path)
+        try:
+            answer = call(json.dumps(request).encode(), timeout=seconds, metadata=target.claim)
+        except grpc.RpcError as error:
+            raise _mapped(error, target) from None
+    value = json.loads(answer)
+    if not isinstance(value, dict):
+        raise Malformed(f"{target.address} answered {type(value).__name__}, not an object")
+    return value
+
+
+def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
+    """gRPC's exception as one of ours."""
+    code, details = error.code(), (error.details() or "").strip()
+    match code:
+        case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
+            return Denied(details)
+        case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.ABORTED:
+            return Refused(details)
+        case grpc.StatusCode.DATA_LOSS:
+            return Malformed(details)
+        case grpc.StatusCode.UNAVAILABLE if "andshake" in details or "CERTIFICATE" in details:
+            return HandshakeFailed(
+                f"{target.address} answers, but the TLS handshake fails ({details}); both sides need certificates of "
+                f"one authority, and the label party's must be for {target.name!r}"
+            )
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return Refused(f"{target.address} does not offer what this version asks for: {details}")
+    return Unreached(f"{target.address} cannot be reached: {code.name} {details}")
+
+
+class Greeter(Protocol):
+    """What a feature party says and hears when it connects."""
+
+    def hello(self) -> dict[str, Any]: ...
+
+    def welcomed(self, welcome: dict[str, Any]) -> None:
+        """Looks at the label party's words; raises Refused where it cannot go on with them."""
+
+    def unreached(self, why: str, seconds: float) -> None:
+        """Nobody answered for so long."""
+
+
+class Dialer:
+    """Keeps a link connected: dials, talks, and dials again, until closed or refused."""
+
+    def __init__(self, target: Target, link: PeerLink, greeter: Greeter) -> None:
+        self._target = target
+        self._link = link
+        self._greeter = greeter
+        self._closed = Event()
+        self._call: Any = None
+        self._ever = False  # connected before
+        self._thread = Thread(target=self._run, name="dial", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._call is not None:
+            self._call.cancel()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        attempt, damaged, away_since = 0, 0, monotonic()
+        while not self._closed.is_set():
+            received = self._link.standing()["received"]
+            try:
+                self._talk()
+                attempt, damaged = 0, 0
+            except Unreached as error:
+                if isinstance(error, HandshakeFailed) and not self._ever:
+                    self._link.fail(error)
+                    return
+                self._greeter.unreached(str(error), monotonic() - away_since)
+            except Malformed as error:
+                damaged = 1 if self._link.standing()["received"] > received else damaged + 1
+                if damaged >= _PATIENT_WITH_DAMAGE:
+                    self._link.fail(error)
+                    return
+            except ThinwireError as error:
+                self._link.fail(error)
+                return
+            if attempt == 0:
+                away_since = monotonic()
+            self._closed.wait(_BACK_OFF[min(attempt, len(_BACK_OFF) - 1)])
+            attempt += 1
+
+    def _talk(self) -> None:
+        """One connection, from its first word to its end."""
+        with self._target.open() as channel:
+            records = _Outgoing(json_record(Record.HELLO, self._greeter.hello()))
+            talk: Any = channel.stream_stream(RPCS["Talk"].path)
+            self._call = call = talk(iter(records), metadata=self._target.claim)
+            watch = _Watch(call)
+            try:
+                welcome = parsed_json(next(call))
+                self._greeter.welcomed(welcome)
+                attached = self._link.attach(_Call(call), int(welcome["received"]), int(welcome["kept"]))
+                records.go_on(attached.outgoing())
+                watch.silent = attached.silent_seconds
+                self._ever = True
+                try:
+                    for record in call:
+                        attached.incoming(record)
+                finally:
+                    attached.end("the connection was lost")
+            except StopIteration:
+                raise Unreached(f"{self._target.address} hung up") from None
+            except grpc.RpcError as error:
+                raise _mapped(error, self._target) from None
+            except (KeyError, ValueError) as error:
+                if isinstance(error, ThinwireError):
+                    raise
+                raise Malformed(f"the label party's welcome lacks {error}") from None
+            finally:
+                watch.end()
+                records.end()
+                call.cancel()
+
+
+class _Call:
+    """gRPC's call as a link's connection."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def end(self, why: str) -> None:
+        self._call.cancel()
+
+
+class _Outgoing:
+    """HELLO first; what follows is known only after the answer."""
+
+    def __init__(self, hello: bytes) -> None:
+        self._hello = hello
+        self._more: Iterator[bytes] = iter(())
+        self._known = Event()
+
+    def go_on(self, records: Iterator[bytes]) -> None:
+        self._more = records
+        self._known.set()
+
+    def end(self) -> None:
+        self._known.set()
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._hello
+        self._known.wait()
+        yield from self._more
+
+
+class _Watch:
+    """Ends a call on which nothing is heard: a stalled peer and a dead link look the same."""
+
+    def __init__(self, call: Any) -> None:
+        began = monotonic()
+        self.silent: Callable[[], float] = lambda: monotonic() - began
+        self._call = call
+        self._over = Event()
+        Thread(target=self._watch, name="watch", daemon=True).start()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            if self.silent() > SILENCE_SECONDS:
+                self._call.cancel()
+                return

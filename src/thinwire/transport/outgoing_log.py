@@ -1,0 +1,240 @@
+"""The exact bytes of every frame to one peer, on disk before they travel.
+
+A folder of segments named `<incarnation>-<first number>.log`. Each start of a process has a higher incarnation and
+writes only into segments of its own, the first of which is made, empty, when the log is opened. Numbers from there
+on are void in the segments of older incarnations: a replaced process that wakes up may still append there, but those
+bytes never travelled.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+
+from thinwire.errors import BadInput, BadState
+from thinwire.transport.record_file import (
+    DamagedLog,
+    Segment,
+    WriteFailed,
+    packed_header,
+    scanned,
+    segments_in,
+    sync_folder,
+    write_all,
+)
+
+__all__ = ["DamagedLog", "LogFailed", "OutgoingLog"]
+
+SEGMENT_SIZE = 64 << 20  # bytes
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogFailed(WriteFailed):
+    """A record could not be written, for another reason than a full disk."""
+
+
+class OutgoingLog:
+    """Numbered records, each whole or not there at all; one process writes, any thread may read.
+
+    `on_full` gets the path and the bytes that are missing room; it sleeps or raises, then the append is tried again.
+    """
+
+    def __init__(self, folder: Path, incarnation: int, on_full: Callable[[Path, int], None]) -> None:
+        self._folder = folder
+        self._incarnation = incarnation
+        self._on_full = on_full
+        self._lock = Lock()
+        self._syncing = Lock()
+        self._unsynced = False
+        self._roll = False
+        self._descriptor = -1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._segments = _held(folder, incarnation)
+            self._next = self._segments[-1].end if self._segments else 0
+            self._start_segment()
+            sync_folder(folder)
+            sync_folder(folder.parent)
+        except OSError as error:
+            raise LogFailed(folder, 0, error) from error
+
+    @property
+    def next_sequence(self) -> int:
+        """One past the highest number that was ever held."""
+        return self._next
+
+    @property
+    def first_sequence(self) -> int:
+        """The lowest number held; `next_sequence` where none is."""
+        return self._segments[0].first
+
+    @property
+    def size_bytes(self) -> int:
+        with self._lock:
+            return sum(segment.size for segment in self._segments)
+
+    def __contains__(self, sequence: int) -> bool:
+        return self.first_sequence <= sequence < self._next
+
+    def append(self, sequence: int, parts: Sequence[bytes | memoryview], durable: bool = False) -> None:
+        """Once it returns, kill -9 loses nothing; with `durable`, nor does a power cut."""
+        record = [packed_header(sequence, parts), *parts]
+        size = sum(map(len, record))
+        while not self._appended(sequence, record, size):
+            self._on_full(self._segments[-1].path, size)
+        if durable:
+            self.sync()
+
+    def read(self, sequence: int) -> bytes:
+        with self._lock:
+            if sequence not in self:
+                held = f"{self.first_sequence} up to, not including, {self._next}"
+                raise DamagedLog(self._folder, None, f"number {sequence} is asked for, the log holds {held}")
+            index = bisect_right(self._segments, sequence, key=lambda segment: segment.first) - 1
+            return self._segments[index].read(sequence)
+
+    def frames_from(self, sequence: int) -> Iterator[tuple[int, bytes]]:
+        """Each record from this number on, those included that are appended meanwhile."""
+        while sequence < self._next:
+            yield sequence, self.read(sequence)
+            sequence += 1
+
+    def roll(self) -> None:
+        """The next append begins a new segment: prune removes whole ones."""
+        with self._lock:
+            self._roll = True
+
+    def sync(self) -> None:
+        """A power cut loses nothing that was appended before."""
+        with self._syncing:  # who comes second waits until the first is through
+            with self._lock:
+                if not self._unsynced:
+                    return
+                self._unsynced = False
+                descriptor = os.dup(self._descriptor)
+            try:
+                os.fsync(descriptor)
+                sync_folder(self._folder)
+            except OSError as error:
+                with self._lock:
+                    self._unsynced = True
+                raise LogFailed(self._folder, 0, error) from error
+            finally:
+                os.close(descriptor)
+
+    def prune(self, below: int) -> None:
+        """Removes the segments that hold nothing from this number on."""
+        with self._lock:
+            if self._segments[0].end > below or self._segments[0].first == self._next:
+                return
+            if self._segments[-1].offsets and self._next <= below:
+                self._try_new_segment()
+            known = {segment.path for segment in self._segments}
+            for other in segments_in(self._folder):
+                if other.incarnation < self._incarnation and other.path not in known:
+                    other.path.unlink(missing_ok=True)  # a replaced process began it after we came
+            # In order: killed half-way, the log has no hole.
+            while len(self._segments) > 1 and self._segments[0].end <= below:
+                self._segments.pop(0).path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Syncs and lets go; the log takes no more."""
+        self.sync()
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _appended(self, sequence: int, record: Sequence[bytes | memoryview], size: int) -> bool:
+        """False: there is no room, and nothing was written."""
+        with self._lock:
+            if sequence != self._next:
+                raise BadInput(f"{self._folder}: number {sequence} is appended, {self._next} is due")
+            try:
+                if self._segments[-1].offsets and (self._roll or self._segments[-1].size + size > SEGMENT_SIZE):
+                    self._start_segment()
+                self._roll = False
+                self._unsynced = True
+                write_all(self._descriptor, record)
+            except OSError as error:
+                self._drop_unfinished()
+                if error.errno in _FULL:
+                    return False
+                raise LogFailed(self._segments[-1].path, size, error) from error
+            segment = self._segments[-1]
+            segment.offsets.append(segment.size)
+            segment.size += size
+            self._next += 1
+            return True
+
+    def _drop_unfinished(self) -> None:
+        """Back to the end of the last whole record; a log that cannot go back takes no more."""
+        segment = self._segments[-1]
+        try:
+            os.ftruncate(self._descriptor, segment.size)
+        except OSError as error:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+            self._descriptor = -1
+            raise LogFailed(segment.path, 0, error) from error
+
+    def _start_segment(self) -> None:
+        """An empty segment of our own from the next number on; the one before is on disk first."""
+        new = Segment.named(self._folder, self._incarnation, self._next)
+        if self._unsynced:
+            os.fsync(self._descriptor)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(new.path, flags, 0o600)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._unsynced = True
+        if self._segments and self._segments[-1].path == new.path:
+            self._segments.pop()
+        self._segments.append(new)
+
+    def _try_new_segment(self) -> None:
+        """Room is made later if there is none for an empty file."""
+        try:
+            self._start_segment()
+            sync_folder(self._folder)
+        except OSError:
+            return
+
+
+def _held(folder: Path, incarnation: int) -> list[Segment]:
+    """The segments that count, without a hole; what is void is removed. Raises DamagedLog."""
+    found = segments_in(folder)
+    newest = max((segment.incarnation for segment in found), default=0)
+    if newest > incarnation:
+        raise BadState(
+            f"{folder}: process {newest} of this run has written here, this is process {incarnation}; stop it"
+        )
+    held: list[Segment] = []
+    for segment in found:
+        newer = [other.first for other in found if other.incarnation > segment.incarnation]
+        if any(first <= segment.first for first in newer):
+            segment.path.unlink(missing_ok=True)
+            continue
+        torn = scanned(segment, below=min(newer, default=None))
+        if torn and segment.incarnation == incarnation:
+            os.truncate(segment.path, segment.size)
+        if held and held[-1].end != segment.first:
+            lost = f"numbers {held[-1].end} to {segment.first - 1} are lost before {segment.path.name}"
+            raise DamagedLog(held[-1].path, held[-1].size, lost)
+        held.append(segment)
+    if held:  # a killed process did not sync its last records; ours must not stand after a gap
+        _sync_file(held[-1].path)
+    return held
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""What travels on a link around the frames: one byte of kind, then what belongs to it.
+
+::
+
+    HELLO     JSON      who dials, and what it has received so far
+    WELCOME   JSON      the same from the party that listens
+    FRAME     u64, ...  sequence number on this link, and the frame's first bytes
+    MORE      ...       the next bytes of the same frame
+    ALIVE               nothing to say, still here
+    KEPT      u64       frames below this number are in the sender's checkpoints: forget them
+    NEWS      JSON      who is away, who begins, why it ends
+
+Sequence numbers are the link's own: header and body of a frame are the same bytes whenever they travel.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any
+
+from thinwire.errors import Malformed, TooLarge
+
+__all__ = ["CHUNK", "Record", "frame_records", "json_record", "number_record", "parsed_json", "parsed_number"]
+
+CHUNK = 1 << 18  # bytes; 1 MiB is no faster, and a slow link shows a sign of life four times as often
+MAX_JSON = 1 << 20
+_NUMBERED = struct.Struct("<BQ")
+
+
+class Record(IntEnum):
+    """The first byte. The numbers are on the wire: add, never change."""
+
+    HELLO = 1
+    WELCOME = 2
+    FRAME = 3
+    MORE = 4
+    ALIVE = 5
+    KEPT = 6
+    NEWS = 7
+
+
+def json_record(kind: Record, value: dict[str, Any]) -> bytes:
+    return bytes([kind]) + json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def parsed_json(record: bytes) -> dict[str, Any]:
+    """The object of a HELLO, WELCOME or NEWS."""
+    if len(record) > MAX_JSON:
+        raise TooLarge(f"a control message of {len(record)} bytes, the cap is {MAX_JSON}")
+    try:
+        value = json.loads(record[1:])
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"a control message is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Malformed(f"a control message is a JSON object, got {type(value).__name__}")
+    return value
+
+
+def number_record(kind: Record, number: int) -> bytes:
+    return _NUMBERED.pack(kind, number)
+
+
+def parsed_number(record: bytes) -> int:
+    if len(record) < _NUMBERED.size:
+        raise Malformed(f"a record of {len(record)} bytes has no number")
+    return int(_NUMBERED.unpack_from(record)[1])
+
+
+def frame_records(sequence: int, header: bytes | memoryview, body: bytes | memoryview) -> Iterator[bytes]:
+    """A frame in pieces of at most about CHUNK bytes."""
+    yield b"".join((_NUMBERED.pack(Record.FRAME, sequence), header, body[:CHUNK]))
+    view = memoryview(body)
+    for start in range(CHUNK, len(body), CHUNK):
+        yield b"".join((bytes([Record.MORE]), view[start : start + CHUNK]))
+
+
+FRAME_PREFIX = _NUMBERED.size

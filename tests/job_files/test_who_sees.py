@@ -1,0 +1,68 @@
+"""Who sees what follows from the recipe and from who takes part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from job_files.small import write_job
+from thinwire.compress import TopK
+from thinwire.job.loading import load_job
+from thinwire.job.own_part import read_own_part
+from thinwire.job.preview import preview
+from thinwire.job.who_sees import Roster, budget, who_sees
+from thinwire.methods import cvfl, efvfl, pbm, svfl
+
+ROSTER = Roster("clinic", ("bank", "shop"))
+TESTED = Roster("clinic", ("bank", "shop"), has_test_rows=True)
+
+
+def test_private_labels() -> None:
+    assert who_sees(svfl(), ROSTER) == {
+        "clinic": ["its labels, every party's embeddings of every training row, as sent by Identity()"],
+        "bank": ["its own derivative for every training row, from which labels can often be guessed"],
+        "shop": ["its own derivative for every training row, from which labels can often be guessed"],
+    }
+    assert who_sees(svfl(), TESTED)["clinic"][1:] == [
+        "every party's embeddings of every test row, exactly, at every evaluation"
+    ]
+
+
+def test_error_feedback_sends_changes() -> None:
+    assert who_sees(efvfl(TopK(0.1), labels="private"), ROSTER)["clinic"] == [
+        "its labels, every party's embeddings of every training row, as changes of surrogates by TopK(0.1)"
+    ]
+
+
+def test_secure_sum_shows_sums() -> None:
+    seen = who_sees(pbm(4, 0.1), TESTED)
+    assert seen["clinic"][0].startswith("its labels, the sum of embeddings of every training row, as sent by Poisson")
+    assert seen["clinic"][1] == "the sum of embeddings of every test row, by the same mechanism, at every evaluation"
+    assert seen["bank"][0].startswith("the derivative of the sum for every training row")
+
+
+def test_shared_labels_show_everything() -> None:
+    shared = cvfl(TopK(0.1))
+    assert who_sees(shared, ROSTER)["bank"] == [
+        "all labels",
+        "the top model",
+        "every party's embeddings, as sent by the others",
+    ]
+    own = Roster("clinic", ("bank", "shop"), label_party_has_features=True)
+    assert "every party's embeddings, clinic's own among them, as sent by the others" in who_sees(shared, own)["bank"]
+
+
+def test_budgets_are_not_promised() -> None:
+    assert budget(svfl()) == ("no privacy budget: this recipe adds no noise; what is listed is seen exactly as said")
+    assert "epsilon from end to end is infinite" in budget(pbm(4, 0.1))
+
+
+@pytest.mark.parametrize("name", ["bank", "clinic"])
+@pytest.mark.parametrize("labels", ["private", "shared"])
+def test_a_party_reads_what_the_simulator_shows(tmp_path: Path, name: str, labels: str) -> None:
+    path = write_job(tmp_path)
+    settings = [f"recipe.labels='{labels}'"]
+    own = read_own_part(path, name, settings)
+    assert own.who_sees() == preview(load_job(path, settings)).who_sees
+    assert own.budget() == budget(own.recipe)
