@@ -41,7 +41,8 @@ def party(
     from thinwire.job.own_part import read_own_part
     from thinwire.network.consent import Terms
     from thinwire.network.metrics import MetricsServer
-    from thinwire.network.starting import Audience, party_run
+    from thinwire.network.party_run import Audience, Interrupted
+    from thinwire.network.starting import party_run
     from thinwire.transport.certificates import load_credentials
 
     address = None if metrics is None else _address(metrics)
@@ -55,6 +56,9 @@ def party(
     _stop_on_signals(run)
     try:
         outcome = run.execute()
+    except Interrupted as stopped:
+        typer.echo(f"thinwire: {stopped}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         if served is not None:
             served.close()
@@ -88,7 +92,6 @@ def _stop_on_signals(run: PartyRun) -> None:
         if run.stopping.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         run.stopping.ask()
-        run.events("stopping")
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

@@ -26,7 +26,6 @@ _SENTENCES = {
     "begun": "all parties are here: {rounds} rounds",
     "resumed": "going on from round {at_round}",
     "fell_back": "{why}",
-    "taken_over": "process {process} was stopped and is replaced",
     "checkpoint_failed": "no checkpoint: {why}; trying again later",
     "disk_full": "{path} needs {bytes} bytes and the disk is full; free some space and the run goes on",
     "replay_differs": "round {round} does not come out as before on this machine; the logged bytes are sent, but the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating
 from thinwire.models.optimizers import SGD
 from thinwire.network.introduction import compare, read_about
-from thinwire.network.party_run import Held, PartyRun
+from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import Control, FeatureParty, FeatureProgram
 from thinwire.privacy import Labels
+from thinwire.runs import FolderLock
 from thinwire.transport.grpc_channel import Dialer, Target, Unreached
 from thinwire.transport.service import Refused
 from thinwire.types import PartyName, Round
@@ -32,15 +32,15 @@ class FeatureRun(PartyRun):
     def __init__(
         self,
         own: OwnPart,
+        lock: FolderLock,
         folder: Path,
         held: Held,
         party: FeatureParty,
-        say: Callable[[str], None],
-        on_round: Callable[[int], None],
+        audience: Audience,
     ) -> None:
-        super().__init__(own, folder, held, say)
+        super().__init__(own, lock, folder, held, audience.say)
         self._party = party
-        self._on_round = on_round
+        self._audience = audience
         self._widths: dict[PartyName, int] | None = None
         label = own.label_party
         target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
@@ -112,8 +112,7 @@ class FeatureRun(PartyRun):
         if self.private.run_nonce is None:
             self.private.set_run_nonce(theirs.nonce)
         self.peers.note(theirs)
-        if "begin" in welcome:
-            self.links[label].news["begin"] = welcome["begin"]
+        self.links[label].news |= {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
 
     def unreached(self, why: str, seconds: float) -> None:
         # Once, and then every ten seconds or so: it may be minutes.
@@ -121,7 +120,7 @@ class FeatureRun(PartyRun):
             self.events("unreached", self.own.label_party, why=why)
 
     def begin_round(self, round: Round) -> bool:
-        self._on_round(round)
+        self._audience.round(round)
         return super().begin_round(round)
 
     def _to_save(self) -> dict[str, Any]:

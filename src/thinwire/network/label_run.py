@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ from thinwire.job.own_part import LabelData, OwnPart
 from thinwire.job.result import Result
 from thinwire.job.seating import Seating
 from thinwire.network.introduction import compare, read_about
-from thinwire.network.party_run import Held, PartyRun
+from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
+from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
@@ -32,22 +32,20 @@ class LabelRun(PartyRun):
     def __init__(
         self,
         own: OwnPart,
+        lock: FolderLock,
         folder: Path,
         held: Held,
         data: LabelData,
-        say: Callable[[str], None],
-        on_event: Callable[[dict[str, Any]], None],
-        on_round: Callable[[int], None],
+        audience: Audience,
     ) -> None:
-        super().__init__(own, folder, held, say)
+        super().__init__(own, lock, folder, held, audience.say)
         if self.private.run_nonce is None:
             self.private.set_run_nonce(secrets.token_hex(16))
         self._data = data
-        self._on_event = on_event
-        self._on_round = on_round
-        self._begun = False
+        self._audience = audience
         self._history: list[dict[str, Any]] = []
         self._party: LabelParty | None = None
+        self._widths: dict[PartyName, int] | None = None  # of everybody's embedding, once all are here
         settings = own.settings
         target = None if settings.target is None else (settings.target.metric, settings.target.value)
         self._goal = Goal(target, settings.stop, settings.byte_budget, settings.link_seconds_budget)
@@ -89,9 +87,9 @@ class LabelRun(PartyRun):
             widths,
             control,
             at_rest=self._at_rest,
-            on_round=self._on_round,
+            on_round=self._audience.round,
         )
-        self._begun = True
+        self._widths = widths
         self.tell_all({"begin": widths})
         return program
 
@@ -113,12 +111,8 @@ class LabelRun(PartyRun):
         return link
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
-        found = self.about().model_dump()
-        if self._begun:
-            found["begin"] = {name: self.peers[name].width for name in self.own.feature_parties} | (
-                {self.own.me: self._held.width} if self._held.width else {}
-            )
-        return found
+        found = {**self.about().model_dump(), "noted": self.peers[peer].finished}
+        return found if self._widths is None else {**found, "begin": self._widths}
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Probe":
@@ -132,11 +126,13 @@ class LabelRun(PartyRun):
 
     def status(self) -> dict[str, Any]:
         traffic = self.ledger.traffic(self.own.me)
-        state = "finished" if self.private.finished else "training" if self._begun else "waiting for parties"
+        state = (
+            "finished" if self.private.finished else "training" if self._widths is not None else "waiting for parties"
+        )
         return {
             "label_party": self.own.me,
             "method": self.own.recipe.name,
-            "state": state,
+            "state": "finished" if self.private.finished else begun,
             "round": self.events.round or 0,
             "rounds": self.batches.rounds,
             "waiting_for": self.channel.waiting_for,
@@ -166,7 +162,7 @@ class LabelRun(PartyRun):
         event = self._event(evaluated)
         self._history.append(event)
         self.persistently(self.folder / "events.jsonl", lambda: self.directory.append(event))
-        self._on_event(event)
+        self._audience.event(event)
         return self._goal.is_met(event)
 
     def _event(self, evaluated: Evaluated) -> dict[str, Any]:

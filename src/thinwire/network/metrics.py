@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -45,7 +45,7 @@ def _frames(row: dict[str, Any]) -> str:
     return f'sender="{row["sender"]}",receiver="{row["receiver"]}",kind="{row["kind"]}"'
 
 
-def _metric(name: str, kind: str, help_text: str, samples: list[tuple[str, float]]) -> Iterator[str]:
+def _metric(name: str, kind: str, help_text: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
     yield f"# HELP thinwire_{name} {help_text}"
     yield f"# TYPE thinwire_{name} {kind}"
     for labels, value in samples:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,23 +26,26 @@ from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import SecureSum
 from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, PrivateState, Replaced, RunDirectory
+from thinwire.runs.private_state import canonical, replace_file
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.errors import Stopped
+from thinwire.transport.grpc_channel import HandshakeFailed
 from thinwire.transport.journal import Journal
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Patience
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink
 from thinwire.transport.record_file import WriteFailed
-from thinwire.transport.service import PROTOCOL
+from thinwire.transport.service import PROTOCOL, Denied, Refused
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import MAX_BODY
 
-__all__ = ["Aborted", "Held", "PartyRun", "Stopping"]
+__all__ = ["Aborted", "Audience", "Held", "Interrupted", "PartyRun", "Stopping"]
 
 _PATIENCE_TO_STOP = 3.0  # seconds that a round may take to end after SIGTERM
 _SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
 _FULL_DISK_SECONDS = 1.0
+_LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 # Starting again would only fail again: the others are told to stop too.
 _INCURABLE = (BadInput, Diverged, SurrogatesDiffer, WireError)
 
@@ -76,6 +80,15 @@ class Stopping:
 
 
 @dataclass(frozen=True)
+class Audience:
+    """Who hears of a run's progress."""
+
+    say: Callable[[str], None]  # a sentence
+    event: Callable[[dict[str, Any]], None]  # an evaluation; at the label party
+    round: Callable[[int], None]  # rounds done
+
+
+@dataclass(frozen=True)
 class Held:
     """What a party brings: sizes and digests of its own tables, never the tables themselves."""
 
@@ -89,18 +102,14 @@ class Held:
 class PartyRun(ABC):
     """One party's run in its folder. `execute` blocks until it is finished, stopped or failed."""
 
-    def __init__(self, own: OwnPart, folder: Path, held: Held, say: Callable[[str], None]) -> None:
+    def __init__(self, own: OwnPart, lock: FolderLock, folder: Path, held: Held, say: Callable[[str], None]) -> None:
         self.own = own
         self.folder = folder
         self.stopping = Stopping()
         self.directory = RunDirectory(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FolderLock(folder)
-        taken = self._lock.acquire()
+        self._lock = lock
         self.private = PrivateState.open(folder)
         self.events = EventLog(folder / "log.jsonl", own.me, say)
-        if taken is not None:
-            self.events("taken_over", process=taken.pid)
         if self.private.aborted is not None:
             raise BadInput(f"the run in {folder} was aborted by {self.private.aborted}; begin another in a new --out")
         self._incarnation = self.private.begin_incarnation()
@@ -138,6 +147,7 @@ class PartyRun(ABC):
             own.settings.batches == "announced",
         )
         self.began = monotonic()
+        self._begun = False
         self._saved_at = monotonic()
         self._save_cost = 0.0
         self._seconds_before = 0.0
@@ -175,6 +185,10 @@ class PartyRun(ABC):
         try:
             self._connect()
             return self._execute()
+        except (Refused, Denied, HandshakeFailed) as error:
+            if self._begun:
+                raise
+            raise BadInput(str(error)) from error  # nothing was started
         except _INCURABLE as error:
             self.tell_all({"stopped": f"{self.own.me!r} stopped: {error}"})
             raise
@@ -188,20 +202,23 @@ class PartyRun(ABC):
             self.events.close()
 
     def _execute(self) -> Outcome:
+        if self.private.finished:
+            self._linger()
+            return Outcome(json.loads((self.folder / "result.json").read_text()), interrupted=False)
         self._gather()
         seating = self._seating()
         program = self.program = self._program(seating, PartyControl(self))
         self._resume(program)
         self.events("begun", rounds=self.batches.rounds)
+        self._begun = True
         self.began = monotonic()
-        if not self.private.finished:
-            program.run()
-            if self.stopping.asked:
-                self.save()
-                return Outcome(self._summary(), interrupted=True)
-            self._finish()
+        program.run()
+        if self.stopping.asked and program.start < self.batches.rounds:
+            self.save()
+            return Outcome(self._summary(), interrupted=True)
+        summary = self._finish()
         self._linger()
-        return Outcome(self._summary(), interrupted=False)
+        return Outcome(summary, interrupted=False)
 
     def _gather(self) -> None:
         """Waits until everybody is here and agrees, with a countdown that names who is missing."""
@@ -231,16 +248,20 @@ class PartyRun(ABC):
             device=settings.device,
         )
 
-    def _finish(self) -> None:
+    def _finish(self) -> dict[str, Any]:
         """The results are on disk before anybody hears that this party has finished."""
         self.save()
+        summary = self._summary()
         self.persistently(
             self.folder / "models", lambda: self.directory.finish(self.ledger.entries(), self._models())
         )
+        path = self.folder / "result.json"
+        self.persistently(path, lambda: replace_file(path, canonical(summary)))
         self.private.set_finished(True)
+        return summary
 
     def _linger(self) -> None:
-        """A peer that fails now needs our last messages again: stay until all have finished."""
+        """A peer that fails now needs our last messages again: stay until all have finished, and know of our end."""
         self.tell_all({"finished": True})
         began = told = monotonic()
         while unfinished := self.peers.unfinished():
@@ -252,6 +273,13 @@ class PartyRun(ABC):
                 told = monotonic()
                 self.events("lingering", unfinished[0])
             sleep(0.02)
+        began = monotonic()
+        while not self._is_noted() and monotonic() - began < _LAST_WORD_SECONDS:
+            sleep(0.02)
+
+    def _is_noted(self) -> bool:
+        """Have all peers said that they know of our end?"""
+        return all(link.news.get("noted") is True for link in self.links.values())
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 
@@ -325,6 +353,7 @@ class PartyRun(ABC):
     def _news(self, peer: PartyName, told: dict[str, Any]) -> None:
         if told.get("finished") is True:
             self.peers.finished(peer)
+            self.links[peer].tell({"noted": True})
         if "stopped" in told:
             self.fail(Stopped(str(told["stopped"])[:1000]))
         if "aborted" in told:
@@ -348,6 +377,7 @@ class PartyRun(ABC):
         self.events.round = round
         if not self._lock.still_mine():
             raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
+        self._say_if_stopping()
         for link in self.links.values():
             link.require_no_failure()
         if self.stopping.asked:
@@ -355,7 +385,12 @@ class PartyRun(ABC):
         self.save_if_due()
         return True
 
+    def _say_if_stopping(self) -> None:
+        if self.stopping.asked and not self.events.counts["stopping", ""]:
+            self.events("stopping")
+
     def _interrupted(self) -> None:
+        self._say_if_stopping()
         self.stopping.require_patience()
         for link in self.links.values():
             link.require_no_failure()

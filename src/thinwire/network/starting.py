@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
 from thinwire.network.feature_run import FeatureRun
 from thinwire.network.label_run import LabelRun
-from thinwire.network.party_run import Held, PartyRun
+from thinwire.network.party_run import Audience, Held, PartyRun
+from thinwire.runs import FolderLock
 
-__all__ = ["Audience", "party_run"]
-
-
-@dataclass(frozen=True)
-class Audience:
-    """Who hears of a run's progress."""
-
-    say: Callable[[str], None]
-    event: Callable[[dict[str, Any]], None]
-    round: Callable[[int], None]
+__all__ = ["party_run"]
 
 
 def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
     """Reads this party's data, refuses a folder of another job or of changed data, and opens the run."""
+    lock = FolderLock(folder)
+    taken = lock.acquire()
+    if taken is not None:
+        audience.say(f"process {taken.pid} was stopped; this one takes its place")
     ids, test_ids = own.row_ids(), own.test_row_ids()
     digests = {
         "row_ids": None if ids is None else ids.digest,
@@ -38,13 +31,13 @@ def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
         tests = 0 if data.test_labels is None else len(data.test_labels)
         held = Held(len(data.labels), tests, **digests, width=data.width or 0)
         _keep(own, folder, own.data_digests(data))
-        return LabelRun(own, folder, held, data, audience.say, audience.event, audience.round)
+        return LabelRun(own, lock, folder, held, data, audience)
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
     width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
     held = Held(len(party.features), tests, **digests, width=width)
     _keep(own, folder, own.data_digests(party))
-    return FeatureRun(own, folder, held, party, audience.say, audience.round)
+    return FeatureRun(own, lock, folder, held, party, audience)
 
 
 def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:

@@ -27,7 +27,7 @@ from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
 from thinwire.transport.records import CHUNK, Record, json_record, parsed_json
 from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc
 
-__all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "Target", "Unreached", "ask", "grpc"]
+__all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed", "Target", "Unreached", "ask", "grpc"]
 
 CONTROL_SECONDS = 10.0
 _CONNECT_SECONDS = 4.0
@@ -75,7 +75,7 @@ class Unreached(TransportError):
 
 
 class HandshakeFailed(Unreached):
-    """There is somebody, but the two certificates do not agree."""
+    """There is somebody, but the two certificates do not agree; or there is no such host."""
 
 
 def ask(target: Target, rpc: Rpc, request: dict[str, Any], seconds: float = CONTROL_SECONDS) -> dict[str, Any]:
@@ -107,6 +107,8 @@ def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
                 f"{target.address} answers, but the TLS handshake fails ({details}); both sides need certificates of "
                 f"one authority, and the label party's must be for {target.name!r}"
             )
+        case grpc.StatusCode.UNAVAILABLE if "DNS" in details or "resol" in details:
+            return HandshakeFailed(f"network.address: no host is found for {target.address} ({details})")
         case grpc.StatusCode.UNIMPLEMENTED:
             return Refused(f"{target.address} does not offer what this version asks for: {details}")
     return Unreached(f"{target.address} cannot be reached: {code.name} {details}")

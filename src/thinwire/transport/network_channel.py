@@ -9,6 +9,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
+from thinwire.errors import ThinwireError
 from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
 from thinwire.transport.errors import TransportError
 from thinwire.transport.journal import Journal
@@ -174,10 +175,14 @@ class NetworkChannel:
 
     def _sync(self) -> None:
         """A power cut loses a second at most; the journal first, since frames follow from its answers."""
-        while not self._closed.wait(_SYNC_SECONDS):
-            self._journal.sync()
+        try:
+            while not self._closed.wait(_SYNC_SECONDS):
+                self._journal.sync()
+                for link in self.links.values():
+                    link.log.sync()
+        except ThinwireError as error:
             for link in self.links.values():
-                link.log.sync()
+                link.fail(error)
 
     def _link(self, peer: PartyName) -> PeerLink:
         if peer not in self.links:
