@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.compress import Identity, Remembers
+from thinwire.compress import Identity, Remembers, Symbols
 from thinwire.compress.symbols import Grid
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
@@ -139,7 +139,7 @@ def _labels_body(seat: Seat, side: LabelSide) -> bytes:
     """The labels, and what the top model is, in words: every party builds it from its own job, never from these."""
     labels = side.labels
     if labels.is_floating_point():
-        symbols = Identity().compress(labels.float(), torch.Generator())
+        symbols: Symbols = Identity().compress(labels.float(), torch.Generator())
     else:
         symbols = Grid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0)
     return pack_bundle({0: seat.encode(symbols), 1: side.architecture().encode()})

@@ -126,9 +126,7 @@ class LabelRun(PartyRun):
 
     def status(self) -> dict[str, Any]:
         traffic = self.ledger.traffic(self.own.me)
-        state = (
-            "finished" if self.private.finished else "training" if self._widths is not None else "waiting for parties"
-        )
+        begun = "waiting for parties" if self._widths is None else "training"
         return {
             "label_party": self.own.me,
             "method": self.own.recipe.name,
