@@ -30,6 +30,8 @@ def generation_in(folder: Path) -> int:
     assert loaded.data == data
     assert torch.equal(loaded.tensors["p0"]["learner.module.w"], tensors["p0"]["learner.module.w"])
     save(private, checkpoints, loaded.generation + 1)  # and it goes on
+    assert not list(folder.rglob("new-*")), "what was not finished stays for ever"
+    assert not list(folder.rglob("*.part"))
     return loaded.generation
 
 

@@ -132,6 +132,12 @@ def test_no_number_is_given_twice_even_if_the_file_went_back(tmp_path: Path) -> 
     assert before.begin_incarnation() == 4
 
 
+def test_two_that_begin_at_once_have_different_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = PrivateState.open(tmp_path), PrivateState.open(tmp_path)
+    monkeypatch.setattr("thinwire.runs.private_state._claims", lambda folder: [])  # noqa: ARG005
+    assert [first.begin_incarnation(), second.begin_incarnation()] == [1, 2]
+
+
 def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = PrivateState.open(tmp_path)
 

@@ -15,7 +15,7 @@ from thinwire.privacy import Labels
 from thinwire.schedule import CachedSteps
 from thinwire.types import Kind, PartyName
 
-__all__ = ["Preview", "described", "preview"]
+__all__ = ["Preview", "described", "preview", "surrogate_bytes", "workset_bytes"]
 
 _ONCE = {Kind.LABELS.name, Kind.WARM_START.name}
 
@@ -57,8 +57,8 @@ def preview(job: Job) -> Preview:
         rounds=job.batching().rounds,
         widths=widths,
         parameters={name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()},
-        surrogate_bytes=_surrogate_bytes(job, widths),
-        workset_bytes=_workset_bytes(job, widths),
+        surrogate_bytes=surrogate_bytes(job, widths),
+        workset_bytes=workset_bytes(job, widths),
         first_round_bytes=first,
         once_bytes=once,
         who_sees=who_sees(job.recipe, _roster(job)),
@@ -107,7 +107,7 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
 # Memory ---------------------------------------------------------------------------------------------------
 
 
-def _surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+def surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
     recipe, label = job.recipe, job.label_party.name
     tables = {name: recipe.uplink.memory_bytes(job.rows, width) for name, width in widths.items()}
     if recipe.labels is Labels.SHARED:
@@ -120,7 +120,7 @@ def _surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyNam
     return held | {label: sum(held.values())}
 
 
-def _workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+def workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
     schedule = job.recipe.schedule
     kept = min(schedule.capacity, job.batching().rounds) if isinstance(schedule, CachedSteps) else 0
     if not isinstance(schedule, CachedSteps) or schedule.reuse == 1:

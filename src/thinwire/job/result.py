@@ -44,6 +44,8 @@ class Result:
         """The best value of the first metric, and its round."""
         part = "test" if any(self.metric in row["test"] for row in self.history) else "train"
         rows = [row for row in self.history if self.metric in row[part]]
+        if not rows:
+            return {"metric": self.metric, "value": None, "round": None}
         best = max(rows, key=lambda row: better(self.metric) * row[part][self.metric])
         return {"metric": self.metric, "value": best[part][self.metric], "round": best["round"]}
 

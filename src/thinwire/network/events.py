@@ -21,6 +21,7 @@ _SENTENCES = {
     "dialling": "dialling {peer!r} at {address}",
     "connected": "{peer!r} is connected",
     "disconnected": "{peer!r} is gone: {why}",
+    "left": "{peer!r} has finished",
     "unreached": "{peer!r} does not answer: {why}",
     "waiting": "waiting for {peer!r}: {what}; {left_seconds:.0f} s left",
     "begun": "all parties are here: {rounds} rounds",

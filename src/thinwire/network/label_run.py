@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from pathlib import Path
+from time import time
 from typing import Any
 
 from thinwire.job.evaluating import Goal, require_finite_loss, scores
@@ -13,6 +14,7 @@ from thinwire.job.result import Result
 from thinwire.job.seating import Seating
 from thinwire.network.introduction import compare, read_about
 from thinwire.network.party_run import Audience, Held, PartyRun
+from thinwire.network.probing import Brought, probe_answer, require_this_run
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
 from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
@@ -101,7 +103,7 @@ class LabelRun(PartyRun):
         if theirs.party != peer:
             raise Refused(f"the certificate is {peer!r}'s, HELLO says {theirs.party!r}")
         if self.private.aborted is not None:
-            raise Refused(f"the run was aborted by {self.private.aborted}; begin a new one in another --out folder")
+            raise Refused(f"the run was aborted by {self.private.aborted!r}; begin a new one in another --out folder")
         compare(self.about(), theirs)
         link = self.links[peer]
         self.peers.require_current(theirs, link)
@@ -116,7 +118,8 @@ class LabelRun(PartyRun):
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Probe":
-            return {"version": self.about().version, "party": self.own.me, "echo": request.get("echo", "")}
+            return probe_answer(request, caller, Brought.read(self.about().model_dump()), time())
+        require_this_run(request, self.run)
         if rpc.name == "Abort":
             self.tell_all({"aborted": caller})
             self.channel.drain(1.0)

@@ -25,7 +25,7 @@ from thinwire.party import Batches, Control
 from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import SecureSum
-from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, PrivateState, Replaced, RunDirectory
+from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
 from thinwire.runs.private_state import canonical, replace_file
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.errors import Stopped
@@ -111,7 +111,9 @@ class PartyRun(ABC):
         self.private = PrivateState.open(folder)
         self.events = EventLog(folder / "log.jsonl", own.me, say)
         if self.private.aborted is not None:
-            raise BadInput(f"the run in {folder} was aborted by {self.private.aborted}; begin another in a new --out")
+            raise BadInput(
+                f"the run in {folder} was aborted by {self.private.aborted!r}; begin another in a new --out"
+            )
         self._incarnation = self.private.begin_incarnation()
         self._instance = secrets.token_hex(8)
         self._held = held
@@ -151,6 +153,7 @@ class PartyRun(ABC):
         self._saved_at = monotonic()
         self._save_cost = 0.0
         self._seconds_before = 0.0
+        self._generation = 0  # of the newest checkpoint that holds
         self._loaded = self._load()
 
     # What the two kinds of party do differently --------------------------------------------------------------
@@ -283,11 +286,14 @@ class PartyRun(ABC):
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 
-    def _load(self) -> Any:
+    def _load(self) -> Loaded | None:
         """The newest checkpoint that holds; the links stand where it stood before anybody connects."""
         loaded = self.checkpoints.load(self.private.generation, lambda _: None)
         if loaded is None:
             return None
+        self._generation = loaded.generation
+        if loaded.generation > self.private.generation:  # killed before it was recorded
+            self.private.set_generation(loaded.generation)
         for warning in loaded.warnings:
             self.events("fell_back", why=warning)
         self.channel.load(loaded.data["channel"])
@@ -320,7 +326,7 @@ class PartyRun(ABC):
             "seconds": self.seconds(),
             **self._to_save(),
         }
-        generation = self.private.generation + 1
+        generation = self._generation + 1
         try:
             self.checkpoints.save(data, {self.own.me: self.program.end.tensors()}, generation)
             self.private.set_generation(generation)
@@ -328,6 +334,7 @@ class PartyRun(ABC):
             self.events("checkpoint_failed", why=str(error))
             self._saved_at = monotonic()
             return
+        self._generation = generation
         self.channel.saved(state)
         self._saved_at = monotonic()
         self._save_cost = self._saved_at - began
@@ -339,7 +346,7 @@ class PartyRun(ABC):
 
     def save_if_due(self) -> None:
         due = max(self.own.network.checkpoint_seconds, _SHARE_OF_CHECKPOINTS * self._save_cost)
-        if self.private.generation == 0 or monotonic() - self._saved_at >= due:
+        if self._generation == 0 or monotonic() - self._saved_at >= due:
             self.save()
 
     # News, failures and waits -----------------------------------------------------------------------------------
@@ -348,6 +355,8 @@ class PartyRun(ABC):
         """Everything that links and listeners report."""
         if event == "news" and peer is not None:
             self._news(peer, facts)
+        if event == "disconnected" and peer is not None and self.peers[peer].finished:
+            event = "left"
         self.events(event, peer, **facts)
 
     def _news(self, peer: PartyName, told: dict[str, Any]) -> None:
@@ -362,7 +371,7 @@ class PartyRun(ABC):
     def abort(self, by: str) -> None:
         """For good: the folder remembers."""
         self.private.set_aborted(by)
-        self.fail(Aborted(f"the run was aborted by {by}; begin another in a new --out folder"))
+        self.fail(Aborted(f"the run was aborted by {by!r}; begin another in a new --out folder"))
 
     def fail(self, error: ThinwireError) -> None:
         for link in self.links.values():

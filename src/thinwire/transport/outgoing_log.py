@@ -21,7 +21,7 @@ from thinwire.transport.record_file import (
     Segment,
     WriteFailed,
     packed_header,
-    scanned,
+    scan,
     segments_in,
     sync_folder,
     write_all,
@@ -220,9 +220,7 @@ def _held(folder: Path, incarnation: int) -> list[Segment]:
         if any(first <= segment.first for first in newer):
             segment.path.unlink(missing_ok=True)
             continue
-        torn = scanned(segment, below=min(newer, default=None))
-        if torn and segment.incarnation == incarnation:
-            os.truncate(segment.path, segment.size)
+        scan(segment, below=min(newer, default=None))
         if held and held[-1].end != segment.first:
             lost = f"numbers {held[-1].end} to {segment.first - 1} are lost before {segment.path.name}"
             raise DamagedLog(held[-1].path, held[-1].size, lost)

@@ -32,7 +32,7 @@ __all__ = [
     "Segment",
     "WriteFailed",
     "packed_header",
-    "scanned",
+    "scan",
     "segments_in",
     "sync_folder",
     "write_all",
@@ -125,8 +125,8 @@ def segments_in(folder: Path) -> list[Segment]:
     return sorted(found, key=lambda segment: (segment.first, segment.incarnation))
 
 
-def scanned(segment: Segment, below: int | None) -> bool:
-    """Finds the segment's records below this number; tells whether a torn tail follows. Raises DamagedLog."""
+def scan(segment: Segment, below: int | None) -> None:
+    """Finds the segment's records below this number, up to a torn tail. Raises DamagedLog."""
     try:
         data = memoryview(segment.path.read_bytes())
     except OSError as error:
@@ -135,15 +135,14 @@ def scanned(segment: Segment, below: int | None) -> bool:
         rest = data[segment.size :]
         size = _record_size(rest)
         if (size is None and len(rest) < HEADER_SIZE) or (size is not None and size > len(rest)):
-            return True
+            return
         if size is None or not _is_whole(rest[:size], segment.end):
             if not any(rest):  # a power cut left room without bytes
-                return True
+                return
             lost = f"the record is damaged: number {segment.end}, and whatever followed it here, is lost"
             raise DamagedLog(segment.path, segment.size, lost)
         segment.offsets.append(segment.size)
         segment.size += size
-    return False
 
 
 def write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:

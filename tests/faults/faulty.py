@@ -1,0 +1,388 @@
+"""thinwire with faults, put around it from outside: python faulty.py PLAN ARGUMENT ...
+
+PLAN is a JSON list. Each entry is one fault:
+
+    {"call": "fsync", "path": "/sent/", "number": 3, "do": "kill", "when": "before"}
+        at the third fsync of a path that holds "/sent/". Calls are those of `os` in CALLS, and further
+        "send" (a frame handed to gRPC, piece by piece), "round" (a round begins) and "text" (a line is written to a
+        file that was opened by its path). `do` is kill, stop, or the name of an error such as ENOSPC; "half" writes
+        half of the bytes and then kills. "for" repeats an error so many times, "until" until a file is there.
+    {"switch_off": "log"}        or mac, fencing, duplicates: negative controls
+    {"misbehave": "duplicate"}   or replay, reorder: what this party sends
+    {"note_sends": FILE}         appends one line for each frame that travels
+    {"chunk": 64}                frames travel in pieces of so many bytes
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import hashlib
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any
+
+CALLS = ("fsync", "writev", "rename", "replace", "unlink", "rmdir", "mkdir", "open", "ftruncate")
+_ORDER_SECONDS = 0.3
+
+Plan = list[dict[str, Any]]
+
+
+class Fault:
+    """One entry of a plan that waits for its call."""
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self.call: str = entry["call"]
+        self.path: str = entry.get("path", "")
+        self.left: int = entry.get("number", 1)
+        self.repeats: int = entry.get("for", 1)
+        self.until: str | None = entry.get("until")
+        self.do: str = entry["do"]
+        self.when: str = entry.get("when", "before")
+        self._lock = Lock()
+
+    def fits(self, call: str, path: str) -> bool:
+        """Counts the call; true once it is the one, or one of the ones."""
+        if call != self.call or self.path not in path:
+            return False
+        with self._lock:
+            self.left -= 1
+            if self.left > 0:
+                return False
+            if self.until is not None:
+                return not os.path.exists(self.until)
+            return self.left > -self.repeats
+
+    def strike(self) -> None:
+        if self.do in ("kill", "half"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.do == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            number = getattr(errno, self.do)
+            raise OSError(number, os.strerror(number))
+
+
+def run(plan: Plan, arguments: list[str]) -> None:
+    """Puts the faults in place, then runs the command."""
+    faults = [Fault(entry) for entry in plan if "call" in entry]
+    if faults:
+        _wrap_calls(faults)
+        _wrap_sends(faults)
+        _wrap_rounds(faults)
+        _wrap_text(faults)
+    for entry in plan:
+        if "switch_off" in entry:
+            SWITCHES[entry["switch_off"]]()
+        if "misbehave" in entry:
+            _wrap_frames(MISBEHAVIOUR[entry["misbehave"]])
+        if "note_sends" in entry:
+            _note_sends(Path(entry["note_sends"]))
+        if "chunk" in entry:
+            from thinwire.transport import records
+
+            records.CHUNK = entry["chunk"]
+    from thinwire.cli import main
+
+    sys.argv = ["thinwire", *arguments]
+    main()
+
+
+# System calls -------------------------------------------------------------------------------------------------------
+
+
+def _wrap_calls(faults: list[Fault]) -> None:
+    wanted = {fault.call for fault in faults}
+    for name in CALLS:
+        if name in wanted:
+            setattr(os, name, _struck(name, getattr(os, name), faults))
+
+
+def _struck(name: str, call: Callable[..., Any], faults: list[Fault]) -> Callable[..., Any]:
+    def counting(*args: Any, **options: Any) -> Any:
+        path = _path_of(args)
+        hit = [fault for fault in faults if fault.fits(name, path)]
+        for fault in hit:
+            if fault.do == "half" and name == "writev":
+                data = b"".join(args[1])
+                call(args[0], [data[: len(data) // 2]])
+            if fault.when == "before":
+                fault.strike()
+        result = call(*args, **options)
+        for fault in hit:
+            fault.strike()
+        return result
+
+    return counting
+
+
+def _path_of(args: tuple[Any, ...]) -> str:
+    """Of a descriptor, or of the last path: a rename is known by where it goes to."""
+    if isinstance(args[0], int):
+        try:
+            return os.readlink(f"/proc/self/fd/{args[0]}")
+        except OSError:
+            return ""
+    return os.fspath(args[1]) if len(args) > 1 and isinstance(args[1], str | Path) else str(os.fspath(args[0]))
+
+
+# What the product does, seen from outside -----------------------------------------------------------------------------
+
+
+def _wrap_sends(faults: list[Fault]) -> None:
+    from thinwire.transport import peer_link
+
+    frame_records = peer_link.frame_records
+
+    def sending(sequence: int, header: Any, body: Any) -> Iterator[bytes]:
+        hit = [fault for fault in faults if fault.fits("send", "")]
+        for fault in hit:
+            if fault.when == "before":
+                fault.strike()
+        for number, record in enumerate(frame_records(sequence, header, body)):
+            for fault in hit:
+                if fault.when == "middle" and number == 1:
+                    fault.strike()
+            yield record
+        for fault in hit:
+            fault.strike()
+
+    peer_link.frame_records = sending
+
+
+def _wrap_rounds(faults: list[Fault]) -> None:
+    from thinwire.network.party_run import PartyRun
+
+    begin_round = PartyRun.begin_round
+
+    def beginning(self: PartyRun, round: int) -> bool:
+        for fault in faults:
+            if fault.call == "round" and round >= fault.left:
+                fault.strike()
+        return begin_round(self, round)
+
+    PartyRun.begin_round = beginning  # type: ignore[method-assign]
+
+
+def _wrap_text(faults: list[Fault]) -> None:
+    """Files opened by Path.open, which write without `os`."""
+    if not any(fault.call == "text" for fault in faults):
+        return
+    opened = io.open
+
+    def opening(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
+        found = opened(file, mode, *args, **options)
+        if "a" in mode or "w" in mode:
+            _strike_writes(found, str(file), faults)
+        return found
+
+    io.open = builtins.open = opening
+
+
+class _Text(io.TextIOWrapper):
+    """A text file whose writes can fail half-way, as those on a full disk do."""
+
+    faults: list[Fault]
+    path: str
+
+    def write(self, text: str) -> int:
+        for fault in self.faults:
+            if fault.fits("text", self.path):
+                if fault.when == "middle":
+                    super().write(text[: len(text) // 2])
+                    self.flush()
+                fault.strike()
+        return super().write(text)
+
+
+def _strike_writes(file: Any, path: str, faults: list[Fault]) -> None:
+    if isinstance(file, io.TextIOWrapper) and any(fault.path in path for fault in faults if fault.call == "text"):
+        file.__class__ = _Text
+        file.faults = faults  # type: ignore[attr-defined]
+        file.path = path  # type: ignore[attr-defined]
+
+
+def _note_sends(path: Path) -> None:
+    """Every frame that travels: who to whom, its number, and a digest of its bytes."""
+    from thinwire.transport import peer_link
+
+    frame_records = peer_link.frame_records
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def noting(sequence: int, header: Any, body: Any) -> Iterator[bytes]:
+        from thinwire.wire.frame import open_frame
+
+        frame = open_frame(bytes(header), bytes(body))
+        digest = hashlib.sha256(bytes(header) + bytes(body)).hexdigest()
+        os.write(descriptor, f"{frame.sender} {frame.receiver} {sequence} {digest}\n".encode())
+        yield from frame_records(sequence, header, body)
+
+    peer_link.frame_records = noting
+
+
+# A peer that misbehaves -----------------------------------------------------------------------------------------------
+
+Frames = Callable[[Any, Iterator[bytes]], Iterator[bytes]]
+
+
+def _wrap_frames(change: Frames) -> None:
+    from thinwire.transport.peer_link import Attached
+
+    frame = Attached._frame
+
+    def changed(self: Attached, fresh: Any) -> Iterator[bytes]:
+        return change(self, frame(self, fresh))
+
+    Attached._frame = changed  # type: ignore[method-assign]
+
+
+def _duplicated(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
+    """Every frame twice, and every third three times."""
+    held = list(records)
+    for _ in range(3 if attached._next % 3 == 0 else 2):
+        yield from held
+
+
+def _replayed(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
+    """After each frame an older one again, as far back as the log goes; after a reconnection too."""
+    from thinwire.transport.peer_link import frame_records
+    from thinwire.wire.frame import HEADER_SIZE
+
+    yield from records
+    log = attached._link.log
+    for back in (1, 4, 9):
+        sequence = attached._next - 1 - back
+        if sequence in log:
+            logged = memoryview(log.read(sequence))
+            yield from frame_records(sequence, logged[:HEADER_SIZE], logged[HEADER_SIZE:])
+
+
+def _reordered(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
+    """Where two frames are due at once, the second one comes first; else a number that is not due yet."""
+    from thinwire.transport.peer_link import frame_records
+    from thinwire.wire.frame import HEADER_SIZE
+
+    sequence, log = attached._next, attached._link.log
+    if sequence % 25 == 20 and sequence not in _SWAPPED:
+        _SWAPPED.add(sequence)
+        until = monotonic() + _ORDER_SECONDS
+        while log.next_sequence <= sequence + 1 and monotonic() < until:
+            sleep(0.01)
+        other = sequence + 1 if sequence + 1 in log else sequence
+        logged = memoryview(log.read(other))
+        yield from frame_records(sequence + 1, logged[:HEADER_SIZE], logged[HEADER_SIZE:])
+    yield from records
+
+
+_SWAPPED: set[int] = set()
+MISBEHAVIOUR: dict[str, Frames] = {"duplicate": _duplicated, "replay": _replayed, "reorder": _reordered}
+
+
+# Negative controls: what the suite must notice ------------------------------------------------------------------------
+
+
+def _without_log() -> None:
+    """Frames are kept in memory alone: a new process has none of the old one's."""
+    from thinwire.transport.outgoing_log import OutgoingLog
+
+    def append(self: OutgoingLog, sequence: int, parts: Any, durable: bool = False) -> None:
+        held = self.__dict__.setdefault("in_memory", {})
+        held[sequence] = b"".join(parts)
+        self._next = sequence + 1
+
+    def read(self: OutgoingLog, sequence: int) -> bytes:
+        return bytes(self.__dict__.get("in_memory", {})[sequence])
+
+    OutgoingLog.append = append  # type: ignore[method-assign]
+    OutgoingLog.read = read  # type: ignore[method-assign]
+
+
+def _without_mac() -> None:
+    """Whatever a checkpoint holds is believed."""
+    import hashlib as hashes
+    import hmac
+
+    from thinwire.runs import checkpoints
+
+    hmac.compare_digest = lambda one, other: True  # noqa: ARG005
+
+    class Believed(str):
+        __slots__ = ()
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = str.__hash__
+
+    class Trusting:
+        def __init__(self, data: bytes) -> None:
+            self._held = hashes.sha256(data)
+
+        def hexdigest(self) -> str:
+            return Believed(self._held.hexdigest())
+
+    checkpoints._NOT_USED = Trusting  # type: ignore[attr-defined]
+    checkpoints.hashlib = _Hashes(Trusting, hashes)  # type: ignore[assignment]
+
+
+class _Hashes:
+    """The module hashlib for checkpoints alone, with a sha256 that is equal to anything."""
+
+    def __init__(self, trusting: Any, hashes: Any) -> None:
+        self._trusting = trusting
+        self._hashes = hashes
+
+    def sha256(self, data: bytes = b"") -> Any:
+        return self._trusting(data) if data else self._hashes.sha256()
+
+
+def _without_fencing() -> None:
+    """A replaced process is welcome, and does not look whether it was replaced."""
+    from thinwire.network.peers import Peers
+    from thinwire.runs.folder_lock import FolderLock
+    from thinwire.runs.private_state import PrivateState
+
+    Peers.require_current = lambda self, about, link: None  # type: ignore[method-assign]  # noqa: ARG005
+    FolderLock.still_mine = lambda self: True  # type: ignore[method-assign]  # noqa: ARG005
+
+    def change(self: PrivateState, **changes: Any) -> None:
+        from dataclasses import replace
+
+        self._write(replace(self._fields, **changes))
+
+    PrivateState._change = change  # type: ignore[method-assign]
+
+
+def _without_duplicates() -> None:
+    """A frame that is here already is taken once more."""
+    from thinwire.transport.peer_link import Attached
+
+    add_piece = Attached._add_piece
+
+    def taking(self: Attached, piece: bytes) -> None:
+        self._skipping = False
+        add_piece(self, piece)
+
+    Attached._add_piece = taking  # type: ignore[method-assign]
+
+
+SWITCHES: dict[str, Callable[[], None]] = {
+    "log": _without_log,
+    "mac": _without_mac,
+    "fencing": _without_fencing,
+    "duplicates": _without_duplicates,
+}
+
+
+if __name__ == "__main__":
+    run(json.loads(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,355 @@
+"""Real parties in processes of their own: a job folder, its parties, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any
+
+import numpy as np
+
+from faults.faulty import Plan
+from faults.tally import Tally
+from thinwire.transport.authority import issue
+
+LABEL = "clinic"
+FEATURES = ("bank", "shop", "post")
+EVERYBODY = (*FEATURES, LABEL)
+ROLES = (LABEL, "shop")  # one of each kind
+RECIPE = '{ method = "efvfl", compressor = { name = "TopK", fraction = 0.3 }, labels = "private" }'
+
+_TESTS = Path(__file__).resolve().parents[1]
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_TESTS)}
+_SLOW = '''
+import os
+import time
+
+import torch
+
+
+class Slow(torch.nn.Module):
+    """A small network that takes its time, so that a fault can strike in the middle of a run."""
+
+    def __init__(self, in_features, width):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(in_features, 8), torch.nn.Tanh(), torch.nn.Linear(8, width)
+        )
+
+    def forward(self, x):
+        time.sleep(float(os.environ.get("PAUSE_MS", "0")) / 1000)
+        return self.layers(x.flatten(1))
+'''
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """What makes two runs the same run."""
+
+    recipe: str = RECIPE
+    epochs: int = 20  # of six rounds
+    batches: str = "derived"
+    width: int = 4
+    rows: int = 240
+
+    @property
+    def rounds(self) -> int:
+        return 6 * self.epochs
+
+
+# The processes --------------------------------------------------------------------------------------------------------
+
+
+class Nursery:
+    """Begins processes that have imported everything already."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        program = [sys.executable, str(Path(__file__).with_name("nursery.py"))]
+        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT)
+
+    def start(self, request: dict[str, Any]) -> int:
+        return int(self._ask(request))
+
+    def poll(self, pid: int) -> int | None:
+        code = self._ask({"poll": pid})
+        return None if code is None else int(code)
+
+    def close(self) -> None:
+        if self._process.stdin is not None and self._process.stdout is not None:
+            self._process.stdin.close()
+            self._process.stdout.close()
+        self._process.wait(timeout=10)
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        with self._lock:
+            if self._process.stdin is None or self._process.stdout is None:
+                raise RuntimeError("the nursery has no pipes")
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+
+@dataclass
+class Process:
+    """One start of a party."""
+
+    name: str
+    pid: int
+    out: Path
+    err: Path
+    code: int | None = None
+    began: float = field(default_factory=monotonic)
+
+    def said(self) -> str:
+        return self.err.read_text() if self.err.exists() else ""
+
+
+def free_port() -> int:
+    """Below the ports that systems give to callers: none of our own connections can be in its way."""
+    while True:
+        port = random.SystemRandom().randrange(15_000, 32_000)
+        with socket.socket() as trial:
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+class Site:
+    """A job folder with certificates and everybody's data."""
+
+    def __init__(self, folder: Path, kind: JobKind | None = None, network: Mapping[str, Any] | None = None) -> None:
+        self.folder = folder
+        self.kind = kind or JobKind()
+        self.port = free_port()
+        self.job = folder / "job.toml"
+        folder.mkdir(parents=True, exist_ok=True)
+        issue(folder / "certs", EVERYBODY)
+        (folder / "slow.py").write_text(_SLOW)
+        self._write_data()
+        settings = {"checkpoint_seconds": 0.2, "wait_seconds": 90, **(network or {})}
+        self.job.write_text(self._text(settings))
+
+    def out(self, name: str) -> Path:
+        return self.folder / "runs" / name
+
+    def _write_data(self) -> None:
+        rng = np.random.default_rng(5)
+        rows, tests = self.kind.rows, 30
+        latent = rng.normal(size=(rows + tests, 6))
+        labels = (latent.sum(1) > 0).astype(np.int64)
+        for name in FEATURES:
+            x = (latent + rng.normal(size=latent.shape)).astype(np.float32)
+            np.savez(self.folder / f"{name}.npz", x=x[:rows], x_test=x[rows:])
+        np.savez(self.folder / f"{LABEL}.npz", y=labels[:rows], y_test=labels[rows:])
+
+    def _text(self, network: Mapping[str, Any]) -> str:
+        lines = [
+            f"recipe = {self.kind.recipe}",
+            "[job]",
+            f"epochs = {self.kind.epochs}",
+            f"batch_size = {self.kind.rows // 6}",
+            f'batches = "{self.kind.batches}"',
+            "seed = 3",
+            "[optimizer]",
+            'name = "adam"',
+            "lr = 0.01",
+            "[network]",
+            f'listen = "127.0.0.1:{self.port}"',
+            f'address = "127.0.0.1:{self.port}"',
+            *(f"{key} = {json.dumps(value)}" for key, value in network.items()),
+        ]
+        for name in FEATURES:
+            lines += [
+                "[[party]]",
+                f'name = "{name}"',
+                f'features = {{ file = "{name}.npz", key = "x" }}',
+                f'test_features = {{ file = "{name}.npz", key = "x_test" }}',
+                f'model = {{ module = "slow:Slow", in_features = 6, width = {self.kind.width} }}',
+            ]
+        lines += [
+            "[label_party]",
+            f'name = "{LABEL}"',
+            f'labels = {{ file = "{LABEL}.npz", key = "y" }}',
+            f'test_labels = {{ file = "{LABEL}.npz", key = "y_test" }}',
+            'top = { name = "mlp_top", hidden = [8], classes = 2 }',
+        ]
+        return "\n".join(lines) + "\n"
+
+
+class Run:
+    """The parties of a job while they run; whatever happens, none of them outlives it."""
+
+    def __init__(self, site: Site, nursery: Nursery, tally: Tally, pause_ms: float = 0.0) -> None:
+        self.site = site
+        self.tally = tally
+        self.pause_ms = pause_ms
+        self.plans: dict[str, Plan] = {}  # of every start of a party, beside the start's own
+        self.settings: dict[str, list[str]] = {}  # --set, likewise
+        self.processes: dict[str, Process] = {}  # the newest of each party
+        self.all: list[Process] = []
+        self._nursery = nursery
+        self._starts = 0
+
+    # Starting and ending ----------------------------------------------------------------------------------------------
+
+    def start(self, name: str, plan: Plan | None = None, out: Path | None = None) -> Process:
+        self._starts += 1
+        said = self.site.folder / "said"
+        said.mkdir(exist_ok=True)
+        words = ["party", str(self.site.job), "--name", name, "--yes", "--json", "--out", str(out or self.site.out(name))]
+        for setting in self.settings.get(name, ()):
+            words += ["--set", setting]
+        request = {
+            "start": words,
+            "out": str(said / f"{name}-{self._starts}.out"),
+            "err": str(said / f"{name}-{self._starts}.err"),
+            "cwd": str(self.site.folder),
+            "plan": [*self.plans.get(name, ()), *(plan or ())],
+            "environment": {"PAUSE_MS": str(self.pause_ms)},
+        }
+        process = Process(name, self._nursery.start(request), Path(request["out"]), Path(request["err"]))
+        self.processes[name] = process
+        self.all.append(process)
+        return process
+
+    def start_all(self, names: Sequence[str] = EVERYBODY) -> None:
+        for name in names:
+            self.start(name)
+
+    def poll(self, process: Process) -> int | None:
+        if process.code is None:
+            process.code = self._nursery.poll(process.pid)
+        return process.code
+
+    def signal(self, who: str | Process, number: signal.Signals) -> None:
+        process = self.processes[who] if isinstance(who, str) else who
+        if self.poll(process) is None:
+            os.kill(process.pid, number)
+
+    def kill(self, who: str | Process) -> None:
+        """kill -9, and gone when this returns."""
+        process = self.processes[who] if isinstance(who, str) else who
+        self.signal(process, signal.SIGKILL)
+        self.ended(process, 10)
+
+    def ended(self, who: str | Process, seconds: float) -> int:
+        """The exit code of a process that ends within so many seconds."""
+        process = self.processes[who] if isinstance(who, str) else who
+        self.until(lambda: self.poll(process) is not None, seconds, f"{process.name} has not ended")
+        return int(process.code or 0)
+
+    def until(self, there: Callable[[], Any], seconds: float, otherwise: str) -> float:
+        """Waits for it; gives how long that took."""
+        began = monotonic()
+        while not there():
+            if monotonic() - began > seconds:
+                raise AssertionError(f"{otherwise} after {seconds:.0f} s\n{self.told()}")
+            sleep(0.02)
+        return monotonic() - began
+
+    def close(self) -> None:
+        for process in self.all:
+            if self.poll(process) is None:
+                os.kill(process.pid, signal.SIGKILL)
+        for process in self.all:
+            self.ended(process, 10)
+
+    # What they say -----------------------------------------------------------------------------------------------------
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        path = self.site.out(name) / "log.jsonl"
+        if not path.exists():
+            return []
+        lines = path.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be half written
+
+    def count(self, name: str, event: str, peer: str | None = None) -> int:
+        return sum(
+            one["event"] == event and (peer is None or one["peer"] == peer) for one in self.events(name)
+        )
+
+    def round(self, name: str) -> int:
+        """The newest round that is known of; checkpoints tell it a few times a second."""
+        return next((one["round"] for one in reversed(self.events(name)) if one.get("round") is not None), 0)
+
+    def await_round(self, name: str, round: int, seconds: float = 60) -> None:
+        self.until(lambda: self.round(name) >= round, seconds, f"{name} is not at round {round}")
+
+    def said(self, name: str) -> str:
+        """By all processes of a party."""
+        return "".join(process.said() for process in self.all if process.name == name)
+
+    def told(self) -> str:
+        """For a failed test: how everybody stands."""
+        return "\n".join(
+            f"--- {process.name} {process.pid}, exit {process.code}\n{process.said()[-1500:]}"
+            for process in self.processes.values()
+        )
+
+    def log_file(self, name: str) -> Path:
+        return self.site.folder / f"sends-{name}.txt"
+
+    # The end -----------------------------------------------------------------------------------------------------------
+
+    def finish(self, seconds: float = 120) -> dict[str, str]:
+        """Everybody ends well; their digests."""
+        deadline = monotonic() + seconds
+        for name in self.processes:
+            code = self.ended(name, max(1.0, deadline - monotonic()))
+            if code != 0:
+                raise AssertionError(f"{name} ended with {code}\n{self.told()}")
+        return self.digests()
+
+    def digests(self) -> dict[str, str]:
+        results = {name: json.loads((self.site.out(name) / "result.json").read_text()) for name in EVERYBODY}
+        return {name: str(result["digest"]) for name, result in results.items()}
+
+    def survives(self, reference: Mapping[str, str], seconds: float = 120) -> None:
+        """Everybody ends as if nothing had happened."""
+        found = self.finish(seconds)
+        self.tally.survive()
+        if found != reference:
+            wrong = [name for name in EVERYBODY if found[name] != reference[name]]
+            raise AssertionError(f"other digests at {', '.join(wrong)}\n{self.told()}")
+        self.tally.equal()
+        self.require_same_bytes()
+
+    def require_same_bytes(self) -> None:
+        """A frame that travelled more than once was the same bytes each time."""
+        for name in EVERYBODY:
+            path = self.log_file(name)
+            seen: dict[str, set[str]] = defaultdict(set)
+            for line in path.read_text().splitlines() if path.exists() else ():
+                frame, _, digest = line.rpartition(" ")
+                seen[frame].add(digest)
+            different = [frame for frame, digests in seen.items() if len(digests) > 1]
+            if different:
+                raise AssertionError(f"{name} sent other bytes under the number of {different[:3]}")
+
+    def note_sends(self) -> None:
+        for name in EVERYBODY:
+            self.plans.setdefault(name, []).append({"note_sends": str(self.log_file(name))})
+
+
+@contextmanager
+def running(site: Site, nursery: Nursery, tally: Tally, pause_ms: float = 0.0) -> Iterator[Run]:
+    run = Run(site, nursery, tally, pause_ms)
+    try:
+        yield run
+    finally:
+        run.close()

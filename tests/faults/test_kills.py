@@ -1,0 +1,197 @@
+"""kill -9 of any process at any point, of all at once, and again during recovery: identical."""
+
+from __future__ import annotations
+
+import random
+from time import sleep
+from typing import Any
+
+import pytest
+
+from faults.conftest import Stage
+from faults.running import EVERYBODY, LABEL, ROLES, JobKind, Run
+
+MASKED = JobKind(recipe='{ method = "pbm", trials = 16, beta = 0.15 }', epochs=40)
+PLAIN = JobKind(epochs=40)
+REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = "fixed" }', epochs=40)
+START_SECONDS = 30  # until a first new round
+
+
+def at(call: str, path: str = "", when: str = "before", number: int = 1, do: str = "kill") -> dict[str, Any]:
+    return {"call": call, "path": path, "when": when, "number": number, "do": do}
+
+
+AT_THE_START = [
+    at("replace", "job.toml", "after"),
+    at("replace", "data.json", "before"),
+    at("replace", "data.json", "after"),
+    at("replace", "private.json", "before"),
+    at("replace", "private.json", "after"),
+    at("open", "/incarnation-", "after"),
+    at("replace", "private.json", "after", number=2),
+    at("open", "/sent/", "after"),
+    at("replace", "peers.json", "before"),
+    at("replace", "peers.json", "after"),
+]
+AROUND_THE_LOG = [
+    at("writev", "/sent/", "before", number=3),
+    at("writev", "/sent/", number=2, do="half"),
+    at("writev", "/sent/", "after", number=4),
+    at("fsync", "/sent/", "before", number=3),
+    at("fsync", "/sent/", "after", number=3),
+    at("unlink", "/sent/", "before"),
+    at("unlink", "/sent/", "after"),
+]
+MID_SEND = [
+    at("send", when="before", number=3),
+    at("send", when="middle", number=5),
+    at("send", when="middle", number=2),
+    at("send", when="after", number=4),
+]
+MID_CHECKPOINT = [
+    at("mkdir", "/checkpoints/new-", "after"),
+    at("writev", "/state.json", "before"),
+    at("writev", "/state.json", do="half"),
+    at("writev", ".safetensors", do="half"),
+    at("fsync", ".safetensors", "before"),
+    at("writev", "/manifest", do="half"),
+    at("fsync", "/manifest", "before"),
+    at("fsync", "/manifest", "after"),
+    at("writev", ".private.json", number=4, do="half"),
+    at("replace", "/private.json", "before", number=3),
+    at("replace", "/private.json", "after", number=3),
+    at("unlink", "manifest", "after"),
+    at("rmdir", "/checkpoints/", "before"),
+    at("rmdir", "/checkpoints/", "after"),
+]
+MID_RENAME = [
+    at("rename", "/checkpoints/", "before"),
+    at("rename", "/checkpoints/", "after"),
+    at("rename", "/checkpoints/", "before", number=2),
+    at("rename", "/checkpoints/", "after", number=2),
+]
+
+
+def last_round(kind: JobKind) -> list[dict[str, Any]]:
+    return [
+        at("round", number=kind.rounds - 1),
+        at("replace", "/ledger.json", "before"),
+        at("writev", "/models/", do="half"),
+        at("replace", "/result.json", "before"),
+        at("replace", "/result.json", "after"),
+    ]
+
+
+def killed_at(run: Run, name: str, points: list[dict[str, Any]]) -> None:
+    """Starts the party once for every point, and sees it die there; the others stay."""
+    for point in points:
+        process = run.start(name, [{"chunk": 64}, point])
+        code = run.ended(process, START_SECONDS)
+        assert code == -9, f"{name} did not come to {point}: exit {code}\n{run.told()}"
+        run.tally.inject("kills")
+
+
+def test_several_kills_of_every_party_in_one_run(stage: Stage) -> None:
+    kind = JobKind()
+    expected = stage.reference(kind)
+    with stage.run(kind, pause_ms=15) as run:
+        run.note_sends()
+        run.start_all()
+        for name in (LABEL, *EVERYBODY, "bank", LABEL):
+            run.await_round(LABEL, run.round(LABEL) + 3)
+            run.kill(name)
+            stage.tally.inject("kills")
+            run.start(name)
+        run.survives(expected)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", [PLAIN, MASKED, REUSING], ids=["plain", "masked", "reusing"])
+@pytest.mark.parametrize("name", ROLES)
+def test_a_kill_at_every_point(stage: Stage, name: str, kind: JobKind) -> None:
+    expected = stage.reference(kind)
+    others = [other for other in EVERYBODY if other != name]
+    with stage.run(kind, pause_ms=3) as run:
+        run.note_sends()
+        run.start_all(others)
+        killed_at(run, name, [*AT_THE_START, *AROUND_THE_LOG, *MID_SEND, *MID_CHECKPOINT, *MID_RENAME])
+        killed_at(run, name, last_round(kind))
+        run.start(name)
+        run.survives(expected)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_kill_every_half_second(stage: Stage, seed: int) -> None:
+    choice = random.Random(seed)
+    kind = (PLAIN, MASKED)[seed % 2]
+    expected = stage.reference(kind)
+    with stage.run(kind, pause_ms=20) as run:
+        run.note_sends()
+        run.start_all()
+        run.await_round(LABEL, 2)
+        for _ in range(25):
+            sleep(choice.uniform(0.3, 0.7))
+            name = choice.choice(EVERYBODY)
+            if run.poll(run.processes[name]) is None:
+                run.kill(name)
+                stage.tally.inject("kills")
+            run.start(name)
+        run.survives(expected)
+
+
+@pytest.mark.faults
+def test_all_at_once(stage: Stage) -> None:
+    expected = stage.reference(PLAIN)
+    with stage.run(PLAIN, pause_ms=10) as run:
+        run.note_sends()
+        run.start_all()
+        for _ in range(6):
+            goal = run.round(LABEL) + 12
+            took = run.until(lambda goal=goal: run.round(LABEL) >= goal, START_SECONDS, "no new round")
+            assert took < START_SECONDS
+            for name in EVERYBODY:
+                run.kill(name)
+            stage.tally.inject("kills", 4)
+            run.start_all()
+        run.survives(expected)
+
+
+@pytest.mark.faults
+def test_again_during_recovery(stage: Stage) -> None:
+    expected = stage.reference(PLAIN)
+    choice = random.Random(9)
+    with stage.run(PLAIN, pause_ms=10) as run:
+        run.note_sends()
+        run.start_all()
+        for name in EVERYBODY:
+            run.await_round(LABEL, run.round(LABEL) + 12, START_SECONDS)
+            for _ in range(5):
+                run.kill(name)
+                stage.tally.inject("kills")
+                run.start(name)
+                sleep(choice.uniform(0.02, 0.4))
+            run.kill(name)
+            run.kill(choice.choice([other for other in EVERYBODY if other != name]))
+            stage.tally.inject("kills", 2)
+            for other in EVERYBODY:
+                if run.poll(run.processes[other]) is not None:
+                    run.start(other)
+        run.survives(expected)
+
+
+@pytest.mark.faults
+def test_a_second_process_is_turned_away_while_the_first_one_runs(stage: Stage) -> None:
+    kind = JobKind()
+    expected = stage.reference(kind)
+    with stage.run(kind, pause_ms=15) as run:
+        run.start_all()
+        run.await_round(LABEL, 6)
+        for name in ROLES:
+            first = run.processes[name]
+            second = run.start(name)
+            stage.tally.inject("second processes")
+            assert run.ended(second, 20) == 2
+            assert "a party is running here already" in second.said()
+            run.processes[name] = first
+        run.survives(expected)

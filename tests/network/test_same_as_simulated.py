@@ -1,0 +1,167 @@
+"""Over gRPC on loopback, every method trains the models that the simulator trains, to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from network.parties import (
+    LABEL_PARTY,
+    Place,
+    Shape,
+    left_events,
+    left_ledger,
+    left_models,
+    made,
+    processes,
+    ran,
+    simulated,
+)
+from thinwire.job.result import Result
+
+TOP_K = {"name": "TopK", "fraction": 0.25}
+UNIFORM = {"name": "Uniform", "bits": 4}
+QSGD = {"name": "QSGD", "bits": 4}
+CELU: dict[str, Any] = {"method": "celu", "capacity": 3, "reuse": 3}
+EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": TOP_K}
+CVFL: dict[str, Any] = {"method": "cvfl", "compressor": UNIFORM}
+ONE_LOGIT = {"top": {"name": "linear_top", "classes": 1}, "loss": "binary_cross_entropy"}
+REGRESSION = {"top": {"name": "linear_top", "classes": 1}, "loss": "squared_error"}
+
+EVERY: dict[str, Shape] = {
+    "svfl": Shape({"method": "svfl"}, parties=3),
+    "svfl, own features": Shape({"method": "svfl"}, own_features=True, label_party={"fusion": "concat"}),
+    "svfl, announced batches": Shape({"method": "svfl"}, job={"batches": "announced"}),
+    "svfl, all rows at once": Shape({"method": "svfl"}, job={"batch_size": 48, "epochs": 4}),
+    "svfl, no test rows": Shape({"method": "svfl"}, tests=False, own_features=True),
+    "svfl, fast effort": Shape({"method": "svfl"}, job={"effort": "fast"}),
+    "svfl, target": Shape({"method": "svfl"}, job={"epochs": 8, "target": {"metric": "accuracy", "value": 0.6}}),
+    "svfl, target not met": Shape({"method": "svfl"}, job={"target": {"metric": "loss", "value": 1e-9}}),
+    "svfl, byte budget": Shape({"method": "svfl"}, job={"epochs": 8, "byte_budget": 2500}),
+    "svfl, auc": Shape({"method": "svfl"}, job={"metrics": ["auc", "log_loss"]}, label_party=ONE_LOGIT),
+    "svfl, regression": Shape({"method": "svfl"}, job={"metrics": ["mse", "r2"]}, label_party=REGRESSION),
+    "fedbcd": Shape({"method": "fedbcd", "local_steps": 3}),
+    "cvfl": Shape(CVFL),
+    "cvfl, three parties and own features": Shape(CVFL, parties=3, own_features=True),
+    "cvfl, local steps": Shape({**CVFL, "local_steps": 3, "top_compressor": UNIFORM}),
+    "cvfl, private": Shape({**CVFL, "compressor": TOP_K, "labels": "private"}),
+    "cvfl, by derivative": Shape({**CVFL, "compressor": {**TOP_K, "select": "columns"}, "local_steps": 2}),
+    "efvfl, private": Shape({**EFVFL, "compressor": QSGD, "labels": "private"}),
+    "efvfl, private, table": Shape({**EFVFL, "labels": "private", "scope": "table"}),
+    "efvfl": Shape(EFVFL),
+    "efvfl, surrogates": Shape({**EFVFL, "broadcast": "surrogates", "local_steps": 2}, own_features=True),
+    "efvfl, update first": Shape({**EFVFL, "order": "update_first", "warm_start": True}),
+    "efvfl, table": Shape({**EFVFL, "scope": "table"}, own_features=True),
+    "efvfl, announced batches": Shape(EFVFL, job={"batches": "announced"}),
+    "efvfl, compressed top": Shape({**EFVFL, "top_compressor": TOP_K}),
+    "celu": Shape(CELU),
+    "celu, overlap": Shape({**CELU, "overlap": True}, parties=3, own_features=True),
+    "celu, random": Shape({**CELU, "sampling": "random"}),
+    "thin": Shape({"method": "thin"}, own_features=True),
+    "thin, overlap": Shape({"method": "thin", "overlap": True}),
+    "thin, announced batches": Shape({"method": "thin"}, job={"batches": "announced"}),
+}
+
+
+def require_same(place: Place, there: Result) -> None:
+    """Models, ledgers and scores of every party are the simulator's."""
+    models = left_models(place)
+    assert models.keys() == there.models.keys()
+    for name, module in there.models.items():
+        expected = module.state_dict()
+        assert models[name].keys() == expected.keys()
+        for key, tensor in expected.items():
+            assert torch.equal(models[name][key], tensor), f"{name}: {key}"
+    rows = there.ledger.entries()
+    for name in place.names:
+        assert left_ledger(place, name) == [row for row in rows if name in (row["sender"], row["receiver"])], name
+    compared = ("round", "epoch", "test", "bytes")
+    here = [{key: event[key] for key in compared} for event in left_events(place)]
+    assert here == [{key: event[key] for key in compared} for event in there.history]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_network_trains_what_the_simulator_trains(name: str, tmp_path: Path) -> None:
+    place = made(tmp_path, EVERY[name])
+    summaries = ran(place)
+    there = simulated(place.job)
+    require_same(place, there)
+    assert {party: summary["repeatable"] for party, summary in summaries.items()} == dict.fromkeys(place.names, True)
+    assert {summary["rounds"] for summary in summaries.values()} == {there.history[-1]["round"]}
+    assert {summary["retransmitted_bytes"] for summary in summaries.values()} == {0}
+    assert summaries[LABEL_PARTY]["test"] == there.summary()["test"]
+    assert summaries[LABEL_PARTY]["bytes"] == there.summary()["bytes"]
+
+
+def test_a_target_ends_the_run_early_at_every_party(tmp_path: Path) -> None:
+    place = made(tmp_path, EVERY["svfl, target"])
+    summaries = ran(place)
+    reached = summaries[LABEL_PARTY]["target"]["reached_round"]
+    assert 0 < reached < 24
+    assert {summary["rounds"] for summary in summaries.values()} == {reached}
+
+
+@pytest.mark.parametrize("recipe", [CELU, {"method": "thin"}], ids=["celu", "thin"])
+def test_filling_overlap_runs_to_its_end_and_says_that_it_does_not_repeat(
+    recipe: dict[str, Any], tmp_path: Path
+) -> None:
+    place = made(tmp_path, Shape({**recipe, "overlap": "filling"}, own_features=True))
+    summaries = ran(place)
+    assert {party: summary["repeatable"] for party, summary in summaries.items()} == dict.fromkeys(place.names, False)
+    assert {summary["rounds"] for summary in summaries.values()} == {6}
+    assert [event["round"] for event in left_events(place)] == [0, 2, 4, 6]
+    kept = left_ledger(place, LABEL_PARTY)
+    for name in place.feature_parties:
+        assert left_ledger(place, name) == [row for row in kept if name in (row["sender"], row["receiver"])]
+
+
+def test_the_label_party_counts_what_the_others_count(tmp_path: Path) -> None:
+    place = made(tmp_path, Shape({"method": "thin"}, parties=3))
+    summaries = ran(place)
+    label = summaries[LABEL_PARTY]
+    others = [summaries[name] for name in place.feature_parties]
+    assert label["sent_bytes"] == sum(other["received_bytes"] for other in others) > 0
+    assert label["received_bytes"] == sum(other["sent_bytes"] for other in others) > 0
+
+
+def test_the_same_job_in_other_folders_ends_in_the_same_state(tmp_path: Path) -> None:
+    """The digests cover models, optimisers, generators and ledgers."""
+    digests = []
+    for folder in ("first", "second"):
+        place = made(tmp_path / folder, Shape({**CELU, "overlap": True}, parties=3))
+        digests.append({name: summary["digest"] for name, summary in ran(place).items()})
+    assert digests[0] == digests[1]
+
+
+def test_another_seed_ends_in_another_state(tmp_path: Path) -> None:
+    digests = []
+    for seed in (3, 4):
+        place = made(tmp_path / str(seed), Shape({"method": "svfl"}, job={"seed": seed}))
+        digests.append({name: summary["digest"] for name, summary in ran(place).items()})
+    assert all(digests[0][name] != digests[1][name] for name in digests[0])
+
+
+NOISY = """
+from torch import nn
+
+
+class Noisy(nn.Sequential):
+    def __init__(self, in_features: int, width: int) -> None:
+        super().__init__(nn.Linear(in_features, width), nn.Tanh(), nn.Dropout(0.4))
+"""
+
+
+def test_with_dropout_processes_train_what_the_simulator_trains(tmp_path: Path) -> None:
+    """A process has a generator of its own, as a party does."""
+    shape = Shape({"method": "svfl"}, model={"module": "noisy:Noisy", "width": 4}, own_features=True)
+    place = made(tmp_path, shape)
+    (tmp_path / "noisy.py").write_text(NOISY)
+    with processes() as started:
+        parties = {name: started.party(place, name) for name in place.names}
+        for name, party in parties.items():
+            assert party.summary()["party"] == name
+    there = simulated(place.job)
+    require_same(place, there)
