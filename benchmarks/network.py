@@ -298,8 +298,8 @@ def show(local: Loopback, far: list[Shaped]) -> None:
         over = line.interface_bytes / line.ledger_bytes - 1
         print(
             f"  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.needed_ms:9.2f}  {line.ratio:5.3f}"
-            f"  {line.raw_tcp_ms:10.2f}  {line.ledger_bytes:9d}  {line.interface_bytes:11d}  {over:5.1%}  {line.clock_ms:8.2f}"
-            f"  {line.clock_ms / line.round_ms:10.3f}"
+            f"  {line.raw_tcp_ms:10.2f}  {line.ledger_bytes:9d}  {line.interface_bytes:11d}  {over:5.1%}"
+            f"  {line.clock_ms:8.2f}  {line.clock_ms / line.round_ms:10.3f}"
         )
 
 

@@ -108,6 +108,7 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
 
 
 def surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+    """What streams remember, by party."""
     recipe, label = job.recipe, job.label_party.name
     tables = {name: recipe.uplink.memory_bytes(job.rows, width) for name, width in widths.items()}
     if recipe.labels is Labels.SHARED:
@@ -121,6 +122,7 @@ def surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName
 
 
 def workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+    """What cached steps keep, by party."""
     schedule = job.recipe.schedule
     kept = min(schedule.capacity, job.batching().rounds) if isinstance(schedule, CachedSteps) else 0
     if not isinstance(schedule, CachedSteps) or schedule.reuse == 1:

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from thinwire.errors import BadInput, Diverged
+from thinwire.errors import BadInput
 from thinwire.job.callbacks import Callback
+from thinwire.job.evaluating import Goal, scores
 from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
-from thinwire.job.result import Result, meets
+from thinwire.job.result import Result
 from thinwire.job.simulated import SimulatedParties
-from thinwire.models.metrics import metric
 from thinwire.party import Evaluated
 from thinwire.runs import RunDirectory
 from thinwire.types import PartyName
@@ -69,6 +69,7 @@ class _Run:
         self._history: list[dict[str, Any]] = []
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
+        self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
         self.parties = SimulatedParties(job, self._at_rest, noise_secret, on_round)
         self._began = perf_counter()
 
@@ -110,7 +111,7 @@ class _Run:
             self._save(resting=True)
         for callback in self._callbacks:
             callback(event)
-        return self._is_enough(event)
+        return self._goal.is_met(event)
 
     def _event(self, evaluated: Evaluated) -> dict[str, Any]:
         parties, job = self.parties, self.job
@@ -131,11 +132,7 @@ class _Run:
         }
 
     def _scores(self, outputs: Tensor, labels: Tensor) -> dict[str, float]:
-        outputs = outputs.cpu()
-        loss = float(self.job.label_party.loss(outputs, labels).double().mean())
-        if loss != loss or abs(loss) == float("inf"):  # noqa: PLR0124
-            raise Diverged(f"the loss is {loss}; use a smaller step size, or a finer compressor")
-        return {"loss": loss, **{name: metric(name).compute(outputs, labels) for name in self.job.metrics}}
+        return scores(outputs, labels, self.job.label_party.loss, self.job.metrics)
 
     def _diagnostics(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -150,15 +147,6 @@ class _Run:
             found["relative_gradient_norm"] = gradient / self._gradient_at_0 if self._gradient_at_0 else 0.0
             found["distortion"] = self.parties.distortion()
         return found
-
-    def _is_enough(self, event: dict[str, Any]) -> bool:
-        job = self.job
-        if job.target is not None and job.stop and meets(event, job.target):
-            return True
-        if job.byte_budget is not None and event["bytes"]["total"] >= job.byte_budget:
-            return True
-        seconds = event["link_seconds"]
-        return job.link_seconds_budget is not None and seconds is not None and seconds >= job.link_seconds_budget
 
     def _seconds(self) -> float:
         return self._seconds_before + perf_counter() - self._began
@@ -196,7 +184,7 @@ class _Run:
             program.plan.load(data["plans"][program.seat.me])
             program.start = data["round"]
             program.fresh = False
-        enough = bool(self._history) and self._is_enough(self._history[-1])
+        enough = bool(self._history) and self._goal.is_met(self._history[-1])
         if data["resting"]:
             for program in self.parties.programs:
                 program.resting = True
