@@ -30,10 +30,10 @@ def never_full(path: Path, size: int) -> None:
     raise AssertionError(f"{path} is full")
 
 
-def link(folder: Path, me: str, incarnation: int = 1, **ends: Any) -> PeerLink:
+def link(folder: Path, me: str, incarnation: int = 1) -> PeerLink:
     peer = "shop" if me == "bank" else "bank"
     log = OutgoingLog(folder / me, incarnation, never_full)
-    return PeerLink(LinkEnds(7, me, peer, PARTIES, **ends), log, Ledger(), ignore)
+    return PeerLink(LinkEnds(7, me, peer, PARTIES), log, Ledger(), ignore)
 
 
 class Wire:
@@ -177,7 +177,7 @@ def test_no_changed_frame_is_taken_for_the_one_that_was_sent(tmp_path: Path) -> 
     [({"run": 8}, "run"), ({"me": "shop", "peer": "bank"}, "from party 1"), ({"parties": ("shop", "bank")}, "party")],
 )
 def test_a_frame_of_another_run_or_party_is_refused(tmp_path: Path, other: dict[str, Any], why: str) -> None:
-    ends = {"run": 7, "me": "bank", "peer": "shop", "parties": PARTIES} | other
+    ends: dict[str, Any] = {"run": 7, "me": "bank", "peer": "shop", "parties": PARTIES} | other
     log = OutgoingLog(tmp_path / "wrong", 1, never_full)
     wrong = PeerLink(LinkEnds(**ends), log, Ledger(), ignore)
     wrong.post(Kind.EMBEDDING, 0, b"", durable=False)
@@ -189,7 +189,8 @@ def test_a_frame_of_another_run_or_party_is_refused(tmp_path: Path, other: dict[
 
 
 def test_a_frame_over_the_cap_is_refused_by_its_announcement(tmp_path: Path) -> None:
-    bank, shop = link(tmp_path, "bank"), link(tmp_path, "shop", max_body=100)
+    bank, shop = link(tmp_path, "bank"), link(tmp_path, "shop")
+    shop.max_body = 100
     bank.post(Kind.EMBEDDING, 0, b"x" * 101, durable=False)
     up, down = joined(bank, shop)
     with pytest.raises(WireError, match="101 bytes is announced, the cap is 100"):

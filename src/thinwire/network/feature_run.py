@@ -43,6 +43,7 @@ class FeatureRun(PartyRun):
         self._audience = audience
         self._widths: dict[PartyName, int] | None = None
         label = own.label_party
+        self.links[label].max_body = self._max_body(held.width)
         target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
         self._address = target.address
         self._dialer = Dialer(target, self.links[label], self)

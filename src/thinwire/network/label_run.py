@@ -110,6 +110,7 @@ class LabelRun(PartyRun):
         if (theirs.row_ids is None) != (self._held.row_ids is None):
             self.events("alignment_unchecked", peer)
         self.peers.note(theirs)
+        link.max_body = self._max_body(theirs.width)
         return link
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from thinwire.network.peers import Peers
 from thinwire.party import Batches, Control
 from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
-from thinwire.privacy import SecureSum
+from thinwire.privacy import Labels, SecureSum
 from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
 from thinwire.runs.private_state import canonical, replace_file
 from thinwire.transport.certificates import Credentials, load_credentials
@@ -34,7 +34,7 @@ from thinwire.transport.journal import Journal
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Patience
 from thinwire.transport.outgoing_log import OutgoingLog
-from thinwire.transport.peer_link import LinkEnds, PeerLink
+from thinwire.transport.peer_link import LinkEnds, PeerLink, WrongMessage
 from thinwire.transport.record_file import WriteFailed
 from thinwire.transport.service import PROTOCOL, Denied, Refused
 from thinwire.types import Kind, PartyName, Round
@@ -45,9 +45,10 @@ __all__ = ["Aborted", "Audience", "Held", "Interrupted", "PartyRun", "Stopping"]
 _PATIENCE_TO_STOP = 3.0  # seconds that a round may take to end after SIGTERM
 _SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
 _FULL_DISK_SECONDS = 1.0
+_MOST_BYTES = 9  # that the codec spends on a value
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 # Starting again would only fail again: the others are told to stop too.
-_INCURABLE = (BadInput, Diverged, SurrogatesDiffer, WireError)
+_INCURABLE = (BadInput, Diverged, SurrogatesDiffer, WireError, WrongMessage)
 
 
 class Aborted(ThinwireError):
@@ -123,7 +124,7 @@ class PartyRun(ABC):
         self.ledger = Ledger()
         self.links = {
             peer: PeerLink(
-                LinkEnds(self.run, own.me, peer, parties, self._max_body()),
+                LinkEnds(self.run, own.me, peer, parties),
                 OutgoingLog(folder / "sent" / peer, self._incarnation, self._disk_is_full),
                 self.ledger,
                 self.heard,
@@ -431,9 +432,15 @@ class PartyRun(ABC):
     def _patience_seconds(self) -> float:
         return self.own.network.wait_seconds
 
-    def _max_body(self) -> int:
+    def _max_body(self, width: int) -> int:
+        """The longest body that a peer whose rows are `width` values long has reason to send."""
         cap = self.own.network.max_message_mb
-        return MAX_BODY if cap is None else min(MAX_BODY, int(cap * 1e6))
+        if cap is not None:
+            return min(MAX_BODY, int(cap * 1e6))
+        if self.own.recipe.labels is Labels.SHARED:
+            return MAX_BODY  # everyone's embeddings and the top model
+        rows = max(self._held.rows, self._held.test_rows)
+        return min(MAX_BODY, (1 << 16) + _MOST_BYTES * rows * width)
 
     # Saying who we are ----------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 
 from thinwire.errors import Malformed, ThinwireError
-from thinwire.transport.certificates import Credentials
+from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.errors import TransportError
 from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
 from thinwire.transport.records import CHUNK, Record, json_record, parsed_json
@@ -154,8 +154,9 @@ class Dialer:
             try:
                 self._talk()
                 attempt, damaged = 0, 0
-            except Unreached as error:
-                if isinstance(error, HandshakeFailed) and not self._ever:
+            except (Unreached, Denied, BadCertificate) as error:
+                # What never worked will not; a certificate that has expired since may be renewed.
+                if not self._ever and (type(error) is not Unreached):
                     self._link.fail(error)
                     return
                 self._greeter.unreached(str(error), monotonic() - away_since)
@@ -166,6 +167,9 @@ class Dialer:
                     return
             except ThinwireError as error:
                 self._link.fail(error)
+                return
+            except Exception as error:  # noqa: BLE001  the end of a thread: its program must not wait for ever
+                self._link.fail(TransportError(f"dialling failed: {type(error).__name__}: {error}"))
                 return
             if attempt == 0:
                 away_since = monotonic()

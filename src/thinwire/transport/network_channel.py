@@ -23,6 +23,7 @@ __all__ = ["NetworkChannel", "PartyMissing", "Patience"]
 _SYNC_SECONDS = 1.0
 _TELL_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
+_BUSY = 6  # times the patience, for a peer that is connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +88,15 @@ class NetworkChannel:
                 if message is not None:
                     return message
                 waited = monotonic() - began
-                silent = max(link.away_seconds(), min(waited, link.idle_seconds()))
-                if silent >= patience:
+                # One that is here and sends nothing may compute, or wait itself: it has longer.
+                away = not link.connected
+                silent = link.away_seconds() if away else min(waited, link.idle_seconds())
+                left = (patience if away else _BUSY * patience) - silent
+                if left <= 0:
                     raise PartyMissing(peer, kind, round, silent)
                 if monotonic() - told >= _TELL_SECONDS:
                     told = monotonic()
-                    self._patience.waiting(peer, kind, round, waited, patience - silent)
+                    self._patience.waiting(peer, kind, round, waited, left)
         finally:
             self.waiting_for = None
 

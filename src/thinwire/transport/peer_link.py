@@ -48,7 +48,6 @@ class LinkEnds:
     me: PartyName
     peer: PartyName
     parties: tuple[PartyName, ...]  # in the job's order, the label party last
-    max_body: int = MAX_BODY
 
 
 class Connection(Protocol):
@@ -63,6 +62,7 @@ class PeerLink:
     def __init__(self, ends: LinkEnds, log: OutgoingLog, ledger: Ledger, events: Events) -> None:
         self.ends = ends
         self.log = log
+        self.max_body = MAX_BODY  # bytes that a peer may announce
         self.duplicates = 0
         self.news: dict[str, Any] = {}  # the newest that the peer told, by topic
         self._ledger = ledger
@@ -89,13 +89,13 @@ class PeerLink:
     def post(self, kind: Kind, round: Round, body: bytes | memoryview, durable: bool) -> int:
         """Logs and hands over one frame; gives its size. A frame that the log holds travels as it stands there."""
         frame = Frame(self.ends.run, self._me, self._peer, kind, round, attempt=0, body=body)
-        header = frame_header(frame, self.ends.max_body)
+        header = frame_header(frame, MAX_BODY)
         self.require_no_failure()
         sequence = self._posted
         if sequence >= self.log.next_sequence:
             self.log.append(sequence, (header, body), durable)
             with self._lock:
-                if self._attached is not None:
+                if self._attached is not None and self._attached.is_before(sequence):
                     self._fresh[sequence] = (header, body)
                 self._to_send.notify_all()
         elif sequence >= self.log.first_sequence and self.log.read(sequence)[:HEADER_SIZE] != header:
@@ -231,9 +231,9 @@ class PeerLink:
             self._to_send.notify_all()
         self._events("disconnected", self.ends.peer, why=why)
 
-    def _put(self, header: bytes, body: bytes) -> None:
+    def _put(self, sequence: int, header: bytes, body: bytes) -> None:
         """One whole frame, in order."""
-        frame = open_frame(header, body, self.ends.max_body)
+        frame = open_frame(header, body, self.max_body)
         if (frame.run, frame.sender, frame.receiver) != (self.ends.run, self._peer, self._me):
             raise Malformed(
                 f"{self.ends.peer!r} sent a frame of run {frame.run:016x} from party {frame.sender} to party "
@@ -243,6 +243,8 @@ class PeerLink:
         with self._lock:
             while len(self._inbox) >= _MAX_UNREAD and self._failure is None:
                 self._to_send.wait(1.0)
+            if sequence != self._received:  # a connection that replaced this one was faster
+                return
             self._inbox.append(message)
             self._received += 1
             self._last_frame = monotonic()
@@ -261,7 +263,7 @@ class Attached:
         self._last_heard = monotonic()
         self._pieces: list[bytes] = []  # of the frame that is coming in
         self._missing = 0  # bytes of it
-        self._skipping = False  # it is here already
+        self._sequence = 0  # its number
 
     def end(self, why: str) -> None:
         """Ends this connection, not the link."""
@@ -269,6 +271,10 @@ class Attached:
             self.ended = True
             self._link._detach(self, why)
             self._connection.end(why)
+
+    def is_before(self, sequence: int) -> bool:
+        """Has this frame not been sent here yet?"""
+        return self._next <= sequence
 
     def idle(self) -> bool:
         return not self.records and self._next >= self._link.log.next_sequence
@@ -308,8 +314,10 @@ class Attached:
             kind = open_frame(header, body).kind
             link._ledger.add(link.ends.me, link.ends.peer, kind, len(header) + len(body), again=True)
         yield from frame_records(sequence, header, body)
-        link._travelled = max(link._travelled, sequence + 1)
-        self._next = sequence + 1
+        with link._lock:
+            link._travelled = max(link._travelled, sequence + 1)
+            link._fresh.pop(sequence, None)  # posted while it was read from the log
+            self._next = sequence + 1
 
     def incoming(self, record: bytes) -> None:
         """One record from the peer. Raises WireError on anything that cannot be; then the connection must end."""
@@ -339,9 +347,9 @@ class Attached:
         if sequence > expected:
             raise Malformed(f"frame {sequence} came where {expected} was next: one was lost or out of order")
         header = record[FRAME_PREFIX : FRAME_PREFIX + HEADER_SIZE]
-        self._missing = body_length(header, self._link.ends.max_body)
+        self._missing = body_length(header, self._link.max_body)
         self._pieces = [header]
-        self._skipping = sequence < expected
+        self._sequence = sequence
         self._add_piece(record[FRAME_PREFIX + HEADER_SIZE :])
 
     def _add_piece(self, piece: bytes) -> None:
@@ -353,11 +361,11 @@ class Attached:
             return
         header, *body = self._pieces
         self._pieces = []
-        if self._skipping:
+        if self._sequence < self._link._received:
             self._link.duplicates += 1
             self._link._events("duplicate", self._link.ends.peer)
         else:
-            self._link._put(header, body[0] if len(body) == 1 else b"".join(body))
+            self._link._put(self._sequence, header, body[0] if len(body) == 1 else b"".join(body))
 
 
 class WrongMessage(TransportError):
