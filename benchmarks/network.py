@@ -50,6 +50,7 @@ class Loopback:
 class Shaped:
     """One size of message on the shaped link."""
 
+    congestion: str  # the kernel's congestion control
     body_kb: int
     round_ms: float
     needed_ms: float  # bits / bandwidth + round trip + compute
@@ -231,9 +232,16 @@ def interface_bytes(space: list[str]) -> int:
     return int(fields[0]) + int(fields[8])
 
 
-def shaped(tools: Path, rounds: int) -> list[Shaped]:
+def set_congestion(spaces: tuple[list[str], list[str]], name: str) -> None:
+    for space in spaces:
+        setting = f"net.ipv4.tcp_congestion_control={name}"
+        subprocess.run([*space, "sysctl", "-q", "-w", setting], check=True)
+
+
+def shaped(tools: Path, rounds: int, congestion: str) -> list[Shaped]:
     found = []
     with shaped_link(tools) as spaces:
+        set_congestion(spaces, congestion)
         for body_kb in BODIES:
             with tempfile.TemporaryDirectory() as folder:
                 batch = body_kb * 1024 // (4 * WIDTH)
@@ -249,6 +257,7 @@ def shaped(tools: Path, rounds: int) -> list[Shaped]:
                 needed = 2 * body_kb * 1024 * 8 / (MBIT * 1e3) + ROUND_TRIP_MS + compute_ms
                 found.append(
                     Shaped(
+                        congestion,
                         body_kb,
                         real["median_ms"],
                         needed,
@@ -273,10 +282,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--wan", type=Path, help="the folder of the tools that shape a link")
+    parser.add_argument("--congestion", default="bbr,cubic", help="congestion controls to try on the shaped link")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     local = loopback(asked.rounds, asked.repeats)
-    far = [] if asked.wan is None else shaped(asked.wan, max(40, asked.rounds // 5))
+    far = []
+    for congestion in asked.congestion.split(",") if asked.wan is not None else []:
+        far += shaped(asked.wan, max(40, asked.rounds // 5), congestion)
     if asked.json:
         print(json.dumps({"loopback": asdict(local), "shaped": [asdict(line) for line in far]}, indent=2))
     else:
@@ -292,14 +304,14 @@ def show(local: Loopback, far: list[Shaped]) -> None:
     print(f"  thinwire / (raw TCP + simulated)              {local.over_both:.2f}x")
     if not far:
         return
-    print(f"{MBIT:.0f} Mbit/s, {ROUND_TRIP_MS:.0f} ms round trip, MTU 9000, BBR (bars: 1.08x, 3 %, 10 %)")
-    print("  body KB  round ms  needed ms  ratio  raw TCP ms  ledger B   interface B  over   clock ms  clock/real")
+    print(f"{MBIT:.0f} Mbit/s, {ROUND_TRIP_MS:.0f} ms round trip, MTU 9000 (bars: 1.08x, 3 %, 10 %)")
+    print("       body KB  round ms  needed ms  ratio  raw TCP ms  ledger B   interface B  over   clock ms  to real")
     for line in far:
         over = line.interface_bytes / line.ledger_bytes - 1
         print(
-            f"  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.needed_ms:9.2f}  {line.ratio:5.3f}"
+            f"{line.congestion:5}  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.needed_ms:9.2f}  {line.ratio:5.3f}"
             f"  {line.raw_tcp_ms:10.2f}  {line.ledger_bytes:9d}  {line.interface_bytes:11d}  {over:5.1%}"
-            f"  {line.clock_ms:8.2f}  {line.clock_ms / line.round_ms:10.3f}"
+            f"  {line.clock_ms:8.2f}  {line.clock_ms / line.round_ms:7.3f}"
         )
 
 
