@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: install test check demo bench coverage test-browser test-link test-data test-faults clean
+.PHONY: install test check demo bench coverage test-browser test-link test-data test-faults soak clean
 
 install: $(READY)
 
@@ -34,8 +34,15 @@ coverage: $(READY)
 	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults" --cov --cov-report=term
 
 # Each needs more than Python; pytest's exit code 5 means that there is no such test yet.
-test-browser test-link test-data test-faults: test-%: $(READY)
+test-browser test-link test-data: test-%: $(READY)
 	$(BIN)/pytest -m $* || [ $$? -eq 5 ]
+
+# Real parties, killed, stopped, cut off and lied to; two runs at a time.
+test-faults: $(READY)
+	$(BIN)/pytest tests/faults -n 2
+
+soak: $(READY)
+	$(BIN)/python tests/faults/soak.py 20
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build

@@ -282,7 +282,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--wan", type=Path, help="the folder of the tools that shape a link")
-    parser.add_argument("--congestion", default="bbr,cubic", help="congestion controls to try on the shaped link")
+    parser.add_argument("--congestion", default="bbr,reno", help="congestion controls to try on the shaped link")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     local = loopback(asked.rounds, asked.repeats)

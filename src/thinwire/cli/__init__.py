@@ -8,13 +8,16 @@ from typing import Annotated, Optional
 import typer
 
 from thinwire import __version__
+from thinwire.cli.abort import abort
 from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
+from thinwire.cli.doctor import doctor
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
+from thinwire.cli.status import status
 from thinwire.cli.train import train
 from thinwire.errors import BadInput, ThinwireError
 
@@ -29,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, check, compare, certs, methods, compressors, party):
+for command in (demo, train, check, compare, certs, methods, compressors, doctor, party, status, abort):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""What is asked across the network outside a run: is anybody there, who is it, how far away, does it read the job alike.
+"""What is asked across the network beside a run: who is there, how far away, and does it read the job as we do.
 
 A probe carries sizes and digests; never data, ids or keys.
 """
@@ -21,28 +21,32 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.errors import Malformed
+from thinwire.errors import BadInput, Malformed
 from thinwire.job.agreement import differences
 from thinwire.job.endpoint import Endpoint
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import run_number
 from thinwire.transport.certificates import CertificateFiles, Credentials, load_credentials, names_of
 from thinwire.transport.errors import TransportError
-from thinwire.transport.grpc_channel import Target, Unreached, grpc
+from thinwire.transport.grpc_channel import Target, Unreached, ask, grpc
 from thinwire.transport.peer_link import PeerLink
-from thinwire.transport.service import RPCS, Refused, Rpc
+from thinwire.transport.service import RPCS, Denied, Refused, Rpc
 from thinwire.types import PartyName
 
 __all__ = [
     "Brought",
     "Measured",
+    "PartyStanding",
     "Rate",
     "Reception",
+    "Standing",
     "Trouble",
     "Way",
     "measured",
     "printable",
     "probe_answer",
+    "question",
+    "read_standing",
     "require_this_run",
     "run_of",
     "shake_hands",
@@ -55,7 +59,7 @@ _ROUND_TRIPS = 10
 _CONNECT_SECONDS = 4.0
 _PROBE_SECONDS = 30.0
 _LONG_ENOUGH = 1.0  # seconds that a probe took: a larger one would say no more
-_LONGEST_SENTENCE = 400
+_LONGEST_SENTENCE = 1500
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Text = Annotated[str, Field(max_length=4096)]
@@ -443,3 +447,63 @@ def _rate(round_trip: float, seconds_for: Callable[[int], float]) -> Rate:
         if took > _LONG_ENOUGH:
             break
     return found
+
+
+# How a run stands ------------------------------------------------------------------------------------------------
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class PartyStanding(_Told):
+    """A feature party as the label party sees it."""
+
+    connected: bool = False
+    away_seconds: float = 0.0
+    starts: _Count = 0
+    finished: bool = False
+
+
+class Bytes(_Told):
+    up: _Count = 0
+    down: _Count = 0
+    retransmitted: _Count = 0
+
+
+class Evaluation(_Told):
+    round: _Count
+    train: dict[str, float]
+    test: dict[str, float]
+
+
+class Standing(_Told):
+    """The answer to Status; a doctor says no more than that it is one."""
+
+    label_party: _Text
+    state: _Text
+    method: _Text = ""
+    round: _Count = 0
+    rounds: _Count = 0
+    waiting_for: _Text | None = None
+    parties: dict[str, PartyStanding] = {}
+    bytes: Bytes = Bytes()
+    last_event: Evaluation | None = None
+
+
+def read_standing(answer: Mapping[str, Any]) -> Standing:
+    try:
+        return Standing.model_validate(answer)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = printable(".".join(map(str, first["loc"])))
+        raise Malformed(f"the label party's answer cannot be read: {place}: {first['msg']}") from None
+
+
+def question(own: OwnPart, rpc: str) -> tuple[Target, dict[str, Any]]:
+    """Asks the label party about the run of this job file; whom was asked, and the answer."""
+    target = target_of(own)
+    try:
+        return target, ask(target, RPCS[rpc], {"run": run_of(own)})
+    except (Denied, Refused) as error:
+        raise BadInput(f"{target.address} refuses to answer {own.me!r}: {printable(error)}") from None

@@ -1,0 +1,50 @@
+"""`thinwire abort`: ends a run at every party, for good."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from thinwire.cli.shown import JobPath, PartyName, Settings
+from thinwire.cli.status import standing_shown
+from thinwire.errors import BadInput
+
+__all__ = ["abort"]
+
+
+def abort(
+    job: JobPath,
+    name: PartyName,
+    settings: Settings = [],  # noqa: B006
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
+    from thinwire.job.own_part import read_own_part
+    from thinwire.network.probing import question, read_standing
+    from thinwire.transport.grpc_channel import Unreached
+
+    own = read_own_part(job, name, settings)
+    if not (yes or sys.stdin.isatty()):
+        raise BadInput("this ends the run at every party, for good, and nobody is here to be asked: give --yes")
+    try:
+        _, answer = question(own, "Status")
+        standing = read_standing(answer)
+        for line in standing_shown(standing):
+            typer.echo(line)
+        if not (yes or typer.confirm("Abort? It ends the run at every party, for good.")):
+            typer.echo("nothing was done")
+            return
+        question(own, "Abort")
+    except Unreached as error:
+        raise Unreached(
+            f"{error}; nothing was aborted. This party's own process can be stopped with Ctrl-C"
+        ) from None
+    here = [own.label_party, *(party for party, one in standing.parties.items() if one.connected)]
+    away = [party for party, one in standing.parties.items() if not (one.connected or one.finished)]
+    names = ", ".join(party for party in (*own.feature_parties, own.label_party) if party in here)
+    typer.echo(f"aborted by {own.me!r}: {names} end now with exit code 1, and cannot go on in their folders")
+    for party in own.feature_parties:
+        if party in away:
+            typer.echo(f"{party} is away and has not heard of it: stop its process there with Ctrl-C")

@@ -1,0 +1,115 @@
+"""`thinwire doctor`: what would stop a party's run, before it begins."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings
+
+if TYPE_CHECKING:
+    from thinwire.network.doctor import Check
+
+__all__ = ["doctor"]
+
+_WRONG = 2
+_COLORS = {"ok": "green", "warning": "yellow", "problem": "red", "not checked": "bright_black"}
+_VERDICT, _NAME = 13, 16  # columns
+
+
+def doctor(
+    job: JobPath,
+    name: PartyName,
+    settings: Settings = [],  # noqa: B006
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--out", metavar="DIR", help="The folder that the run will have; runs/<job>/<name> unless given."
+        ),
+    ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            min=0,
+            help="At the label party: answer the other parties' doctors for so long, so that they can measure the "
+            "way to it; it ends as soon as all have, and agree. At a feature party: keep trying for so long to reach "
+            "the label party. Unless given, nobody is waited for.",
+        ),
+    ] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Examine a party before a run: job, certificates, data, memory, disk, and the way to the label party.
+
+    Exit code 0: no problem was found; 2: at least one was. Only sizes and digests are sent, never data, ids or keys.
+    """
+    from thinwire.network.doctor import Patient, Verdict, examined
+
+    patient = Patient(job, name, out or Path("runs") / job.stem / name, wait, settings)
+    found = []
+    for check in examined(patient):
+        found.append(check)
+        if not as_json:
+            _print(check)
+    counts = Counter(check.verdict for check in found)
+    if as_json:
+        typer.echo(json.dumps(_described(name, found)))
+    else:
+        typer.echo(_summary({verdict.value: counts[verdict] for verdict in Verdict}))
+    if counts[Verdict.PROBLEM]:
+        raise typer.Exit(_WRONG)
+
+
+def _print(check: Check) -> None:
+    """One line, and what there is to do about it below."""
+    verdict = typer.style(check.verdict.value.ljust(_VERDICT), fg=_COLORS[check.verdict.value])
+    first, *rest = _lines(check.says)
+    typer.echo(f"{verdict}{check.name.ljust(_NAME)}{first}")
+    for line in [*rest, *(f"  {part}" for text in check.more for part in _lines(text, 2))]:
+        typer.echo(f"{'':{_VERDICT + _NAME}}{line}")
+
+
+def _lines(text: str, indent: int = 0) -> list[str]:
+    """On a terminal as wide as it is; elsewhere whole, to be searched."""
+    if not sys.stdout.isatty():
+        return [text]
+    width = shutil.get_terminal_size().columns - _VERDICT - _NAME - indent
+    return wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _summary(counts: dict[str, int]) -> str:
+    problems, warnings, left = counts["problem"], counts["warning"], counts["not checked"]
+    said = [f"{problems} problem{'s' * (problems != 1)}"] if problems else ["no problems"]
+    said += [f"{warnings} warning{'s' * (warnings != 1)}"] * bool(warnings)
+    said += [f"{left} not checked"] * bool(left)
+    return f"{', '.join(said)}, {counts['ok']} ok"
+
+
+def _described(name: str, found: list[Check]) -> dict[str, Any]:
+    counts = Counter(check.verdict.value for check in found)
+    checks = [
+        {
+            "name": check.name,
+            "verdict": check.verdict.value,
+            "says": check.says,
+            "more": list(check.more),
+            "facts": dict(check.facts),
+        }
+        for check in found
+    ]
+    return {
+        "party": name,
+        "ok": not counts["problem"],
+        "problems": counts["problem"],
+        "warnings": counts["warning"],
+        "not_checked": counts["not checked"],
+        "checks": checks,
+    }
