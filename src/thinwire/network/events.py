@@ -37,6 +37,7 @@ _SENTENCES = {
     "certificate_problem": "{why}",
     "alignment_unchecked": "{peer!r} named no row ids: whether its rows are ours is not checked",
     "stopping": "stopping after this round; once more stops at once",
+    "untold": "the run is aborted, and {peer!r} is away: staying until it has been told",
     "lingering": "done; waiting until {peer!r} has finished too",
     "unreported": "{peer!r} has not said that it finished; start this command again if it needs our last messages",
 }

@@ -135,5 +135,8 @@ class FeatureRun(PartyRun):
     def _models(self) -> dict[str, Any]:
         return {self.own.me: self.program.learner.module}
 
+    def _tell_those_away(self) -> None:
+        """The label party does."""
+
     def _results(self) -> dict[str, Any]:
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from pathlib import Path
-from time import time
+from time import monotonic, time
 from typing import Any
 
 from thinwire.job.evaluating import Goal, require_finite_loss, scores
@@ -20,7 +20,7 @@ from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
-from thinwire.transport.service import Refused, Roster, Rpc
+from thinwire.transport.service import Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName
 
 __all__ = ["LabelRun"]
@@ -46,6 +46,7 @@ class LabelRun(PartyRun):
         self._data = data
         self._audience = audience
         self._history: list[dict[str, Any]] = []
+        self._told: set[PartyName] = set()  # who has heard of an abort
         self._party: LabelParty | None = None
         self._widths: dict[PartyName, int] | None = None  # of everybody's embedding, once all are here
         settings = own.settings
@@ -103,7 +104,10 @@ class LabelRun(PartyRun):
         if theirs.party != peer:
             raise Refused(f"the certificate is {peer!r}'s, HELLO says {theirs.party!r}")
         if self.private.aborted is not None:
-            raise Refused(f"the run was aborted by {self.private.aborted!r}; begin a new one in another --out folder")
+            self._told.add(peer)
+            raise RunAborted(
+                f"the run was aborted by {self.private.aborted!r}; begin a new one in another --out folder"
+            )
         compare(self.about(), theirs)
         link = self.links[peer]
         self.peers.require_current(theirs, link)
@@ -122,6 +126,7 @@ class LabelRun(PartyRun):
             return probe_answer(request, caller, Brought.read(self.about().model_dump()), time())
         require_this_run(request, self.run)
         if rpc.name == "Abort":
+            self._told = {name for name, link in self.links.items() if link.connected}
             self.tell_all({"aborted": caller})
             self.channel.drain(1.0)
             self.abort(caller)
@@ -156,6 +161,15 @@ class LabelRun(PartyRun):
         if event in ("connected", "disconnected"):
             away = sorted(name for name, link in self.links.items() if not link.connected)
             self.tell_all({"away": away})
+
+    def _tell_those_away(self) -> None:
+        began = monotonic()
+        while away := [name for name in self.own.feature_parties if name not in self._told]:
+            if self.stopping.asked or monotonic() - began > self._patience_seconds():
+                return
+            if not self.events.counts["untold", away[0]]:
+                self.events("untold", away[0])
+            self.stopping.event.wait(0.1)
 
     # Evaluations ------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Pat
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink, WrongMessage
 from thinwire.transport.record_file import WriteFailed
-from thinwire.transport.service import PROTOCOL, Denied, Refused
+from thinwire.transport.service import PROTOCOL, Denied, Refused, RunAborted
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import MAX_BODY
 
@@ -110,11 +110,11 @@ class PartyRun(ABC):
         self.directory = RunDirectory(folder)
         self._lock = lock
         self.private = PrivateState.open(folder)
-        self.events = EventLog(folder / "log.jsonl", own.me, say)
         if self.private.aborted is not None:
             raise BadInput(
                 f"the run in {folder} was aborted by {self.private.aborted!r}; begin another in a new --out"
             )
+        self.events = EventLog(folder / "log.jsonl", own.me, say)
         self._incarnation = self.private.begin_incarnation()
         self._instance = secrets.token_hex(8)
         self._held = held
@@ -183,13 +183,22 @@ class PartyRun(ABC):
     @abstractmethod
     def _models(self) -> dict[str, Any]: ...
 
+    @abstractmethod
+    def _tell_those_away(self) -> None:
+        """After an abort: those who were not there must hear of it too."""
+
     # From start to end ------------------------------------------------------------------------------------------
 
     def execute(self) -> Outcome:
         try:
             self._connect()
             return self._execute()
+        except Aborted:
+            self._tell_those_away()
+            raise
         except (Refused, Denied, HandshakeFailed) as error:
+            if isinstance(error, RunAborted):
+                self.private.set_aborted(self.own.label_party)
             if self._begun:
                 raise
             raise BadInput(str(error)) from error  # nothing was started

@@ -24,8 +24,8 @@ from thinwire.errors import Malformed, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.errors import TransportError
 from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
-from thinwire.transport.records import CHUNK, Record, json_record, parsed_json
-from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc
+from thinwire.transport.records import CHUNK, Record, json_record, parsed_json, printable
+from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
 
 __all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed", "Target", "Unreached", "ask", "grpc"]
 
@@ -86,19 +86,18 @@ def ask(target: Target, rpc: Rpc, request: dict[str, Any], seconds: float = CONT
             answer = call(json.dumps(request).encode(), timeout=seconds, metadata=target.claim)
         except grpc.RpcError as error:
             raise _mapped(error, target) from None
-    value = json.loads(answer)
-    if not isinstance(value, dict):
-        raise Malformed(f"{target.address} answered {type(value).__name__}, not an object")
-    return value
+    return parsed_json(b"\x00" + answer)
 
 
 def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
     """gRPC's exception as one of ours."""
-    code, details = error.code(), (error.details() or "").strip()
+    code, details = error.code(), printable((error.details() or "").strip())
     match code:
         case grpc.StatusCode.PERMISSION_DENIED | grpc.StatusCode.UNAUTHENTICATED:
             return Denied(details)
-        case grpc.StatusCode.FAILED_PRECONDITION | grpc.StatusCode.ABORTED:
+        case grpc.StatusCode.ABORTED:
+            return RunAborted(details)
+        case grpc.StatusCode.FAILED_PRECONDITION:
             return Refused(details)
         case grpc.StatusCode.DATA_LOSS:
             return Malformed(details)

@@ -13,7 +13,7 @@ from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.grpc_channel import CONTROL_SECONDS, OPTIONS, grpc
 from thinwire.transport.peer_link import SILENCE_SECONDS, Attached, Events, PeerLink
 from thinwire.transport.records import Record, json_record, parsed_json
-from thinwire.transport.service import CLAIM, RPCS, SERVICE, Denied, Refused, Roster, Rpc
+from thinwire.transport.service import CLAIM, RPCS, SERVICE, Denied, NotYet, Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName
 
 __all__ = ["Desk", "Listener"]
@@ -21,6 +21,11 @@ __all__ = ["Desk", "Listener"]
 _SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a coin to be tossed
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+]
+_CODES: list[tuple[type[ThinwireError], Any]] = [
+    (NotYet, grpc.StatusCode.UNAVAILABLE),
+    (RunAborted, grpc.StatusCode.ABORTED),
+    (ThinwireError, grpc.StatusCode.FAILED_PRECONDITION),
 ]
 _LONGEST_REASON = 1500  # characters; gRPC sends them in a header
 
@@ -141,7 +146,8 @@ class Listener:
             attached = link.attach(_Call(context), _count(hello, "received"), _count(hello, "kept"))
         except ThinwireError as error:
             self._events("refused", peer, why=str(error))
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error)[:_LONGEST_REASON])
+            code = next(code for kind, code in _CODES if isinstance(error, kind))
+            context.abort(code, str(error)[:_LONGEST_REASON])
             return
         with self._lock:
             self._talking[attached] = (peer, _first(context.auth_context(), "x509_pem_cert"))

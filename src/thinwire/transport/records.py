@@ -23,7 +23,16 @@ from typing import Any
 
 from thinwire.errors import Malformed, TooLarge
 
-__all__ = ["CHUNK", "Record", "frame_records", "json_record", "number_record", "parsed_json", "parsed_number"]
+__all__ = [
+    "CHUNK",
+    "Record",
+    "frame_records",
+    "json_record",
+    "number_record",
+    "parsed_json",
+    "parsed_number",
+    "printable",
+]
 
 CHUNK = 1 << 18  # bytes; 1 MiB is no faster, and a slow link shows a sign of life four times as often
 MAX_JSON = 1 << 20
@@ -57,6 +66,11 @@ def parsed_json(record: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Malformed(f"a control message is a JSON object, got {type(value).__name__}")
     return value
+
+
+def printable(text: str) -> str:
+    """What a peer wrote, without what would move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def number_record(kind: Record, number: int) -> bytes:

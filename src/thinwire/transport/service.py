@@ -10,7 +10,19 @@ from thinwire.transport.certificates import Revocations, names_of
 from thinwire.transport.errors import TransportError
 from thinwire.types import PartyName
 
-__all__ = ["CLAIM", "PROTOCOL", "RPCS", "SERVICE", "Denied", "Refused", "Role", "Roster", "Rpc"]
+__all__ = [
+    "CLAIM",
+    "PROTOCOL",
+    "RPCS",
+    "SERVICE",
+    "Denied",
+    "NotYet",
+    "Refused",
+    "Role",
+    "Roster",
+    "Rpc",
+    "RunAborted",
+]
 
 SERVICE = "thinwire.Run"
 PROTOCOL = 1
@@ -53,6 +65,14 @@ class Denied(TransportError):
 
 class Refused(TransportError):
     """A party that may call, but cannot take part as it is; trying again will not help."""
+
+
+class NotYet(TransportError):
+    """A party that may take part, but not now; trying again will help."""
+
+
+class RunAborted(Refused):
+    """A party ended the run for all, for good."""
 
 
 class Roster:
