@@ -232,7 +232,7 @@ class PartyThread:
     def over(self) -> None:
         """Ends it where it still runs, and leaves its folder to another."""
         if self._thread.is_alive():
-            self.run.stopping.ask()
+            self.run.stopping._since = 1e-9  # asked long ago: it need not end its round
             self._thread.join(DEADLINE)
         self.run._lock.release()
 
@@ -323,8 +323,12 @@ class Process:
 
     def says(self, text: str, seconds: float = DEADLINE) -> None:
         """Waits until it has said so."""
-        until(lambda: text in self.stderr or self._process.poll() is not None, seconds)
+        until(lambda: text in self.stderr or self.ended, seconds)
         assert text in self.stderr, self.stderr
+
+    @property
+    def ended(self) -> bool:
+        return self._process.poll() is not None
 
     def code(self, seconds: float = DEADLINE) -> int:
         """Waits for its end."""
@@ -422,7 +426,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-def contents(folder: Path, without: Sequence[str] = ("log.jsonl", "lock")) -> dict[str, bytes]:
+def contents(folder: Path, without: Sequence[str] = ("log.jsonl", "lock", "lock.guard")) -> dict[str, bytes]:
     """All that a party keeps; its log of events may tell of a refusal."""
     files = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.name not in without)
     return {str(file.relative_to(folder)): file.read_bytes() for file in files}

@@ -10,10 +10,12 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from subprocess import PIPE, Popen
 from threading import Thread
+from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
@@ -22,18 +24,23 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from cli.running import ENVIRONMENT, THINWIRE
 from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
+from thinwire.cli.shown import bytes_shown
 from thinwire.job.own_part import read_own_part
-from thinwire.network import doctor, probing
-from thinwire.network.doctor import Check, Patient, Verdict, examined
-from thinwire.network.probing import MOST_FILLER, Brought, Reception, Way, probe_answer, target_of
+from thinwire.network.asking import target_of
+from thinwire.network.doctor import Check, Patient, Verdict, examined, measuring, own_data, room
+from thinwire.network.doctor import reception as desks
+from thinwire.network.doctor.reception import Reception
+from thinwire.network.doctor.way import Way
+from thinwire.network.probe import MOST_FILLER, Brought, probe_answer
 from thinwire.runs import PrivateState
 from thinwire.transport.authority import issue, renew, revoke
 from thinwire.transport.certificates import Revocations, public_pem
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.grpc_server import Listener
-from thinwire.transport.service import RPCS, Refused, Roster
+from thinwire.transport.service import RPCS, NotYet, Refused, Roster
 
 OK, WARNING, PROBLEM, NOT_CHECKED = Verdict
 OF_THE_NETWORK = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
@@ -73,7 +80,7 @@ def edit(job: Path, old: str, new: str, name: str = "edited.toml") -> Path:
 
 
 def checks(job: Path, name: str = "bank", wait: float = 0.0, out: str = "runs/bank") -> dict[str, Check]:
-    return {check.name: check for check in examined(Patient(job, name, job.parent / out, wait))}
+    return {check.name: check for check in examined(Patient(job, name, job.parent / out, wait), bytes_shown)}
 
 
 def brought(job: Path, name: str = "clinic", **changes: Any) -> Brought:
@@ -203,7 +210,7 @@ def test_a_clock_that_is_wrong(job: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def late(request: Any, caller: str, ours: Brought, now: float) -> dict[str, Any]:
         return probe_answer(request, caller, ours, now - 120)
 
-    monkeypatch.setattr(probing, "probe_answer", late)
+    monkeypatch.setattr(desks, "probe_answer", late)
     with reception(job):
         found = checks(job)["clock"]
     assert (found.verdict, found.says) == (WARNING, "120 s ahead of the label party's")
@@ -213,7 +220,7 @@ def test_what_a_peer_says_cannot_steer_the_terminal(job: Path, monkeypatch: pyte
     def rude(*_: Any) -> dict[str, Any]:
         return {"version": __version__, "time": 0.0, "differences": ["\x1b[2Jgone\nok  all is well"]}
 
-    monkeypatch.setattr(probing, "probe_answer", rude)
+    monkeypatch.setattr(desks, "probe_answer", rude)
     with reception(job):
         found = checks(job)["same job"]
     assert found.more == (r"'\x1b[2Jgone\nok  all is well'",)
@@ -410,11 +417,11 @@ def test_networks_without_a_proxy() -> None:
 
 
 def test_a_short_transfer_bounds_the_bandwidth_from_below() -> None:
-    slow = probing._rate(0.01, lambda size: 0.01 + size / 125_000)  # 1 Mbit/s
+    slow = measuring._rate(0.01, lambda size: 0.01 + size / 125_000)  # 1 Mbit/s
     assert slow.mbit == pytest.approx(1.0)
     assert not slow.is_bound
-    assert probing._rate(0.01, lambda _: 0.011).is_bound
-    assert probing._rate(0.1, lambda _: 0.5).is_bound
+    assert measuring._rate(0.01, lambda _: 0.011).is_bound
+    assert measuring._rate(0.1, lambda _: 0.5).is_bound
 
 
 # Certificates ---------------------------------------------------------------------------------------------------
@@ -528,20 +535,20 @@ def test_a_model_that_does_not_take_the_data(job: Path) -> None:
 
 def test_a_top_model_that_does_not_fit(job: Path) -> None:
     own = read_own_part(job, "clinic")
-    held = doctor._labels_held(own)
-    assert doctor._top_model(own, held, {"bank": 4, "shop": 4}).verdict is OK
-    assert doctor._top_model(own, held, {"bank": 4, "shop": 5}).verdict is PROBLEM
+    held = own_data._labels_held(own)
+    assert own_data.top_model(own, held, {"bank": 4, "shop": 4}).verdict is OK
+    assert own_data.top_model(own, held, {"bank": 4, "shop": 5}).verdict is PROBLEM
 
 
 @pytest.mark.parametrize(("free_kb", "verdict"), [(1, PROBLEM), (3, WARNING), (100, OK)])
 def test_memory(job: Path, monkeypatch: pytest.MonkeyPatch, free_kb: int, verdict: Verdict) -> None:
     meminfo = job.with_name("meminfo")
     meminfo.write_text(f"MemTotal:  9999 kB\nMemAvailable:  {free_kb} kB\n")
-    monkeypatch.setattr(doctor, "_MEMINFO", meminfo)
+    monkeypatch.setattr(room, "_MEMINFO", meminfo)
     found = checks(job)["memory"]  # a surrogate of 96 x 4, and 68 weights
     assert (found.facts["state_bytes"], found.facts["data_bytes"]) == (4 * 96 * 4 + 4 * 4 * 68, 128 * 3 * 4)
     assert found.verdict is verdict
-    monkeypatch.setattr(doctor, "_MEMINFO", job.with_name("none"))
+    monkeypatch.setattr(room, "_MEMINFO", job.with_name("none"))
     assert "not known here" in checks(job)["memory"].says
 
 
@@ -608,9 +615,32 @@ def test_a_reception_answers_doctors_only(job: Path) -> None:
         assert ask(target, RPCS["Status"], {})["state"] == "doctor"
         with pytest.raises(Refused, match="this is the doctor, not the run"):
             ask(target, RPCS["Abort"], {})
-        with pytest.raises(Refused, match="this is the doctor, not the run"):
+        with pytest.raises(NotYet, match="this is the doctor, not the run"):
             desk.admit("bank", {})
     assert desk.seen() == {}
+
+
+def test_a_party_that_comes_too_early_joins_the_run_later(job: Path) -> None:
+    with ExitStack() as stack:
+
+        def start(name: str) -> Popen[str]:
+            words = [str(THINWIRE), "party", job.name, "--name", name, "--yes"]
+            process = Popen(words, cwd=job.parent, env=ENVIRONMENT, text=True, stdout=PIPE, stderr=PIPE)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        with reception(job) as desk:
+            bank = start("bank")
+            deadline = monotonic() + 60
+            while not desk.refusals() and monotonic() < deadline:
+                sleep(0.05)
+            assert "this is the doctor, not the run" in desk.refusals()[0]
+        assert bank.poll() is None
+        running = (bank, start("clinic"), start("shop"))
+        said = [process.communicate(timeout=60)[1] for process in running]
+        assert [process.returncode for process in running] == [0, 0, 0], said
+        assert re.search("'clinic' does not answer: .* this is the doctor, not the run", said[0])
 
 
 def test_a_probe_carries_sizes_and_digests_and_nothing_else(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -620,7 +650,7 @@ def test_a_probe_carries_sizes_and_digests_and_nothing_else(job: Path, monkeypat
         requests.append(dict(request))
         return probe_answer(request, *rest)
 
-    monkeypatch.setattr(probing, "probe_answer", noted)
+    monkeypatch.setattr(desks, "probe_answer", noted)
     with reception(job):
         checks(job)
     assert {key for request in requests for key in request} == {"echo", "filler", "want", "brought", "done"}

@@ -22,7 +22,8 @@ from job_files.small import JOB, write_job
 from thinwire import cli
 from thinwire.errors import Malformed
 from thinwire.job.own_part import read_own_part
-from thinwire.network.probing import question, read_standing, target_of
+from thinwire.network.asking import question, target_of
+from thinwire.network.standing import read_standing
 from thinwire.transport.authority import issue
 from thinwire.transport.errors import TransportError
 from thinwire.transport.grpc_channel import ask

@@ -22,7 +22,8 @@ def abort(
 ) -> None:
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
     from thinwire.job.own_part import read_own_part
-    from thinwire.network.probing import question, read_standing
+    from thinwire.network.asking import question
+    from thinwire.network.standing import read_standing
     from thinwire.transport.grpc_channel import Unreached
 
     own = read_own_part(job, name, settings)

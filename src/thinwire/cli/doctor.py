@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings
+from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings, bytes_shown
 
 if TYPE_CHECKING:
     from thinwire.network.doctor import Check
@@ -55,7 +55,7 @@ def doctor(
 
     patient = Patient(job, name, out or Path("runs") / job.stem / name, wait, settings)
     found = []
-    for check in examined(patient):
+    for check in examined(patient, bytes_shown):
         found.append(check)
         if not as_json:
             _print(check)

@@ -11,7 +11,7 @@ import typer
 from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings, bytes_shown, metrics_shown, seconds_shown
 
 if TYPE_CHECKING:
-    from thinwire.network.probing import PartyStanding, Standing
+    from thinwire.network.standing import PartyStanding, Standing
 
 __all__ = ["standing_shown", "status"]
 
@@ -19,7 +19,8 @@ __all__ = ["standing_shown", "status"]
 def status(job: JobPath, name: PartyName, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.own_part import read_own_part
-    from thinwire.network.probing import question, read_standing
+    from thinwire.network.asking import question
+    from thinwire.network.standing import read_standing
 
     own = read_own_part(job, name, settings)
     target, answer = question(own, "Status")
@@ -32,7 +33,7 @@ def status(job: JobPath, name: PartyName, settings: Settings = [], as_json: AsJs
 
 def standing_shown(standing: Standing) -> Iterator[str]:
     """For people: a line for the run, one for each party, the bytes, the last evaluation."""
-    from thinwire.network.probing import printable
+    from thinwire.network.told import printable
 
     if standing.state == "doctor":
         yield f"{printable(standing.label_party)}: its doctor answers, not the run"

@@ -146,7 +146,8 @@ class FeatureEnd:
         if self._sent is None:
             raise RuntimeError(f"round {round}: nothing was sent")
         rows, h = self._sent
-        symbols = self._seat.decode(self._seat.receive(self._seat.label_party, Kind.DERIVATIVE, round))
+        label_party = self._seat.label_party
+        symbols = self._seat.decode(self._seat.receive(label_party, Kind.DERIVATIVE, round), label_party)
         derivative = on(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
         # After local steps the graph belongs to older weights.
@@ -221,7 +222,7 @@ class LabelEnd:
 
     def warm_start(self, rows: Rows) -> None:
         for party in self._seat.feature_parties:
-            symbols = self._seat.decode(self._seat.receive(party, Kind.WARM_START, 0))
+            symbols = self._seat.decode(self._seat.receive(party, Kind.WARM_START, 0), party)
             self._uplinks[party].incoming(rows, symbols, 0)
 
     def awaited(self, round: Round) -> bool:
@@ -240,7 +241,7 @@ class LabelEnd:
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""
         symbols = [
-            self._seat.decode(self._seat.receive(party, Kind.EMBEDDING, round))
+            self._seat.decode(self._seat.receive(party, Kind.EMBEDDING, round), party)
             for party in self._seat.feature_parties
         ]
         if self._summed:

@@ -79,7 +79,7 @@ def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) 
     bodies = [seat.receive(party, Kind.EVALUATION, round) for party in seat.feature_parties]
     if not all(len(body) for body in bodies):
         return None
-    symbols = [seat.decode(body) for body in bodies]
+    symbols = [seat.decode(body, party) for body, party in zip(bodies, seat.feature_parties, strict=True)]
     for party, one in zip(seat.feature_parties, symbols, strict=True):
         if one.shape[0] != rows:
             raise Malformed(f"{party!r} sent {one.shape[0]} test rows, there are {rows} test labels")

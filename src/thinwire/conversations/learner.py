@@ -12,7 +12,7 @@ from thinwire.errors import BadState
 from thinwire.seeds import derived_seed
 from thinwire.types import Round
 
-__all__ = ["Learner", "OptimizerSpec", "prefixed", "unprefixed"]
+__all__ = ["Frozen", "Learner", "OptimizerSpec", "prefixed", "unprefixed"]
 
 
 class OptimizerSpec(Protocol):
@@ -21,6 +21,16 @@ class OptimizerSpec(Protocol):
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None: ...
 
     def lr_at(self, round: Round, total_rounds: int) -> float: ...
+
+
+class Frozen:
+    """The optimiser of a model that is not ours to train."""
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> None:
+        return None
+
+    def lr_at(self, round: Round, total_rounds: int) -> float:
+        return 0.0
 
 
 class Learner:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from thinwire.compress import Identity, Remembers, Symbols
 from thinwire.compress.symbols import Grid
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner, prefixed, unprefixed
+from thinwire.conversations.learner import Frozen, Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
 from thinwire.errors import Malformed
 from thinwire.streams import ErrorFeedback, Rows, Stream
@@ -80,7 +80,7 @@ class _Others:
         return received if before is None else before
 
     def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
-        symbols = self._seat.decode(body)
+        symbols = self._seat.decode(body, party)
         if party in self.streams:
             return self.streams[party].incoming(rows, symbols, round)
         if symbols.shape[0] != len(rows):
@@ -152,7 +152,7 @@ def _labels(seat: Seat, side: LabelSide, body: bytes | memoryview) -> Tensor:
     theirs, ours = bytes(parts[1]).decode(errors="replace"), side.architecture()
     if theirs != ours:
         raise Malformed(f"{seat.label_party!r} trains another top model: {theirs} there, {ours} here")
-    symbols = seat.decode(parts[0])
+    symbols = seat.decode(parts[0], seat.label_party)
     if symbols.shape[0] != seat.rows:
         raise Malformed(f"{seat.label_party!r} sent labels of {symbols.shape[0]} rows, there are {seat.rows}")
     return symbols.to_tensor().long() if isinstance(symbols, Grid) else symbols.to_tensor()
@@ -170,7 +170,7 @@ class FeatureEnd:
         self._others = _Others(seat, widths)
         self._parties = tuple(widths)
         self._side = LabelSide(
-            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), _Frozen(), seat.seed, 1),
+            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), Frozen(), seat.seed, 1),
             labels=side.labels[:0],  # they come with the first message
             loss=side.loss,
             fusion=side.fusion,
@@ -210,7 +210,8 @@ class FeatureEnd:
         self._side.top.begin(round)
         self._received = self._others.receive(self._bundle(Kind.REPRESENTATIONS, round), rows, round)
         body = self._seat.receive(self._seat.label_party, Kind.TOP_MODEL, round)
-        _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, self._seat.decode(body), round))
+        symbols = self._seat.decode(body, self._seat.label_party)
+        _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, symbols, round))
 
     def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
         bodies = unpack_bundle(self._seat.receive(self._seat.label_party, kind, round))
@@ -264,16 +265,6 @@ class FeatureEnd:
         self._sender.stream.load_state_dict(unprefixed("uplink", tensors))
         self._others.load(unprefixed("others", tensors))
         self._top.load_state_dict(unprefixed("top", tensors))
-
-
-class _Frozen:
-    """The optimiser of a model that is not ours to train."""
-
-    def build(self, parameters: Any) -> None:
-        return None
-
-    def lr_at(self, round: Round, total_rounds: int) -> float:
-        return 0.0
 
 
 class LabelEnd:

@@ -12,7 +12,7 @@ from torch import Tensor
 from thinwire.compress import Symbols
 from thinwire.compress.randomness import Randomness
 from thinwire.compress.symbols import Sparse, Zeros
-from thinwire.errors import Malformed
+from thinwire.errors import Malformed, WireError
 from thinwire.recipe import Recipe
 from thinwire.streams import Flow, Rows, Seeded, Stream, StreamSpec
 from thinwire.surrogates import Storage
@@ -54,8 +54,12 @@ class Seat:
     def encode(self, symbols: Symbols) -> bytes:
         return encode(symbols, self.effort)
 
-    def decode(self, body: bytes | memoryview) -> Symbols:
-        return decode(body)
+    def decode(self, body: bytes | memoryview, sender: PartyName) -> Symbols:
+        """What `sender` sent; whatever is wrong with it is said with its name."""
+        try:
+            return decode(body)
+        except WireError as error:
+            raise type(error)(f"{sender!r} sent a body that cannot be: {error}") from error
 
     def show_surrogate(self, uplink: Stream, round: Round) -> None:
         """Under error feedback: tells the label party what our end of the stream holds, as a digest."""
@@ -77,7 +81,7 @@ class Seat:
 
     def announced(self, round: Round) -> Rows:
         """The rows that the label party chose."""
-        symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round))
+        symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round), self.label_party)
         if not isinstance(symbols, Sparse) or symbols.shape != (self.rows,):
             raise Malformed(f"round {round}: {self.label_party!r} announced rows of another table")
         return torch.from_numpy(symbols.indices.astype("int64"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from thinwire.transport.records import printable
 from thinwire.types import PartyName, Round
 
 __all__ = ["EventLog"]
@@ -64,7 +65,7 @@ class EventLog:
             with suppress(OSError, ValueError):
                 self._file.write(json.dumps(line, default=str) + "\n")
         if event in _SENTENCES:
-            self._say(_SENTENCES[event].format(**({"peer": peer, "round": self.round} | facts)))
+            self._say(printable(_SENTENCES[event].format(**({"peer": peer, "round": self.round} | facts))))
 
     def close(self) -> None:
         with self._lock, suppress(OSError):

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner
+from thinwire.conversations.learner import Frozen, Learner
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating
-from thinwire.models.optimizers import SGD
-from thinwire.network.introduction import compare, read_about
+from thinwire.network.introduction import compare, read_about, read_news
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import Control, FeatureParty, FeatureProgram
 from thinwire.privacy import Labels
@@ -71,12 +70,10 @@ class FeatureRun(PartyRun):
         if told is None:
             return None
         names = {*self.own.feature_parties, self.own.label_party}
-        if not isinstance(told, dict) or not set(self.own.feature_parties) <= set(told) <= names:
+        if not set(self.own.feature_parties) <= set(told) <= names:
             raise Refused(f"{self.own.label_party!r} begins with other parties than the job's")
         widths = {name: told[name] for name in (*self.own.feature_parties, self.own.label_party) if name in told}
-        if widths[self.own.me] != self._held.width or not all(
-            isinstance(width, int) and 0 < width <= 1 << 20 for width in widths.values()
-        ):
+        if widths[self.own.me] != self._held.width:
             raise Refused(f"{self.own.label_party!r} takes our embedding to be {widths[self.own.me]} wide")
         return widths
 
@@ -92,7 +89,7 @@ class FeatureRun(PartyRun):
         """The label party's top model as this party's own job file describes it; its weights come every round."""
         top, loss, fusion = self.own.top_module(widths)
         labels = self._party.features.new_zeros(0).long()
-        learner = Learner(f"{self.own.label_party}/top", top.to(self.own.settings.device), SGD(lr=0.0), 0, 1)
+        learner = Learner(f"{self.own.label_party}/top", top.to(self.own.settings.device), Frozen(), 0, 1)
         return LabelSide(learner, labels.to(self.own.settings.device), loss, fusion)
 
     # The greeter: what is said when the line is up -----------------------------------------------------------
@@ -113,7 +110,8 @@ class FeatureRun(PartyRun):
         if self.private.run_nonce is None:
             self.private.set_run_nonce(theirs.nonce)
         self.peers.note(theirs)
-        self.links[label].news |= {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
+        told: dict[str, Any] = {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
+        self.links[label].news |= read_news(label, told, from_label_party=True)
 
     def unreached(self, why: str, seconds: float) -> None:
         # Once, and then every ten seconds or so: it may be minutes.

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from thinwire.errors import Malformed
 from thinwire.job.agreement import differences
 from thinwire.transport.service import PROTOCOL, Refused
 from thinwire.types import PartyName
 
-__all__ = ["About", "compare", "read_about"]
+__all__ = ["About", "compare", "read_about", "read_news"]
 
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 _Text = Annotated[str, Field(max_length=4096)]
@@ -50,6 +51,33 @@ def read_about(peer: PartyName, message: dict[str, Any]) -> About:
     except ValidationError as error:
         first = error.errors()[0]
         raise Refused(f"{peer!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+class News(BaseModel):
+    """What a party may tell in the middle of a run."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    finished: bool | None = None
+    noted: bool | None = None  # that the other one has finished
+    stopped: _Text | None = None  # why, for all
+    # Only a label party tells these.
+    begin: dict[str, Annotated[int, Field(ge=1, le=1 << 20)]] | None = None  # the widths of all embeddings
+    away: list[_Text] | None = None
+    aborted: _Text | None = None  # by whom
+
+
+_OF_THE_LABEL_PARTY = ("begin", "away", "aborted")
+
+
+def read_news(peer: PartyName, told: dict[str, Any], from_label_party: bool) -> dict[str, Any]:
+    """What can be believed, by topic; the rest is left out."""
+    try:
+        news = News.model_validate(told).model_dump(exclude_none=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Malformed(f"news of {peer!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return {topic: value for topic, value in news.items() if from_label_party or topic not in _OF_THE_LABEL_PARTY}
 
 
 def compare(ours: About, theirs: About) -> None:

@@ -12,14 +12,16 @@ from thinwire.job.evaluating import Goal, require_finite_loss, scores
 from thinwire.job.own_part import LabelData, OwnPart
 from thinwire.job.result import Result
 from thinwire.job.seating import Seating
+from thinwire.network.asking import require_this_run
 from thinwire.network.introduction import compare, read_about
 from thinwire.network.party_run import Audience, Held, PartyRun
-from thinwire.network.probing import Brought, probe_answer, require_this_run
+from thinwire.network.probe import Brought, probe_answer
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
 from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.records import parsed_count
 from thinwire.transport.service import Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName
 
@@ -102,7 +104,7 @@ class LabelRun(PartyRun):
         """Refuses without a trace, or notes the peer's process on disk and gives its link."""
         theirs = read_about(peer, hello)
         if theirs.party != peer:
-            raise Refused(f"the certificate is {peer!r}'s, HELLO says {theirs.party!r}")
+            raise Refused(f"the certificate is of {peer!r}, HELLO says {theirs.party!r}")
         if self.private.aborted is not None:
             self._told.add(peer)
             raise RunAborted(
@@ -111,6 +113,7 @@ class LabelRun(PartyRun):
         compare(self.about(), theirs)
         link = self.links[peer]
         self.peers.require_current(theirs, link)
+        link.require_reachable(parsed_count(hello, "received"))
         if (theirs.row_ids is None) != (self._held.row_ids is None):
             self.events("alignment_unchecked", peer)
         self.peers.note(theirs)
@@ -164,7 +167,8 @@ class LabelRun(PartyRun):
 
     def _tell_those_away(self) -> None:
         began = monotonic()
-        while away := [name for name in self.own.feature_parties if name not in self._told]:
+        met = [name for name in self.own.feature_parties if self.peers[name].incarnation]
+        while away := [name for name in met if name not in self._told]:
             if self.stopping.asked or monotonic() - began > self._patience_seconds():
                 return
             if not self.events.counts["untold", away[0]]:

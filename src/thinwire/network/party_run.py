@@ -18,7 +18,7 @@ from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError,
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating, run_number
 from thinwire.network.events import EventLog
-from thinwire.network.introduction import About
+from thinwire.network.introduction import About, read_news
 from thinwire.network.outcome import Outcome, state_digest
 from thinwire.network.peers import Peers
 from thinwire.party import Batches, Control
@@ -36,6 +36,7 @@ from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Pat
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink, WrongMessage
 from thinwire.transport.record_file import WriteFailed
+from thinwire.transport.records import printable
 from thinwire.transport.service import PROTOCOL, Denied, Refused, RunAborted
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import MAX_BODY
@@ -213,6 +214,7 @@ class PartyRun(ABC):
             self._disconnect()
             self.channel.close()
             self.events.close()
+            self._lock.release()
 
     def _execute(self) -> Outcome:
         if self.private.finished:
@@ -364,7 +366,10 @@ class PartyRun(ABC):
     def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
         """Everything that links and listeners report."""
         if event == "news" and peer is not None:
-            self._news(peer, facts)
+            news = read_news(peer, facts["told"], peer == self.own.label_party)
+            self.links[peer].news |= news
+            self._news(peer, news)
+            facts = {"topics": sorted(news)}
         if event == "disconnected" and peer is not None and self.peers[peer].finished:
             event = "left"
         self.events(event, peer, **facts)
@@ -374,9 +379,9 @@ class PartyRun(ABC):
             self.peers.finished(peer)
             self.links[peer].tell({"noted": True})
         if "stopped" in told:
-            self.fail(Stopped(str(told["stopped"])[:1000]))
+            self.fail(Stopped(printable(told["stopped"])))
         if "aborted" in told:
-            self.abort(str(told["aborted"])[:100])
+            self.abort(printable(told["aborted"]))
 
     def abort(self, by: str) -> None:
         """For good: the folder remembers."""

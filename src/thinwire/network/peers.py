@@ -50,8 +50,9 @@ class Peers:
                 f"{about.party!r}: this process was replaced by a later one (it is start {about.incarnation}, the "
                 f"party is at start {known.incarnation}); it must end"
             )
-        twice = about.incarnation == known.incarnation and known.instance != about.instance
-        if twice and (link.connected or has_spoken):
+        other = known.instance not in ("", about.instance)
+        twice = other and about.incarnation == known.incarnation and has_spoken
+        if twice or (other and link.connected and about.nonce is None):
             raise Refused(
                 f"another process takes part as {about.party!r} already; stop it first, or go on in its folder"
             )

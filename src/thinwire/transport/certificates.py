@@ -359,7 +359,9 @@ def _require_own(leaf: x509.Certificate, place: Path, name: PartyName) -> None:
     if name not in names:
         held = ", ".join(sorted(names)) or "no name at all"
         raise BadCertificate(
-            place, f"it is not {name!r}'s certificate, it is for {held}", "give each party the one made for its name"
+            place,
+            f"it is not the certificate of {name!r}, it is for {held}",
+            "give each party the one made for its name",
         )
 
 

@@ -24,7 +24,7 @@ from thinwire.errors import Malformed, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.errors import TransportError
 from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
-from thinwire.transport.records import CHUNK, Record, json_record, parsed_json, printable
+from thinwire.transport.records import CHUNK, Record, json_record, parsed_count, parsed_json, printable
 from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
 
 __all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed", "Target", "Unreached", "ask", "grpc"]
@@ -32,6 +32,7 @@ __all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed",
 CONTROL_SECONDS = 10.0
 _CONNECT_SECONDS = 4.0
 _BACK_OFF = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0)
+_OF_TLS = ("andshake", "CERTIFICATE", "Hostname Verification", "certificate")  # in gRPC's words
 _PATIENT_WITH_DAMAGE = 3  # connections in a row that broke on bytes that cannot be
 
 OPTIONS: list[tuple[str, Any]] = [
@@ -101,7 +102,7 @@ def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
             return Refused(details)
         case grpc.StatusCode.DATA_LOSS:
             return Malformed(details)
-        case grpc.StatusCode.UNAVAILABLE if "andshake" in details or "CERTIFICATE" in details:
+        case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _OF_TLS):
             return HandshakeFailed(
                 f"{target.address} answers, but the TLS handshake fails ({details}); both sides need certificates of "
                 f"one authority, and the label party's must be for {target.name!r}"
@@ -185,7 +186,8 @@ class Dialer:
             try:
                 welcome = parsed_json(next(call))
                 self._greeter.welcomed(welcome)
-                attached = self._link.attach(_Call(call), int(welcome["received"]), int(welcome["kept"]))
+                received, kept = parsed_count(welcome, "received"), parsed_count(welcome, "kept")
+                attached = self._link.attach(_Call(call), received, kept)
                 records.go_on(attached.outgoing())
                 watch.silent = attached.silent_seconds
                 self._ever = True
@@ -198,10 +200,6 @@ class Dialer:
                 raise Unreached(f"{self._target.address} hung up") from None
             except grpc.RpcError as error:
                 raise _mapped(error, self._target) from None
-            except (KeyError, ValueError) as error:
-                if isinstance(error, ThinwireError):
-                    raise
-                raise Malformed(f"the label party's welcome lacks {error}") from None
             finally:
                 watch.end()
                 records.end()

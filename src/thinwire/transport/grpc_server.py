@@ -12,7 +12,7 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.grpc_channel import CONTROL_SECONDS, OPTIONS, grpc
 from thinwire.transport.peer_link import SILENCE_SECONDS, Attached, Events, PeerLink
-from thinwire.transport.records import Record, json_record, parsed_json
+from thinwire.transport.records import Record, json_record, parsed_count, parsed_json
 from thinwire.transport.service import CLAIM, RPCS, SERVICE, Denied, NotYet, Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName
 
@@ -90,13 +90,17 @@ class Listener:
     # Certificates -----------------------------------------------------------------------------------------------
 
     def _configuration(self) -> Any:
-        mine = self._credentials()
+        mine = self._served = self._credentials()
         return grpc.ssl_server_certificate_configuration([(mine.key_pem, mine.certificate_pem)], mine.authority_pem)
 
     def _renewed(self) -> Any:
-        """At every handshake: the certificate may have been renewed; one that cannot be read changes nothing."""
+        """At every handshake: the certificate may have been renewed; one that cannot be read changes nothing.
+
+        None keeps what is there. Another configuration at every handshake would crash gRPC where two meet.
+        """
         try:
-            return self._configuration()
+            with self._lock:
+                return None if self._credentials() == self._served else self._configuration()
         except BadCertificate as error:
             self._events("certificate_problem", None, why=str(error))
             return None
@@ -142,8 +146,9 @@ class Listener:
             if not first or first[0] != Record.HELLO:
                 raise Refused("a connection begins with HELLO")
             hello = parsed_json(first)
+            received, kept = parsed_count(hello, "received"), parsed_count(hello, "kept")
             link = self._desk.admit(peer, hello)
-            attached = link.attach(_Call(context), _count(hello, "received"), _count(hello, "kept"))
+            attached = link.attach(_Call(context), received, kept)
         except ThinwireError as error:
             self._events("refused", peer, why=str(error))
             code = next(code for kind, code in _CODES if isinstance(error, kind))
@@ -215,10 +220,3 @@ class _Handlers(grpc.GenericRpcHandler):
 def _first(held: Any, key: str) -> bytes:
     values = held.get(key) or [b""]
     return bytes(values[0])
-
-
-def _count(hello: dict[str, Any], field: str) -> int:
-    value = hello.get(field)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        raise Refused(f"HELLO: {field} must be a count, got {value!r}")
-    return value

@@ -64,7 +64,7 @@ class PeerLink:
         self.log = log
         self.max_body = MAX_BODY  # bytes that a peer may announce
         self.duplicates = 0
-        self.news: dict[str, Any] = {}  # the newest that the peer told, by topic
+        self.news: dict[str, Any] = {}  # the newest that the peer told and that was believed, by topic
         self._ledger = ledger
         self._events = events
         self._me = ends.parties.index(ends.me)
@@ -204,8 +204,7 @@ class PeerLink:
 
     def attach(self, connection: Connection, received: int, kept: int) -> Attached:
         """Takes up a connection to a peer that has `received` of our frames and `kept` them in its checkpoints."""
-        if received < self.log.first_sequence:
-            raise Unreachable(self.ends.peer, received, self.log.first_sequence, self.log.next_sequence)
+        self.require_reachable(received)
         self.log.prune(min(kept, received))
         with self._lock:
             before = self._attached
@@ -219,6 +218,11 @@ class PeerLink:
         # After a power cut our log may lack what the peer has: the program makes the same frames again.
         self._events("connected", self.ends.peer, resend_from=received, logged=self.log.next_sequence)
         return self._attached
+
+    def require_reachable(self, received: int) -> None:
+        """Refuses a peer that needs frames which we have forgotten."""
+        if received < self.log.first_sequence:
+            raise Unreachable(self.ends.peer, received, self.log.first_sequence, self.log.next_sequence)
 
     def _detach(self, attached: Attached, why: str) -> None:
         with self._lock:
@@ -334,8 +338,7 @@ class Attached:
             case Record.KEPT:
                 self._link.log.prune(min(parsed_number(record), self._next))
             case Record.NEWS:
-                self._link.news |= (told := parsed_json(record))
-                self._link._events("news", self._link.ends.peer, **told)
+                self._link._events("news", self._link.ends.peer, told=parsed_json(record))
             case other:
                 raise Malformed(f"record kind {other} in the middle of a connection")
 

@@ -29,6 +29,7 @@ __all__ = [
     "frame_records",
     "json_record",
     "number_record",
+    "parsed_count",
     "parsed_json",
     "parsed_number",
     "printable",
@@ -65,6 +66,14 @@ def parsed_json(record: bytes) -> dict[str, Any]:
         raise Malformed(f"a control message is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise Malformed(f"a control message is a JSON object, got {type(value).__name__}")
+    return value
+
+
+def parsed_count(message: dict[str, Any], field: str) -> int:
+    """A number of frames in a HELLO or WELCOME."""
+    value = message.get(field)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise Malformed(f"{field} must be a count of frames, got {value!r}"[:200])
     return value
 
 

@@ -106,7 +106,7 @@ class Roster:
         party = found[0]
         for claim in claims:
             if claim != party:
-                raise Denied(f"the certificate is {party!r}'s, the call says {claim!r}; use the one of {claim!r}")
+                raise Denied(f"the certificate is of {party!r}, the call says {claim!r}; use the one of {claim!r}")
         if self.role(party) not in rpc.callers:
             raise Denied(f"{party!r} is the {self.role(party).value}; {rpc.name} is not for it")
         return party

@@ -1,0 +1,51 @@
+"""Versions, the job file, and the recipe in it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+
+import torch
+
+from thinwire import __version__
+from thinwire.errors import BadInput
+from thinwire.job.own_part import OwnPart, read_own_part
+from thinwire.network.consent import Terms
+from thinwire.network.doctor.check import Check, Checks, Patient, ok, problem, warning
+from thinwire.transport.grpc_channel import grpc
+
+__all__ = ["job_file", "recipe", "versions"]
+
+
+def versions() -> Check:
+    found = {"python": platform.python_version(), "thinwire": __version__, "torch": torch.__version__}
+    found["grpc"] = str(grpc.__version__)
+    return ok("versions", ", ".join(f"{name} {version}" for name, version in found.items()), **found)
+
+
+def job_file(patient: Patient) -> Checks[OwnPart | None]:
+    try:
+        own = read_own_part(patient.job, patient.name, patient.settings)
+    except BadInput as error:
+        yield problem("job file", "cannot be used", str(error))
+        return None
+    role = "the label party" if own.is_label_party else f"a feature party; the label party is {own.label_party!r}"
+    yield ok("job file", f"{patient.job}: {own.me!r} is {role}", parties=[*own.feature_parties, own.label_party])
+    return own
+
+
+def recipe(own: OwnPart) -> Iterator[Check]:
+    terms = Terms(own)
+    sights = (f"{party} sees {'; '.join(seen)}" for party, seen in own.who_sees().items())
+    says = f"{own.recipe.name}, digest {terms.digest[:16]}"
+    yield ok("recipe", says, *sights, own.budget(), digest=terms.digest, who_sees=own.who_sees())
+    try:
+        approved = terms.are_approved()
+    except BadInput as error:
+        yield problem("approval", "another recipe was approved", str(error))
+        return
+    if approved:
+        yield ok("approval", f"{own.me!r} has approved this recipe")
+    else:
+        way_out = f'give --yes to `thinwire party`, or write approved = "{terms.digest[:16]}" into its section'
+        yield warning("approval", f"nobody has approved this recipe for {own.me!r} yet", way_out)

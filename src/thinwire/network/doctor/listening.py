@@ -1,0 +1,132 @@
+"""The label party listens, and answers the others' doctors."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from time import monotonic, sleep
+
+from thinwire.errors import BadInput, ThinwireError
+from thinwire.job.endpoint import Endpoint
+from thinwire.job.own_part import OwnPart
+from thinwire.network.asking import target_of
+from thinwire.network.doctor.check import Check, Checks, Patient, Verdict, not_checked, ok, problem, warning
+from thinwire.network.doctor.reception import Reception
+from thinwire.network.probe import Brought
+from thinwire.network.told import printable
+from thinwire.transport.certificates import Credentials, Revocations
+from thinwire.transport.grpc_channel import ask
+from thinwire.transport.grpc_server import Listener
+from thinwire.transport.service import RPCS, Roster
+from thinwire.types import PartyName
+
+__all__ = ["listening"]
+
+
+def listening(
+    own: OwnPart, credentials: Credentials | None, brought: Brought, patient: Patient
+) -> Checks[dict[PartyName, int]]:
+    """Gives the embeddings' widths of the parties that were met, and its own."""
+    ours = {own.me: brought.width} if brought.width else {}
+    try:
+        address = own.network.listen_address()
+    except BadInput as error:
+        yield problem("listen", "the job file does not say where", str(error))
+        return ours
+    bound = _bound(own, credentials, address)
+    yield bound
+    if patient.wait_seconds <= 0:
+        return ours
+    why = "needs an address to listen at, and the certificate"
+    if bound.verdict is Verdict.OK and credentials is not None:
+        if not (patient.folder / "events.jsonl").exists():
+            return (yield from _receive(own, brought, patient.wait_seconds)) | ours
+        why = f"a run has begun in {patient.folder}, and its parties would be turned away by a doctor"
+    yield from not_checked([f"party {name}" for name in own.feature_parties], why)
+    return ours
+
+
+def _bound(own: OwnPart, credentials: Credentials | None, address: str) -> Check:
+    place = Endpoint.parse(address)
+    try:
+        kind, *_, where = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(kind, socket.SOCK_STREAM) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE and credentials is not None:
+            return _in_use(own, address)
+        way_out = (
+            "network.listen must be an address of this machine, 0.0.0.0 for all, and a port that is free to take"
+        )
+        return problem("listen", f"cannot listen at {address} ({error.strerror})", way_out)
+    return ok("listen", f"{address} is free; the other parties call {_called(own)}")
+
+
+def _called(own: OwnPart) -> str:
+    try:
+        return own.network.dial_address()
+    except BadInput:
+        return "what their own job files give as network.address"
+
+
+def _in_use(own: OwnPart, address: str) -> Check:
+    """By this party's own run, which is as it should be, or by anything else."""
+    try:
+        state = ask(target_of(own), RPCS["Status"], {}, seconds=3.0).get("state")
+    except ThinwireError:
+        way_out = "stop what listens there, or change the port in network.listen and in the others' network.address"
+        return problem("listen", f"{address} is in use by another process", way_out)
+    what = "a doctor" if state == "doctor" else "a run"
+    return warning("listen", f"{what} of {own.me!r} listens at {address} already", "`thinwire status` tells more")
+
+
+def _receive(own: OwnPart, brought: Brought, seconds: float) -> Checks[dict[PartyName, int]]:
+    """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
+    reception = Reception(brought)
+    roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked))
+    try:
+        listener = Listener(
+            own.network.listen_address(),
+            target_of(own).credentials,
+            roster,
+            reception,
+            reception.heard,
+            len(own.feature_parties),
+        )
+    except BadInput as error:
+        yield problem("doctors", "cannot be answered", str(error))
+        return {}
+    listener.start()
+    try:
+        yield ok("doctors", f"answering the others' `thinwire doctor` for up to {seconds:g} s; Ctrl-C ends it")
+        deadline = monotonic() + seconds
+        while monotonic() < deadline and not _all_well(own, reception, brought):
+            sleep(0.05)
+    except KeyboardInterrupt:
+        pass  # enough was seen
+    finally:
+        listener.stop()
+    seen = reception.seen()
+    for name in own.feature_parties:
+        yield _guest(name, seen.get(name), brought)
+    for why in reception.refusals():
+        yield warning("refused", why)
+    return {name: one.width for name in own.feature_parties if (one := seen.get(name)) is not None and one.width}
+
+
+def _all_well(own: OwnPart, reception: Reception, brought: Brought) -> bool:
+    done = reception.done()
+    return set(done) == set(own.feature_parties) and not any(one.differences_to(brought) for one in done.values())
+
+
+def _guest(name: PartyName, seen: Brought | None, brought: Brought) -> Check:
+    check = f"party {name}"
+    if seen is None:
+        return warning(check, "not seen", f"let it run: thinwire doctor JOB.toml --name {name}")
+    found = seen.differences_to(brought)
+    if seen.version != brought.version:
+        found.append(f"it runs thinwire {printable(seen.version)}, this is {brought.version}")
+    if found:
+        return problem(check, "seen, but its job is not ours", *found)
+    return ok(check, f"seen; it reads the job as we do, embedding of width {seen.width or 'unknown'}")

@@ -1,0 +1,68 @@
+"""The label party's doctor at its desk."""
+
+from __future__ import annotations
+
+from threading import Lock
+from time import time
+from typing import Any
+
+from thinwire.network.probe import Brought, probe_answer
+from thinwire.network.told import printable
+from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.service import NotYet, Refused, Rpc
+from thinwire.types import PartyName
+
+__all__ = ["Reception"]
+
+
+class Reception:
+    """A desk that answers doctors, and asks everybody else to come later; implements `Desk` for the listener."""
+
+    _NOT_THE_RUN = "this is the doctor, not the run; that begins with the label party's `thinwire party`"
+
+    def __init__(self, ours: Brought) -> None:
+        self._ours = ours
+        self._lock = Lock()
+        self._seen: dict[PartyName, Brought] = {}
+        self._done: dict[PartyName, Brought] = {}
+        self._refusals: dict[str, None] = {}
+
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
+        raise NotYet(self._NOT_THE_RUN)
+
+    def welcome(self, peer: PartyName) -> dict[str, Any]:
+        raise NotYet(self._NOT_THE_RUN)
+
+    def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
+        if rpc.name == "Status":
+            return {"label_party": self._ours.party, "state": "doctor"}
+        if rpc.name != "Probe":
+            raise Refused(self._NOT_THE_RUN)
+        found = probe_answer(request, caller, self._ours, time())
+        if "brought" in request:
+            theirs = Brought.read(request["brought"]).model_copy(update={"party": caller})
+            with self._lock:
+                self._seen[caller] = theirs
+                if request.get("done") is True:
+                    self._done[caller] = theirs
+        return found
+
+    def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
+        """What the listener reports; refused callers are worth knowing."""
+        if event in ("denied", "refused", "certificate_problem"):
+            with self._lock:
+                self._refusals[printable(facts.get("why", event))] = None
+
+    def seen(self) -> dict[PartyName, Brought]:
+        """Who has probed, as it said last."""
+        with self._lock:
+            return dict(self._seen)
+
+    def done(self) -> dict[PartyName, Brought]:
+        """Whose measurements are over."""
+        with self._lock:
+            return dict(self._done)
+
+    def refusals(self) -> list[str]:
+        with self._lock:
+            return list(self._refusals)
