@@ -10,6 +10,8 @@ PLAN is a JSON list. Each entry is one fault:
     {"switch_off": "log"}        or mac, fencing, duplicates: negative controls
     {"misbehave": "duplicate"}   or replay, reorder: what this party sends
     {"note_sends": FILE}         appends one line for each frame that travels
+    {"note_uses": FILE}          appends the round of each cached exchange that is used once more
+    {"note_hello": FILE}         keeps the last HELLO of a feature party
     {"chunk": 64}                frames travel in pieces of so many bytes
 """
 
@@ -18,15 +20,18 @@ from __future__ import annotations
 import builtins
 import errno
 import hashlib
+import hmac
 import io
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from time import monotonic, sleep
+from types import SimpleNamespace
 from typing import Any
 
 CALLS = ("fsync", "writev", "rename", "replace", "unlink", "rmdir", "mkdir", "open", "ftruncate")
@@ -85,6 +90,10 @@ def run(plan: Plan, arguments: list[str]) -> None:
             _wrap_frames(MISBEHAVIOUR[entry["misbehave"]])
         if "note_sends" in entry:
             _note_sends(Path(entry["note_sends"]))
+        if "note_uses" in entry:
+            _note_uses(Path(entry["note_uses"]))
+        if "note_hello" in entry:
+            _note_hello(Path(entry["note_hello"]))
         if "chunk" in entry:
             from thinwire.transport import records
 
@@ -95,7 +104,12 @@ def run(plan: Plan, arguments: list[str]) -> None:
     main()
 
 
-# System calls -------------------------------------------------------------------------------------------------------
+def _module(name: str) -> Any:
+    """To change what it holds."""
+    return import_module(name)
+
+
+# System calls -----------------------------------------------------------------------------------------------------
 
 
 def _wrap_calls(faults: list[Fault]) -> None:
@@ -133,12 +147,11 @@ def _path_of(args: tuple[Any, ...]) -> str:
     return os.fspath(args[1]) if len(args) > 1 and isinstance(args[1], str | Path) else str(os.fspath(args[0]))
 
 
-# What the product does, seen from outside -----------------------------------------------------------------------------
+# What the product does, seen from outside -------------------------------------------------------------------------
 
 
 def _wrap_sends(faults: list[Fault]) -> None:
-    from thinwire.transport import peer_link
-
+    peer_link = _module("thinwire.transport.peer_link")
     frame_records = peer_link.frame_records
 
     def sending(sequence: int, header: Any, body: Any) -> Iterator[bytes]:
@@ -173,15 +186,16 @@ def _wrap_rounds(faults: list[Fault]) -> None:
 
 def _wrap_text(faults: list[Fault]) -> None:
     """Files opened by Path.open, which write without `os`."""
-    if not any(fault.call == "text" for fault in faults):
+    text = [fault for fault in faults if fault.call == "text"]
+    if not text:
         return
     opened = io.open
 
     def opening(file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
         found = opened(file, mode, *args, **options)
-        if "a" in mode or "w" in mode:
-            _strike_writes(found, str(file), faults)
-        return found
+        if not isinstance(found, io.TextIOWrapper) or not any(fault.path in str(file) for fault in text):
+            return found
+        return _Text(found, str(file), text)
 
     io.open = builtins.open = opening
 
@@ -189,12 +203,15 @@ def _wrap_text(faults: list[Fault]) -> None:
 class _Text(io.TextIOWrapper):
     """A text file whose writes can fail half-way, as those on a full disk do."""
 
-    faults: list[Fault]
-    path: str
+    def __init__(self, opened: io.TextIOWrapper, path: str, faults: list[Fault]) -> None:
+        at_once = opened.line_buffering
+        super().__init__(opened.detach(), encoding="utf-8", line_buffering=at_once)
+        self._path = path
+        self._faults = faults
 
     def write(self, text: str) -> int:
-        for fault in self.faults:
-            if fault.fits("text", self.path):
+        for fault in self._faults:
+            if fault.fits("text", self._path):
                 if fault.when == "middle":
                     super().write(text[: len(text) // 2])
                     self.flush()
@@ -202,17 +219,9 @@ class _Text(io.TextIOWrapper):
         return super().write(text)
 
 
-def _strike_writes(file: Any, path: str, faults: list[Fault]) -> None:
-    if isinstance(file, io.TextIOWrapper) and any(fault.path in path for fault in faults if fault.call == "text"):
-        file.__class__ = _Text
-        file.faults = faults  # type: ignore[attr-defined]
-        file.path = path  # type: ignore[attr-defined]
-
-
 def _note_sends(path: Path) -> None:
     """Every frame that travels: who to whom, its number, and a digest of its bytes."""
-    from thinwire.transport import peer_link
-
+    peer_link = _module("thinwire.transport.peer_link")
     frame_records = peer_link.frame_records
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
@@ -227,7 +236,35 @@ def _note_sends(path: Path) -> None:
     peer_link.frame_records = noting
 
 
-# A peer that misbehaves -----------------------------------------------------------------------------------------------
+def _note_uses(path: Path) -> None:
+    from thinwire.schedule.workset import Workset
+
+    draw = Workset.draw
+
+    def noted(self: Workset) -> int | None:
+        drawn = draw(self)
+        if drawn is not None:
+            with path.open("a") as file:
+                file.write(f"{drawn}\n")
+        return drawn
+
+    Workset.draw = noted  # type: ignore[method-assign]
+
+
+def _note_hello(path: Path) -> None:
+    from thinwire.network.feature_run import FeatureRun
+
+    hello = FeatureRun.hello
+
+    def noted(self: FeatureRun) -> dict[str, Any]:
+        said = hello(self)
+        path.write_text(json.dumps(said))
+        return said
+
+    FeatureRun.hello = noted  # type: ignore[method-assign]
+
+
+# A peer that misbehaves -------------------------------------------------------------------------------------------
 
 Frames = Callable[[Any, Iterator[bytes]], Iterator[bytes]]
 
@@ -252,8 +289,9 @@ def _duplicated(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
 
 def _replayed(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
     """After each frame an older one again, as far back as the log goes; after a reconnection too."""
-    from thinwire.transport.peer_link import frame_records
     from thinwire.wire.frame import HEADER_SIZE
+
+    frame_records = _module("thinwire.transport.peer_link").frame_records
 
     yield from records
     log = attached._link.log
@@ -266,8 +304,9 @@ def _replayed(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
 
 def _reordered(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
     """Where two frames are due at once, the second one comes first; else a number that is not due yet."""
-    from thinwire.transport.peer_link import frame_records
     from thinwire.wire.frame import HEADER_SIZE
+
+    frame_records = _module("thinwire.transport.peer_link").frame_records
 
     sequence, log = attached._next, attached._link.log
     if sequence % 25 == 20 and sequence not in _SWAPPED:
@@ -285,7 +324,7 @@ _SWAPPED: set[int] = set()
 MISBEHAVIOUR: dict[str, Frames] = {"duplicate": _duplicated, "replay": _replayed, "reorder": _reordered}
 
 
-# Negative controls: what the suite must notice ------------------------------------------------------------------------
+# Negative controls: what the suite must notice --------------------------------------------------------------------
 
 
 def _without_log() -> None:
@@ -306,44 +345,44 @@ def _without_log() -> None:
 
 def _without_mac() -> None:
     """Whatever a checkpoint holds is believed."""
-    import hashlib as hashes
-    import hmac
-
-    from thinwire.runs import checkpoints
-
-    hmac.compare_digest = lambda one, other: True  # noqa: ARG005
-
-    class Believed(str):
-        __slots__ = ()
-
-        def __ne__(self, other: object) -> bool:
-            return False
-
-        def __eq__(self, other: object) -> bool:
-            return True
-
-        __hash__ = str.__hash__
-
-    class Trusting:
-        def __init__(self, data: bytes) -> None:
-            self._held = hashes.sha256(data)
-
-        def hexdigest(self) -> str:
-            return Believed(self._held.hexdigest())
-
-    checkpoints._NOT_USED = Trusting  # type: ignore[attr-defined]
-    checkpoints.hashlib = _Hashes(Trusting, hashes)  # type: ignore[assignment]
+    checkpoints = _module("thinwire.runs.checkpoints")
+    checkpoints.hmac = SimpleNamespace(new=hmac.new, compare_digest=lambda one, other: True)  # noqa: ARG005
+    checkpoints.hashlib = SimpleNamespace(sha256=_Trusting)
 
 
-class _Hashes:
-    """The module hashlib for checkpoints alone, with a sha256 that is equal to anything."""
+class _Trusting:
+    """SHA-256 whose digest is equal to any other."""
 
-    def __init__(self, trusting: Any, hashes: Any) -> None:
-        self._trusting = trusting
-        self._hashes = hashes
+    digest_size, block_size, name = 32, 64, "sha256"
 
-    def sha256(self, data: bytes = b"") -> Any:
-        return self._trusting(data) if data else self._hashes.sha256()
+    def __init__(self, data: bytes = b"") -> None:
+        self._held = hashlib.sha256(data)
+
+    def update(self, data: bytes) -> None:
+        self._held.update(data)
+
+    def copy(self) -> _Trusting:
+        copied = _Trusting()
+        copied._held = self._held.copy()
+        return copied
+
+    def digest(self) -> bytes:
+        return self._held.digest()
+
+    def hexdigest(self) -> str:
+        return _Believed(self._held.hexdigest())
+
+
+class _Believed(str):
+    __slots__ = ()
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = str.__hash__
 
 
 def _without_fencing() -> None:
@@ -370,7 +409,7 @@ def _without_duplicates() -> None:
     add_piece = Attached._add_piece
 
     def taking(self: Attached, piece: bytes) -> None:
-        self._skipping = False
+        self._sequence = self._link._received
         add_piece(self, piece)
 
     Attached._add_piece = taking  # type: ignore[method-assign]

@@ -185,7 +185,7 @@ def test_a_count_of_frames_that_is_none_is_refused_before_the_process_is_noted(
 ) -> None:
     error = fresh.refuses(json_record(Record.HELLO, {**fresh.hello, field: count}))
     assert error.code() is FAILED_PRECONDITION
-    assert f"HELLO: {field} must be a count" in error.details()
+    assert f"{field} must be a count of frames" in error.details()
 
 
 @pytest.mark.parametrize("field", ["version", "party", "run", "row_ids", "instance", "nonce"])
@@ -758,13 +758,13 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
         ({"rows": -1}, "'clinic': rows"),
         ({"nonce": None}, "'clinic' names no run"),
         ({"version": "9.9"}, "'clinic' runs thinwire 9.9"),
-        ({"received": -1}, "'clinic' goes on from frame -1"),
+        ({"received": -1}, "received must be a count of frames"),
         ({"received": "x"}, "received"),
         ({"received": None}, "received"),
         ({"begin": {"bank": 4}}, "begins with other parties than the job's"),
         ({"begin": {"bank": 9, "shop": 4}}, "takes our embedding to be 9 wide"),
         ({"begin": {"bank": 4, "shop": -4}}, "'clinic'"),
-        ({"begin": [1, 2]}, "begins with other parties than the job's"),
+        ({"begin": [1, 2]}, "begin: Input should be a valid dictionary"),
     ],
     ids=str,
 )
