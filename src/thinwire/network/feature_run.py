@@ -9,7 +9,7 @@ from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Frozen, Learner
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating
-from thinwire.network.introduction import compare, read_about, read_news
+from thinwire.network.introduction import About, compare, read_about, read_news
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import Control, FeatureParty, FeatureProgram
 from thinwire.privacy import Labels
@@ -20,6 +20,7 @@ from thinwire.types import PartyName, Round
 
 __all__ = ["FeatureRun"]
 
+_TELL_SECONDS = 10.0
 _LABEL_PARTY_FIRST = 30.0  # seconds: it stops first, and names whom all have waited for
 
 
@@ -45,6 +46,7 @@ class FeatureRun(PartyRun):
         self.links[label].max_body = self._max_body(held.width)
         target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
         self._address = target.address
+        self._said = ("", 0.0)  # why nobody answered, and after how many seconds
         self._dialer = Dialer(target, self.links[label], self)
 
     def _peer_names(self) -> tuple[PartyName, ...]:
@@ -103,19 +105,33 @@ class FeatureRun(PartyRun):
         if theirs.party != label:
             raise Refused(f"{self._address} is {theirs.party!r}; expected {label!r}")
         compare(self.about(), theirs)
-        if theirs.incarnation < self.peers[label].incarnation:
-            raise Unreached(f"an old process of {label!r} answers, which a later one has replaced")
+        self._require_same_process(theirs)
         if theirs.nonce is None:
             raise Refused(f"{label!r} names no run")
         if self.private.run_nonce is None:
             self.private.set_run_nonce(theirs.nonce)
-        self.peers.note(theirs)
+        self.persistently(lambda: self.peers.note(theirs))
         told: dict[str, Any] = {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
-        self.links[label].news |= read_news(label, told, from_label_party=True)
+        believed = read_news(told, from_label_party=True)
+        if "begin" in told and "begin" not in believed:
+            raise Refused(f"{label!r} begins with widths that cannot be")
+        self.links[label].news |= believed
+
+    def _require_same_process(self, theirs: About) -> None:
+        known = self.peers[theirs.party]
+        if theirs.incarnation < known.incarnation:
+            raise Unreached(f"an old process of {theirs.party!r} answers, which a later one has replaced")
+        if theirs.incarnation == known.incarnation and theirs.instance != known.instance:
+            raise Refused(
+                f"{theirs.party!r} was started from an older copy of its folder; bring the newest one back, or begin "
+                "a new run at every party in new folders"
+            )
 
     def unreached(self, why: str, seconds: float) -> None:
-        # Once, and then every ten seconds or so: it may be minutes.
-        if seconds < 1 or round(seconds) % 10 == 0:
+        # Once, and then every ten seconds: it may be minutes.
+        said_why, said_at = self._said
+        if why != said_why or seconds < said_at or seconds - said_at >= _TELL_SECONDS:
+            self._said = (why, seconds)
             self.events("unreached", self.own.label_party, why=why)
 
     def begin_round(self, round: Round) -> bool:

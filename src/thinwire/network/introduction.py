@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.errors import Malformed
 from thinwire.job.agreement import differences
 from thinwire.transport.service import PROTOCOL, Refused
 from thinwire.types import PartyName
@@ -60,7 +60,7 @@ class News(BaseModel):
 
     finished: bool | None = None
     noted: bool | None = None  # that the other one has finished
-    stopped: _Text | None = None  # why, for all
+    stopped: str | None = None  # why, for all
     # Only a label party tells these.
     begin: dict[str, Annotated[int, Field(ge=1, le=1 << 20)]] | None = None  # the widths of all embeddings
     away: list[_Text] | None = None
@@ -70,14 +70,14 @@ class News(BaseModel):
 _OF_THE_LABEL_PARTY = ("begin", "away", "aborted")
 
 
-def read_news(peer: PartyName, told: dict[str, Any], from_label_party: bool) -> dict[str, Any]:
+def read_news(told: dict[str, Any], from_label_party: bool) -> dict[str, Any]:
     """What can be believed, by topic; the rest is left out."""
-    try:
-        news = News.model_validate(told).model_dump(exclude_none=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise Malformed(f"news of {peer!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    return {topic: value for topic, value in news.items() if from_label_party or topic not in _OF_THE_LABEL_PARTY}
+    found: dict[str, Any] = {}
+    for topic in News.model_fields.keys() & told.keys():
+        if from_label_party or topic not in _OF_THE_LABEL_PARTY:
+            with suppress(ValidationError):
+                found |= News.model_validate({topic: told[topic]}).model_dump(exclude_none=True)
+    return found
 
 
 def compare(ours: About, theirs: About) -> None:

@@ -21,8 +21,9 @@ from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.record_file import WriteFailed
 from thinwire.transport.records import parsed_count
-from thinwire.transport.service import Refused, Roster, Rpc, RunAborted
+from thinwire.transport.service import NotYet, Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName
 
 __all__ = ["LabelRun"]
@@ -55,7 +56,7 @@ class LabelRun(PartyRun):
         target = None if settings.target is None else (settings.target.metric, settings.target.value)
         self._goal = Goal(target, settings.stop, settings.byte_budget, settings.link_seconds_budget)
         if self._loaded is None:
-            (folder / "events.jsonl").write_text("")
+            self.persistently(self.directory.clear)
         self._listener = Listener(
             own.network.listen_address(),
             self.credentials,
@@ -114,9 +115,13 @@ class LabelRun(PartyRun):
         link = self.links[peer]
         self.peers.require_current(theirs, link)
         link.require_reachable(parsed_count(hello, "received"))
+        parsed_count(hello, "kept")
         if (theirs.row_ids is None) != (self._held.row_ids is None):
             self.events("alignment_unchecked", peer)
-        self.peers.note(theirs)
+        try:
+            self.persistently(lambda: self.peers.note(theirs))
+        except WriteFailed as error:
+            raise NotYet(str(error)) from error
         link.max_body = self._max_body(theirs.width)
         return link
 
@@ -181,7 +186,7 @@ class LabelRun(PartyRun):
         """The running loss of the batches, and scores on test rows; all other parties wait."""
         event = self._event(evaluated)
         self._history.append(event)
-        self.persistently(self.folder / "events.jsonl", lambda: self.directory.append(event))
+        self.persistently(lambda: self.directory.append(event))
         self._audience.event(event)
         return self._goal.is_met(event)
 

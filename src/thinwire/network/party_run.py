@@ -26,7 +26,7 @@ from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import Labels, SecureSum
 from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
-from thinwire.runs.private_state import canonical, replace_file
+from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.errors import Stopped
 from thinwire.transport.grpc_channel import HandshakeFailed
@@ -45,7 +45,9 @@ __all__ = ["Aborted", "Audience", "Held", "Interrupted", "PartyRun", "Stopping"]
 
 _PATIENCE_TO_STOP = 3.0  # seconds that a round may take to end after SIGTERM
 _SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_DISK_SECONDS = 1.0
+_LONGEST_REASON = 1000  # characters of a peer's
 _MOST_BYTES = 9  # that the codec spends on a value
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 # Starting again would only fail again: the others are told to stop too.
@@ -267,11 +269,8 @@ class PartyRun(ABC):
         """The results are on disk before anybody hears that this party has finished."""
         self.save()
         summary = self._summary()
-        self.persistently(
-            self.folder / "models", lambda: self.directory.finish(self.ledger.entries(), self._models())
-        )
-        path = self.folder / "result.json"
-        self.persistently(path, lambda: replace_file(path, canonical(summary)))
+        self.persistently(lambda: self.directory.finish(self.ledger.entries(), self._models()))
+        self.persistently(lambda: self.directory.write("result.json", canonical(summary)))
         self.private.set_finished(True)
         return summary
 
@@ -341,12 +340,12 @@ class PartyRun(ABC):
         generation = self._generation + 1
         try:
             self.checkpoints.save(data, {self.own.me: self.program.end.tensors()}, generation)
-            self.private.set_generation(generation)
+            self._generation = generation
+            self.private.set_generation(generation)  # before any peer forgets what the one before needs
         except (CheckpointFailed, WriteFailed) as error:
             self.events("checkpoint_failed", why=str(error))
             self._saved_at = monotonic()
             return
-        self._generation = generation
         self.channel.saved(state)
         self._saved_at = monotonic()
         self._save_cost = self._saved_at - began
@@ -366,7 +365,7 @@ class PartyRun(ABC):
     def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
         """Everything that links and listeners report."""
         if event == "news" and peer is not None:
-            news = read_news(peer, facts["told"], peer == self.own.label_party)
+            news = read_news(facts["told"], peer == self.own.label_party)
             self.links[peer].news |= news
             self._news(peer, news)
             facts = {"topics": sorted(news)}
@@ -376,10 +375,10 @@ class PartyRun(ABC):
 
     def _news(self, peer: PartyName, told: dict[str, Any]) -> None:
         if told.get("finished") is True:
-            self.peers.finished(peer)
+            self.persistently(lambda: self.peers.finished(peer))
             self.links[peer].tell({"noted": True})
         if "stopped" in told:
-            self.fail(Stopped(printable(told["stopped"])))
+            self.fail(Stopped(printable(told["stopped"][:_LONGEST_REASON])))
         if "aborted" in told:
             self.abort(printable(told["aborted"]))
 
@@ -399,8 +398,7 @@ class PartyRun(ABC):
     def begin_round(self, round: Round) -> bool:
         """Between two rounds: is this still our run, is a checkpoint due, may the next round begin?"""
         self.events.round = round
-        if not self._lock.still_mine():
-            raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
+        self._require_lock()
         self._say_if_stopping()
         for link in self.links.values():
             link.require_no_failure()
@@ -409,11 +407,16 @@ class PartyRun(ABC):
         self.save_if_due()
         return True
 
+    def _require_lock(self) -> None:
+        if not self._lock.still_mine():
+            raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
+
     def _say_if_stopping(self) -> None:
         if self.stopping.asked and not self.events.counts["stopping", ""]:
             self.events("stopping")
 
     def _interrupted(self) -> None:
+        self._require_lock()
         self._say_if_stopping()
         self.stopping.require_patience()
         for link in self.links.values():
@@ -432,16 +435,15 @@ class PartyRun(ABC):
         self._interrupted()
         self.stopping.event.wait(_FULL_DISK_SECONDS)
 
-    def persistently(self, path: Path, write: Callable[[], None]) -> None:
+    def persistently(self, write: Callable[[], None]) -> None:
         """Writes; waits for room where the disk is full."""
         while True:
             try:
                 return write()
-            except (OSError, WriteFailed) as error:
-                cause = error if isinstance(error, OSError) else error.__cause__
-                if not isinstance(cause, OSError) or cause.errno not in (errno.ENOSPC, errno.EDQUOT):
+            except WriteFailed as error:
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
                     raise
-                self._disk_is_full(path, error.bytes_needed if isinstance(error, WriteFailed) else 0)
+                self._disk_is_full(error.path, error.bytes_needed)
 
     def _patience_seconds(self) -> float:
         return self.own.network.wait_seconds

@@ -10,6 +10,7 @@ from threading import Lock
 from thinwire.network.introduction import About
 from thinwire.runs.private_state import canonical, replace_file
 from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.record_file import WriteFailed
 from thinwire.transport.service import Refused
 from thinwire.types import PartyName
 
@@ -87,5 +88,10 @@ class Peers:
         with self._lock:
             if self._known[name] == peer:
                 return
-            self._known[name] = peer
-            replace_file(self._path, canonical({name: asdict(held) for name, held in self._known.items()}))
+            known = self._known | {name: peer}
+            data = canonical({name: asdict(held) for name, held in known.items()})
+            try:
+                replace_file(self._path, data)
+            except OSError as error:
+                raise WriteFailed(self._path, len(data), error) from error
+            self._known = known

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
 from thinwire.runs.private_state import NAME, PrivateState, replace_file
-from thinwire.transport.record_file import WriteFailed
+from thinwire.transport.record_file import WriteFailed, write_all
 from thinwire.types import PartyName
 
 __all__ = ["RunDirectory"]
@@ -42,11 +43,25 @@ class RunDirectory:
         self._open()
         self._private.set_noise_secret(noise_secret)
         self._write("recipe.json", json.dumps(recipe, indent=2, sort_keys=True) + "\n")
+        self.clear()
+
+    def clear(self) -> None:
+        """No events yet."""
         self._write("events.jsonl", "")
 
     def append(self, event: dict[str, Any]) -> None:
-        with (self.folder / "events.jsonl").open("a") as file:
-            file.write(json.dumps(event) + "\n")
+        """A whole line, or none."""
+        path, line = self.folder / "events.jsonl", json.dumps(event).encode() + b"\n"
+        try:
+            with path.open("ab", buffering=0) as file:
+                length = os.fstat(file.fileno()).st_size
+                try:
+                    write_all(file.fileno(), [line])
+                except OSError:
+                    os.ftruncate(file.fileno(), length)
+                    raise
+        except OSError as error:
+            raise WriteFailed(path, len(line), error) from error
 
     def truncate(self, count: int) -> list[dict[str, Any]]:
         """Keeps the first `count` events: those a checkpoint knows of."""
@@ -58,7 +73,7 @@ class RunDirectory:
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
         self._write("ledger.json", json.dumps(ledger, indent=2) + "\n")
         for name, module in models.items():
-            self._write_bytes(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
+            self.write(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
     @property
     def noise_secret(self) -> bytes:
@@ -107,9 +122,9 @@ class RunDirectory:
             )
 
     def _write(self, name: str, text: str) -> None:
-        self._write_bytes(name, text.encode())
+        self.write(name, text.encode())
 
-    def _write_bytes(self, name: str, content: bytes) -> None:
+    def write(self, name: str, content: bytes) -> None:
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

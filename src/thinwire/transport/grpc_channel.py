@@ -32,7 +32,9 @@ __all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed",
 CONTROL_SECONDS = 10.0
 _CONNECT_SECONDS = 4.0
 _BACK_OFF = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0)
-_OF_TLS = ("andshake", "CERTIFICATE", "Hostname Verification", "certificate")  # in gRPC's words
+# gRPC's words for two certificates that do not agree; a line that breaks in a handshake is only a broken line.
+_OF_TLS = ("CERTIFICATE", "Hostname Verification", "certificate", "UNKNOWN_CA", "WRONG_VERSION")
+_OF_LINES = ("reset", "closed", "Broken pipe")
 _PATIENT_WITH_DAMAGE = 3  # connections in a row that broke on bytes that cannot be
 
 OPTIONS: list[tuple[str, Any]] = [
@@ -102,7 +104,7 @@ def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
             return Refused(details)
         case grpc.StatusCode.DATA_LOSS:
             return Malformed(details)
-        case grpc.StatusCode.UNAVAILABLE if any(word in details for word in _OF_TLS):
+        case grpc.StatusCode.UNAVAILABLE if _says(details, _OF_TLS) and not _says(details, _OF_LINES):
             return HandshakeFailed(
                 f"{target.address} answers, but the TLS handshake fails ({details}); both sides need certificates of "
                 f"one authority, and the label party's must be for {target.name!r}"
@@ -112,6 +114,10 @@ def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
         case grpc.StatusCode.UNIMPLEMENTED:
             return Refused(f"{target.address} does not offer what this version asks for: {details}")
     return Unreached(f"{target.address} cannot be reached: {code.name} {details}")
+
+
+def _says(details: str, words: tuple[str, ...]) -> bool:
+    return any(word in details for word in words)
 
 
 class Greeter(Protocol):
@@ -136,6 +142,7 @@ class Dialer:
         self._closed = Event()
         self._call: Any = None
         self._ever = False  # connected before
+        self._met = False  # connected in this attempt
         self._thread = Thread(target=self._run, name="dial", daemon=True)
 
     def start(self) -> None:
@@ -151,15 +158,15 @@ class Dialer:
         attempt, damaged, away_since = 0, 0, monotonic()
         while not self._closed.is_set():
             received = self._link.standing()["received"]
+            self._met = False
             try:
                 self._talk()
-                attempt, damaged = 0, 0
             except (Unreached, Denied, BadCertificate) as error:
                 # What never worked will not; a certificate that has expired since may be renewed.
                 if not self._ever and (type(error) is not Unreached):
                     self._link.fail(error)
                     return
-                self._greeter.unreached(str(error), monotonic() - away_since)
+                self._greeter.unreached(str(error), 0.0 if self._met else monotonic() - away_since)
             except Malformed as error:
                 damaged = 1 if self._link.standing()["received"] > received else damaged + 1
                 if damaged >= _PATIENT_WITH_DAMAGE:
@@ -171,8 +178,8 @@ class Dialer:
             except Exception as error:  # noqa: BLE001  the end of a thread: its program must not wait for ever
                 self._link.fail(TransportError(f"dialling failed: {type(error).__name__}: {error}"))
                 return
-            if attempt == 0:
-                away_since = monotonic()
+            if self._met:
+                attempt, away_since = 0, monotonic()
             self._closed.wait(_BACK_OFF[min(attempt, len(_BACK_OFF) - 1)])
             attempt += 1
 
@@ -190,7 +197,7 @@ class Dialer:
                 attached = self._link.attach(_Call(call), received, kept)
                 records.go_on(attached.outgoing())
                 watch.silent = attached.silent_seconds
-                self._ever = True
+                self._ever = self._met = True
                 try:
                     for record in call:
                         attached.incoming(record)

@@ -146,9 +146,8 @@ class Listener:
             if not first or first[0] != Record.HELLO:
                 raise Refused("a connection begins with HELLO")
             hello = parsed_json(first)
-            received, kept = parsed_count(hello, "received"), parsed_count(hello, "kept")
             link = self._desk.admit(peer, hello)
-            attached = link.attach(_Call(context), received, kept)
+            attached = link.attach(_Call(context), parsed_count(hello, "received"), parsed_count(hello, "kept"))
         except ThinwireError as error:
             self._events("refused", peer, why=str(error))
             code = next(code for kind, code in _CODES if isinstance(error, kind))
