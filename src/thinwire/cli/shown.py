@@ -42,6 +42,6 @@ def seconds_shown(seconds: float | None) -> str:
 def metrics_shown(event: dict[str, Any]) -> str:
     """The training loss and the test metrics, or the training ones where there are no test rows."""
     scores = event["test"] or event["train"]
-    said = [f"loss {event['train']['loss']:.4g}"]
+    said = [f"loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
     said += [f"{name} {value:.4g}" for name, value in scores.items() if name != "loss"]
     return ", ".join(said)

@@ -13,9 +13,10 @@ from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.sums import Sealing
+from thinwire.errors import IncompatibleRecipe
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
-from thinwire.privacy import Labels
+from thinwire.privacy import Labels, SecureSum
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
 from thinwire.surrogates import Storage
@@ -89,6 +90,8 @@ class Seating:
         sealing: Sealing | None = None,
     ) -> FeatureProgram:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
+        if isinstance(self.recipe.aggregation, SecureSum) and sealing is None:
+            raise IncompatibleRecipe(f"{self.recipe.name} sums under masks; without keys nothing may be sent")
         learner = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
         features = party.features.to(self.device)
         end: Any

@@ -65,7 +65,19 @@ class EventLog:
             with suppress(OSError, ValueError):
                 self._file.write(json.dumps(line, default=str) + "\n")
         if event in _SENTENCES:
-            self._say(printable(_SENTENCES[event].format(**({"peer": peer, "round": self.round} | facts))))
+            with suppress(OSError):  # a terminal that is gone
+                self._say(printable(_SENTENCES[event].format(**({"peer": peer, "round": self.round} | facts))))
+
+    def count(self, event: str, peer: PartyName | None = None) -> int:
+        """How often it happened; with anybody, unless a peer is named."""
+        with self._lock:
+            return sum(
+                count for (name, other), count in self.counts.items() if name == event and peer in (None, other)
+            )
+
+    def counted(self) -> list[tuple[tuple[str, str], int]]:
+        with self._lock:
+            return sorted(self.counts.items())
 
     def close(self) -> None:
         with self._lock, suppress(OSError):

@@ -65,7 +65,10 @@ class FeatureRun(PartyRun):
     def _ready_to_begin(self) -> PartyName | None:
         if self._widths is None:
             self._widths = self._told_widths()
-        return self.own.label_party if self._widths is None else None
+        if self._widths is not None:
+            return None
+        away = self.links[self.own.label_party].news.get("away")
+        return away[0] if away and self.links[self.own.label_party].connected else self.own.label_party
 
     def _told_widths(self) -> dict[PartyName, int] | None:
         told = self.links[self.own.label_party].news.get("begin")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Any
 
 from thinwire.job.evaluating import Goal, require_finite_loss, scores
@@ -51,7 +51,8 @@ class LabelRun(PartyRun):
         self._history: list[dict[str, Any]] = []
         self._told: set[PartyName] = set()  # who has heard of an abort
         self._party: LabelParty | None = None
-        self._widths: dict[PartyName, int] | None = None  # of everybody's embedding, once all are here
+        # Of everybody's embedding, once all are here; one that finished must still let the others begin.
+        self._widths = self._known_widths() if self.private.finished else None
         settings = own.settings
         target = None if settings.target is None else (settings.target.metric, settings.target.value)
         self._goal = Goal(target, settings.stop, settings.byte_budget, settings.link_seconds_budget)
@@ -82,9 +83,7 @@ class LabelRun(PartyRun):
         return next(waits, None)
 
     def _program(self, seating: Seating, control: Control) -> LabelProgram:
-        widths = {name: self.peers[name].width for name in self.own.feature_parties}
-        if self._held.width:
-            widths[self.own.me] = self._held.width
+        widths = self._known_widths()
         party = self._party = self.own.label_party_of(self._data, widths)
         program = seating.label_program(
             party,
@@ -98,6 +97,10 @@ class LabelRun(PartyRun):
         self._widths = widths
         self.tell_all({"begin": widths})
         return program
+
+    def _known_widths(self) -> dict[PartyName, int]:
+        widths = {name: self.peers[name].width for name in self.own.feature_parties}
+        return widths | {self.own.me: self._held.width} if self._held.width else widths
 
     # The desk: what other parties ask ---------------------------------------------------------------------------
 
@@ -113,13 +116,12 @@ class LabelRun(PartyRun):
             )
         compare(self.about(), theirs)
         link = self.links[peer]
-        self.peers.require_current(theirs, link)
         link.require_reachable(parsed_count(hello, "received"))
         parsed_count(hello, "kept")
         if (theirs.row_ids is None) != (self._held.row_ids is None):
             self.events("alignment_unchecked", peer)
         try:
-            self.persistently(lambda: self.peers.note(theirs))
+            self.peers.admit(theirs, link)
         except WriteFailed as error:
             raise NotYet(str(error)) from error
         link.max_body = self._max_body(theirs.width)
@@ -176,9 +178,9 @@ class LabelRun(PartyRun):
         while away := [name for name in met if name not in self._told]:
             if self.stopping.asked or monotonic() - began > self._patience_seconds():
                 return
-            if not self.events.counts["untold", away[0]]:
+            if not self.events.count("untold", away[0]):
                 self.events("untold", away[0])
-            self.stopping.event.wait(0.1)
+            sleep(0.1)
 
     # Evaluations ------------------------------------------------------------------------------------------------
 
@@ -199,7 +201,6 @@ class LabelRun(PartyRun):
             train["loss"] = require_finite_loss(running)
         if evaluated.outputs is not None and party is not None:
             test = scores(evaluated.outputs, party.test_labels, party.loss, settings.metrics)
-        train.setdefault("loss", test.get("loss", 0.0))
         return {
             "round": evaluated.round,
             "epoch": self.batches.epoch(evaluated.round),

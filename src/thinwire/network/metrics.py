@@ -37,7 +37,7 @@ def _lines(run: PartyRun) -> Iterator[str]:
     yield from _metric("peer_away_seconds", "gauge", "How long a peer has been gone.", away)
     logged = [(peer, link.log.size_bytes) for peer, link in links.items()]
     yield from _metric("log_bytes", "gauge", "Size of the log of sent frames.", logged)
-    events = [(f'event="{event}",peer="{peer}"', count) for (event, peer), count in sorted(run.events.counts.items())]
+    events = [(f'event="{event}",peer="{peer}"', count) for (event, peer), count in run.events.counted()]
     yield from _metric("events_total", "counter", "What happened.", events)
 
 

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from time import monotonic, sleep
 from typing import Any
 
@@ -58,6 +57,14 @@ class Aborted(ThinwireError):
     """A party ended the run for all."""
 
 
+class FailedInRun(ThinwireError):
+    """What was given turned out to be wrong only after the start."""
+
+
+class ToldToStop(Stopped):
+    """A peer cannot go on, and nobody can without it."""
+
+
 class Interrupted(Stopped):
     """SIGTERM or Ctrl-C came, and the round could not be ended in time."""
 
@@ -66,12 +73,10 @@ class Stopping:
     """Whether, and since when, this process is asked to stop; set by signal handlers."""
 
     def __init__(self) -> None:
-        self._since: float | None = None
-        self.event = Event()
+        self._since: float | None = None  # no lock: a signal may come while it is held
 
     def ask(self) -> None:
         self._since = self._since or monotonic()
-        self.event.set()
 
     @property
     def asked(self) -> bool:
@@ -157,6 +162,8 @@ class PartyRun(ABC):
         self._saved_at = monotonic()
         self._save_cost = 0.0
         self._seconds_before = 0.0
+        self._over = False  # the program has come to its end
+        self._differed = False  # a replay before this process came out otherwise
         self._generation = 0  # of the newest checkpoint that holds
         self._loaded = self._load()
 
@@ -207,8 +214,10 @@ class PartyRun(ABC):
             raise BadInput(str(error)) from error  # nothing was started
         except _INCURABLE as error:
             self.tell_all({"stopped": f"{self.own.me!r} stopped: {error}"})
+            if self._begun and isinstance(error, BadInput):
+                raise FailedInRun(str(error)) from error
             raise
-        except PartyMissing as error:
+        except (PartyMissing, ToldToStop) as error:
             self.tell_all({"stopped": str(error)})
             raise
         finally:
@@ -229,8 +238,8 @@ class PartyRun(ABC):
         self.events("begun", rounds=self.batches.rounds)
         self._begun = True
         self.began = monotonic()
-        program.run()
-        if self.stopping.asked and program.start < self.batches.rounds:
+        self._over = self._over or program.run()
+        if not self._over:
             self.save()
             return Outcome(self._summary(), interrupted=True)
         summary = self._finish()
@@ -244,10 +253,10 @@ class PartyRun(ABC):
             self._interrupted()
             left = seconds - (monotonic() - began)
             if left <= 0:
-                raise PartyMissing(missing, Kind.CONTROL, 0, seconds)
+                raise PartyMissing(missing, "the run has not begun", seconds)
             if monotonic() - told >= 10:
                 told = monotonic()
-                self.events("waiting", missing, what="it is not here yet", left_seconds=left)
+                self.events("waiting", missing, what="it is not here", left_seconds=left)
             sleep(0.02)
 
     def _seating(self) -> Seating:
@@ -271,7 +280,7 @@ class PartyRun(ABC):
         summary = self._summary()
         self.persistently(lambda: self.directory.finish(self.ledger.entries(), self._models()))
         self.persistently(lambda: self.directory.write("result.json", canonical(summary)))
-        self.private.set_finished(True)
+        self.persistently(lambda: self.private.set_finished(True))
         return summary
 
     def _linger(self) -> None:
@@ -288,7 +297,7 @@ class PartyRun(ABC):
                 self.events("lingering", unfinished[0])
             sleep(0.02)
         began = monotonic()
-        while not self._is_noted() and monotonic() - began < _LAST_WORD_SECONDS:
+        while not self._is_noted() and not self.stopping.asked and monotonic() - began < _LAST_WORD_SECONDS:
             sleep(0.02)
 
     def _is_noted(self) -> bool:
@@ -303,8 +312,6 @@ class PartyRun(ABC):
         if loaded is None:
             return None
         self._generation = loaded.generation
-        if loaded.generation > self.private.generation:  # killed before it was recorded
-            self.private.set_generation(loaded.generation)
         for warning in loaded.warnings:
             self.events("fell_back", why=warning)
         self.channel.load(loaded.data["channel"])
@@ -319,6 +326,8 @@ class PartyRun(ABC):
         program.plan.load(data["plan"])
         program.start = data["round"]
         program.fresh = False
+        self._over = data["over"]
+        self._differed = not data["repeatable"]
         self._resumed(data)
         self.events("resumed", at_round=data["round"])
 
@@ -329,12 +338,17 @@ class PartyRun(ABC):
     def save(self) -> None:
         """A checkpoint between two rounds; a disk that is full costs a checkpoint, not the run."""
         began = monotonic()
+        if not self._is_recorded():
+            return
+        self.channel.sync()  # a checkpoint must not know of frames that a power cut could take
         state = self.channel.state()
         data = {
             "round": self.program.start,
             "plan": self.program.plan.state(),
             "channel": state,
             "seconds": self.seconds(),
+            "over": self._over,
+            "repeatable": self._is_repeatable(),
             **self._to_save(),
         }
         generation = self._generation + 1
@@ -350,6 +364,17 @@ class PartyRun(ABC):
         self._saved_at = monotonic()
         self._save_cost = self._saved_at - began
         self.events("checkpoint", generation=generation, seconds=round(self._save_cost, 4))
+
+    def _is_recorded(self) -> bool:
+        """Is the newest checkpoint known to the private state? Another one must wait until it is."""
+        if self._generation > self.private.generation:
+            try:
+                self.private.set_generation(self._generation)
+            except WriteFailed as error:
+                self.events("checkpoint_failed", why=str(error))
+                self._saved_at = monotonic()
+                return False
+        return True
 
     @abstractmethod
     def _to_save(self) -> dict[str, Any]:
@@ -378,7 +403,7 @@ class PartyRun(ABC):
             self.persistently(lambda: self.peers.finished(peer))
             self.links[peer].tell({"noted": True})
         if "stopped" in told:
-            self.fail(Stopped(printable(told["stopped"][:_LONGEST_REASON])))
+            self.fail(ToldToStop(printable(told["stopped"][:_LONGEST_REASON])))
         if "aborted" in told:
             self.abort(printable(told["aborted"]))
 
@@ -412,7 +437,7 @@ class PartyRun(ABC):
             raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
 
     def _say_if_stopping(self) -> None:
-        if self.stopping.asked and not self.events.counts["stopping", ""]:
+        if self.stopping.asked and not self.events.count("stopping"):
             self.events("stopping")
 
     def _interrupted(self) -> None:
@@ -433,7 +458,7 @@ class PartyRun(ABC):
         """Called again and again by whoever must write, until there is room."""
         self.events("disk_full", path=str(path), bytes=size)
         self._interrupted()
-        self.stopping.event.wait(_FULL_DISK_SECONDS)
+        sleep(_FULL_DISK_SECONDS)
 
     def persistently(self, write: Callable[[], None]) -> None:
         """Writes; waits for room where the disk is full."""
@@ -488,6 +513,9 @@ class PartyRun(ABC):
     def seconds(self) -> float:
         return self._seconds_before + monotonic() - self.began
 
+    def _is_repeatable(self) -> bool:
+        return self.own.recipe.repeatable and not self._differed and not self.events.count("replay_differs")
+
     def _summary(self) -> dict[str, Any]:
         sent = self.ledger.total(senders={self.own.me})
         received = self.ledger.total(receivers={self.own.me})
@@ -500,7 +528,7 @@ class PartyRun(ABC):
             "sent_bytes": sent.bytes,
             "received_bytes": received.bytes,
             "retransmitted_bytes": sent.retransmitted,
-            "repeatable": self.own.recipe.repeatable and not self.events.counts["replay_differs", ""],
+            "repeatable": self._is_repeatable(),
             "digest": state_digest(self.program.end.tensors(), self.ledger.entries()),
             "run_dir": str(self.folder),
             **self._results(),

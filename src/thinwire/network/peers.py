@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Lock
+from threading import RLock
 
 from thinwire.network.introduction import About
 from thinwire.runs.private_state import canonical, replace_file
@@ -32,7 +32,7 @@ class Peers:
 
     def __init__(self, folder: Path, names: tuple[PartyName, ...]) -> None:
         self._path = folder / "peers.json"
-        self._lock = Lock()
+        self._lock = RLock()
         self._known = dict.fromkeys(names, Peer())
         if self._path.exists():
             for name, held in json.loads(self._path.read_text()).items():
@@ -42,10 +42,21 @@ class Peers:
     def __getitem__(self, name: PartyName) -> Peer:
         return self._known[name]
 
+    def admit(self, about: About, link: PeerLink) -> None:
+        """Refuses a process that is not the party's newest; otherwise it is that from now on, on disk."""
+        with self._lock:
+            self.require_current(about, link)
+            self.note(about)
+
     def require_current(self, about: About, link: PeerLink) -> None:
         """Refuses a process that another one has replaced, or that is a second one of the same party."""
         has_spoken = link.standing()["received"] > 0
         known = self._known[about.party]
+        if about.nonce is None and has_spoken:
+            raise Refused(
+                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, or "
+                "another --out was given. Bring the folder back, or begin a new run at every party in new folders"
+            )
         if about.incarnation < known.incarnation:
             raise Refused(
                 f"{about.party!r}: this process was replaced by a later one (it is start {about.incarnation}, the "
@@ -56,11 +67,6 @@ class Peers:
         if twice or (other and link.connected and about.nonce is None):
             raise Refused(
                 f"another process takes part as {about.party!r} already; stop it first, or go on in its folder"
-            )
-        if about.nonce is None and has_spoken:
-            raise Refused(
-                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, or "
-                "another --out was given. Bring the folder back, or begin a new run at every party in new folders"
             )
         if known.width not in (0, about.width):
             raise Refused(f"{about.party!r} now has embeddings of width {about.width}, it began with {known.width}")

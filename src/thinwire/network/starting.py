@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
-from thinwire.errors import IncompatibleRecipe
+from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
@@ -51,5 +52,11 @@ def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:
     text = own.resolved_text()
     if (folder / "data.json").exists():  # the last to be written
         require_same_text(folder, text, digests)
+        began = tomllib.loads((folder / "job.toml").read_text())["job"]["epochs"]
+        if began != own.settings.epochs:
+            raise BadInput(
+                f"job.epochs is {own.settings.epochs:g}, but the run in {folder} began with {began:g}; between "
+                "organisations a run keeps its length: give the same, or another --out"
+            )
     else:
         save_text(folder, text, digests)

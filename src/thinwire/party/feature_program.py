@@ -86,7 +86,9 @@ class FeatureProgram(Program):
             self.end.show_surrogates(done)
         with self.seat.channel.untimed():
             send_test_embedding(self.seat, self.learner.module, self._test_features, done, self._sealing)
-        return self._end_of_rest(done)
+        stop = self._end_of_rest(done)
+        self.end.diagnostics()  # whoever looks has looked; they would only grow
+        return stop
 
     def _end_of_rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():

@@ -26,20 +26,22 @@ class Program(ABC):
         self._eval_every = eval_every
         self._control = control
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """False where `control` ended it before its time."""
         if self.fresh:
             self._begin()
             if self._rest(0):
-                return
+                return True
         elif self.resting and self._end_of_rest(self.start):
-            return
+            return True
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
-                return
+                return False
             self._round(t)
             self.start = t + 1
             if self._rests_after(t + 1) and self._rest(t + 1):
-                return
+                return True
+        return True
 
     def _away(self, awaited: list[tuple[PartyName, Kind, Round]]) -> bool:
         """Whether to learn from what is here instead of waiting for a party that is away."""

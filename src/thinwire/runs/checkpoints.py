@@ -235,16 +235,14 @@ def _tensors(folder: Path, name: str, told: Mapping[str, Any]) -> dict[str, Tens
     except SafetensorError as error:
         raise _Unusable(f"{file} is no safetensors file: {error}") from None
     for key, tensor in tensors.items():
-        if tensor.is_floating_point() and _is_spoiled(key, tensor):
-            raise _Unusable(f"{file}: {key} holds NaN or infinity")
+        if tensor.is_floating_point() and _is_spoiled(tensor):
+            raise _Unusable(f"{file}: {key} holds NaN")
     return tensors
 
 
-def _is_spoiled(key: str, tensor: Tensor) -> bool:
-    """NaN anywhere, and infinity in a model; other states may hold infinity as a bound."""
+def _is_spoiled(tensor: Tensor) -> bool:
+    """NaN; infinity may be meant, as a bound or in a mask."""
     values = tensor.float() if tensor.itemsize == 1 else tensor
-    if ".module." in f".{key}":
-        return not bool(torch.isfinite(values).all())
     return bool(torch.isnan(values).any())
 
 

@@ -57,6 +57,7 @@ class RunDirectory:
                 length = os.fstat(file.fileno()).st_size
                 try:
                     write_all(file.fileno(), [line])
+                    os.fsync(file.fileno())  # a checkpoint counts on it
                 except OSError:
                     os.ftruncate(file.fileno(), length)
                     raise

@@ -8,6 +8,7 @@ import os
 import secrets
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from thinwire.errors import BadInput, BadState, ThinwireError
@@ -41,6 +42,7 @@ class PrivateState:
     def __init__(self, folder: Path, fields: _Fields) -> None:
         self._folder = folder
         self._fields = fields
+        self._lock = Lock()
 
     @classmethod
     def open(cls, folder: Path) -> PrivateState:
@@ -117,6 +119,10 @@ class PrivateState:
         self._change(finished=finished)
 
     def _change(self, **changes: Any) -> None:
+        with self._lock:  # an abort comes from another thread than a checkpoint
+            self._change_alone(changes)
+
+    def _change_alone(self, changes: dict[str, Any]) -> None:
         on_disk = _read(self._folder / NAME)
         if on_disk.incarnation > self.incarnation:
             raise Replaced(

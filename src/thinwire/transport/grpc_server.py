@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Lock, Thread, Timer
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
-from thinwire.transport.grpc_channel import CONTROL_SECONDS, OPTIONS, grpc
+from thinwire.transport.grpc_channel import OPTIONS, grpc
 from thinwire.transport.peer_link import SILENCE_SECONDS, Attached, Events, PeerLink
 from thinwire.transport.records import Record, json_record, parsed_count, parsed_json
 from thinwire.transport.service import CLAIM, RPCS, SERVICE, Denied, NotYet, Refused, Roster, Rpc, RunAborted
@@ -27,6 +28,8 @@ _CODES: list[tuple[type[ThinwireError], Any]] = [
     (RunAborted, grpc.StatusCode.ABORTED),
     (ThinwireError, grpc.StatusCode.FAILED_PRECONDITION),
 ]
+_HELLO_SECONDS = 5.0
+_MOST_GREETING = 2
 _LONGEST_REASON = 1500  # characters; gRPC sends them in a header
 
 
@@ -59,6 +62,7 @@ class Listener:
         self._events = events
         self._credentials = credentials
         self._talking: dict[Attached, tuple[PartyName, bytes]] = {}
+        self._greeting: Counter[PartyName] = Counter()  # connections that have not said HELLO
         self._lock = Lock()
         self._over = Event()
         # A talk holds a thread as long as it lasts; a party that reconnects holds two for a while.
@@ -136,12 +140,7 @@ class Listener:
             raise
 
     def _talk(self, peer: PartyName, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        silent = Timer(CONTROL_SECONDS, context.cancel)
-        silent.start()
-        try:
-            first = next(requests, b"")
-        finally:
-            silent.cancel()
+        first = self._first_word(peer, requests, context)
         try:
             if not first or first[0] != Record.HELLO:
                 raise Refused("a connection begins with HELLO")
@@ -166,6 +165,21 @@ class Listener:
             with self._lock:
                 self._talking.pop(attached, None)
 
+    def _first_word(self, peer: PartyName, requests: Iterator[bytes], context: Any) -> bytes:
+        """HELLO, soon; few may keep it to themselves, or nobody else would find a thread."""
+        with self._lock:
+            if self._greeting[peer] >= _MOST_GREETING:
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections wait for their HELLO")
+            self._greeting[peer] += 1
+        silent = Timer(_HELLO_SECONDS, context.cancel)
+        silent.start()
+        try:
+            return next(requests, b"")
+        finally:
+            silent.cancel()
+            with self._lock:
+                self._greeting[peer] -= 1
+
     def _read(self, attached: Attached, peer: PartyName, requests: Iterator[bytes], context: Any) -> None:
         why = "the connection was lost"
         try:
@@ -182,7 +196,13 @@ class Listener:
 
     def _watch(self) -> None:
         """Ends connections of peers that are silent, and of those whose certificate no longer holds."""
+        problem = None
         while not self._over.wait(0.5):
+            if self._roster.problem != problem:
+                problem = self._roster.problem
+                self._events(
+                    "certificate_problem", None, why=problem or "the list of revoked certificates is whole again"
+                )
             with self._lock:
                 talking = list(self._talking.items())
             for attached, (peer, pem) in talking:

@@ -89,11 +89,10 @@ class NetworkChannel:
                     return message
                 waited = monotonic() - began
                 # One that is here and sends nothing may compute, or wait itself: it has longer.
-                away = not link.connected
-                silent = link.away_seconds() if away else min(waited, link.idle_seconds())
-                left = (patience if away else _BUSY * patience) - silent
+                silent = min(waited, link.idle_seconds())
+                left = (_BUSY * patience if link.connected else patience) - silent
                 if left <= 0:
-                    raise PartyMissing(peer, kind, round, silent)
+                    raise PartyMissing(peer, f"{kind.name} of round {round} was next", silent)
                 if monotonic() - told >= _TELL_SECONDS:
                     told = monotonic()
                     self._patience.waiting(peer, kind, round, waited, left)
@@ -109,9 +108,12 @@ class NetworkChannel:
         return self._answered(lambda: self._is_away(awaited))
 
     def _is_away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
+        began = monotonic()
         for sender, kind, round in awaited:
             while not self._link(sender).await_frame(kind, round, _LOOK_SECONDS):
                 self._patience.interrupted()
+                if monotonic() - began > _BUSY * self._patience.seconds:
+                    raise PartyMissing(sender, f"{kind.name} of round {round} was next", monotonic() - began)
                 if any(not link.connected or bool(link.news.get("away")) for link in self.links.values()):
                     return True
         return False
@@ -131,6 +133,12 @@ class NetworkChannel:
 
     def worked(self, steps: int) -> None:
         """Real time passes anyway."""
+
+    def sync(self) -> None:
+        """On the disk, not only in memory; the journal first, since frames follow from its answers."""
+        self._journal.sync()
+        for link in self.links.values():
+            link.log.sync()
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 
@@ -178,12 +186,10 @@ class NetworkChannel:
             link.log.close()
 
     def _sync(self) -> None:
-        """A power cut loses a second at most; the journal first, since frames follow from its answers."""
+        """A power cut loses a second at most."""
         try:
             while not self._closed.wait(_SYNC_SECONDS):
-                self._journal.sync()
-                for link in self.links.values():
-                    link.log.sync()
+                self.sync()
         except ThinwireError as error:
             for link in self.links.values():
                 link.fail(error)
@@ -201,9 +207,9 @@ def _frame_size(message: Message) -> int:
 class PartyMissing(TransportError):
     """A peer has been gone, or silent, for too long."""
 
-    def __init__(self, peer: PartyName, kind: Kind, round: Round, seconds: float) -> None:
+    def __init__(self, peer: PartyName, what: str, seconds: float) -> None:
         self.peer = peer
         super().__init__(
-            f"{peer!r} has sent nothing for {seconds:.0f} s, where {kind.name} of round {round} was next; nothing is "
-            "lost: start the same command again when it is back, and all go on from here"
+            f"{peer!r} has sent nothing for {seconds:.0f} s, and {what}; nothing is lost: start the same command "
+            "again when it is back, and all go on from here"
         )

@@ -35,7 +35,7 @@ __all__ = ["ALIVE_SECONDS", "SILENCE_SECONDS", "Connection", "Events", "LinkEnds
 
 ALIVE_SECONDS = 2.0  # an idle side says that often that it is there
 SILENCE_SECONDS = 8.0  # and after that long without a word its connection is given up
-_MAX_UNREAD = 256  # frames; a peer that runs further ahead waits
+_MAX_UNREAD, _MAX_UNREAD_BYTES = 256, 64 << 20  # frames; a peer that runs further ahead waits
 
 Events = Callable[..., None]  # (event, peer, **facts), for logs and metrics; facts are numbers and names only
 
@@ -75,6 +75,7 @@ class PeerLink:
         self._posted = 0  # frames the program has sent
         self._consumed = 0  # frames the program has taken
         self._received = 0  # frames that have come in
+        self._sendable = log.next_sequence  # frames below this number may travel: they are safe on disk
         self._travelled = log.next_sequence  # frames below this number may have been sent before
         self._kept = 0  # frames that our checkpoints have taken in
         self._inbox: deque[Message] = deque()
@@ -95,6 +96,7 @@ class PeerLink:
         if sequence >= self.log.next_sequence:
             self.log.append(sequence, (header, body), durable)
             with self._lock:
+                self._sendable = sequence + 1
                 if self._attached is not None and self._attached.is_before(sequence):
                     self._fresh[sequence] = (header, body)
                 self._to_send.notify_all()
@@ -197,6 +199,11 @@ class PeerLink:
 
     # The connection's side ------------------------------------------------------------------------------------
 
+    def _is_full(self) -> bool:
+        return (
+            len(self._inbox) >= _MAX_UNREAD or sum(len(message.body) for message in self._inbox) > _MAX_UNREAD_BYTES
+        )
+
     def standing(self) -> dict[str, int]:
         """What to say when connecting."""
         with self._lock:
@@ -210,7 +217,6 @@ class PeerLink:
             before = self._attached
             self._attached = Attached(self, connection, received)
             self._fresh.clear()
-            self._last_frame = monotonic()
             self._arrived.notify_all()
             self._to_send.notify_all()
         if before is not None:
@@ -235,8 +241,8 @@ class PeerLink:
             self._to_send.notify_all()
         self._events("disconnected", self.ends.peer, why=why)
 
-    def _put(self, sequence: int, header: bytes, body: bytes) -> None:
-        """One whole frame, in order."""
+    def _put(self, sequence: int, header: bytes, body: bytes, attached: Attached) -> None:
+        """One whole frame, in order; waits while the program is far behind."""
         frame = open_frame(header, body, self.max_body)
         if (frame.run, frame.sender, frame.receiver) != (self.ends.run, self._peer, self._me):
             raise Malformed(
@@ -245,7 +251,8 @@ class PeerLink:
             )
         message = Message(self.ends.peer, self.ends.me, frame.kind, frame.round, frame.body)
         with self._lock:
-            while len(self._inbox) >= _MAX_UNREAD and self._failure is None:
+            while self._is_full() and self._failure is None and not attached.ended:
+                attached.hear()
                 self._to_send.wait(1.0)
             if sequence != self._received:  # a connection that replaced this one was faster
                 return
@@ -281,22 +288,33 @@ class Attached:
         return self._next <= sequence
 
     def idle(self) -> bool:
-        return not self.records and self._next >= self._link.log.next_sequence
+        return not self.records and self._next >= self._link._sendable
+
+    def hear(self) -> None:
+        """A sign of life."""
+        self._last_heard = monotonic()
 
     def silent_seconds(self) -> float:
         return monotonic() - self._last_heard
 
     def outgoing(self) -> Iterator[bytes]:
         """Records to send, until the connection ends; for the thread that writes."""
+        try:
+            yield from self._outgoing()
+        except ThinwireError as error:  # the log cannot be read: no connection will cure that
+            self._link.fail(error)
+            self.end(str(error))
+
+    def _outgoing(self) -> Iterator[bytes]:
         link = self._link
         while True:
             fresh = None
             with link._lock:
-                if not (self.records or self.ended or self._next < link.log.next_sequence):
+                if not (self.records or self.ended or self._next < link._sendable):
                     link._to_send.wait(ALIVE_SECONDS)
                 records = list(self.records)
                 self.records.clear()
-                due = self._next < link.log.next_sequence
+                due = self._next < link._sendable
                 if due:
                     fresh = link._fresh.pop(self._next, None)
             if self.ended:
@@ -325,7 +343,7 @@ class Attached:
 
     def incoming(self, record: bytes) -> None:
         """One record from the peer. Raises WireError on anything that cannot be; then the connection must end."""
-        self._last_heard = monotonic()
+        self.hear()
         if self.ended or not record:
             return
         match record[0]:
@@ -368,7 +386,7 @@ class Attached:
             self._link.duplicates += 1
             self._link._events("duplicate", self._link.ends.peer)
         else:
-            self._link._put(self._sequence, header, body[0] if len(body) == 1 else b"".join(body))
+            self._link._put(self._sequence, header, body[0] if len(body) == 1 else b"".join(body), self)
 
 
 class WrongMessage(TransportError):

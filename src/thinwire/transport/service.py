@@ -8,6 +8,7 @@ from enum import Enum
 
 from thinwire.transport.certificates import Revocations, names_of
 from thinwire.transport.errors import TransportError
+from thinwire.transport.records import printable
 from thinwire.types import PartyName
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
 
 SERVICE = "thinwire.Run"
 PROTOCOL = 1
+_LONGEST = 1500  # characters of a refusal
 CLAIM = "thinwire-party"  # who a caller says it is; compared with its certificate, never believed
 
 
@@ -65,6 +67,9 @@ class Denied(TransportError):
 
 class Refused(TransportError):
     """A party that may call, but cannot take part as it is; trying again will not help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message)[:_LONGEST])  # it may quote a peer
 
 
 class NotYet(TransportError):
@@ -110,6 +115,11 @@ class Roster:
         if self.role(party) not in rpc.callers:
             raise Denied(f"{party!r} is the {self.role(party).value}; {rpc.name} is not for it")
         return party
+
+    @property
+    def problem(self) -> str | None:
+        """Why the list of revoked certificates cannot be read as it is now."""
+        return self._revocations.problem
 
     def refusal(self, certificate_pem: bytes) -> str | None:
         """Why this certificate does not hold now; None if it does."""
