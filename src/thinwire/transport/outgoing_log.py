@@ -2,8 +2,8 @@
 
 A folder of segments named `<incarnation>-<first number>.log`. Each start of a process has a higher incarnation and
 writes only into segments of its own, the first of which is made, empty, when the log is opened. Numbers from there
-on are void in the segments of older incarnations: a replaced process that wakes up may still append there, but those
-bytes never travelled.
+on are void in the segments of older incarnations: a replaced process that wakes up may still append there, but peers
+refuse it.
 """
 
 from __future__ import annotations
