@@ -258,7 +258,7 @@ def test_a_record_over_the_transport_s_cap_is_refused(waiting: Waiting) -> None:
 
 
 def test_silence_instead_of_hello_is_dropped(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_server, "CONTROL_SECONDS", 0.3)
+    monkeypatch.setattr(grpc_server, "_HELLO_SECONDS", 0.3)
     before, began = contents(waiting.run.folder), monotonic()
     with Talking(waiting.place, "bank") as talking:
         assert talking.end() is grpc.StatusCode.CANCELLED
@@ -267,9 +267,9 @@ def test_silence_instead_of_hello_is_dropped(waiting: Waiting, monkeypatch: pyte
 
 
 def test_many_silent_callers_do_not_shut_the_others_out(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They may hold every thread there is, but not for long."""
-    monkeypatch.setattr(grpc_server, "CONTROL_SECONDS", 0.5)
-    silent = [Talking(waiting.place, "bank") for _ in range(30)]
+    """A party that keeps its HELLO to itself keeps nobody else from saying theirs."""
+    monkeypatch.setattr(grpc_server, "_HELLO_SECONDS", 30.0)
+    silent = [Talking(waiting.place, "shop") for _ in range(30)]
     try:
         assert "thinwire 9.9" in waiting.refuses_hello(version="9.9")
     finally:

@@ -24,7 +24,7 @@ from thinwire.errors import Malformed, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.errors import TransportError
 from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
-from thinwire.transport.records import CHUNK, Record, json_record, parsed_count, parsed_json, printable
+from thinwire.transport.records import CHUNK, MAX_JSON, Record, json_record, parsed_count, parsed_json, printable
 from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
 
 __all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed", "Target", "Unreached", "ask", "grpc"]
@@ -38,8 +38,8 @@ _OF_LINES = ("reset", "closed", "Broken pipe")
 _PATIENT_WITH_DAMAGE = 3  # connections in a row that broke on bytes that cannot be
 
 OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", 4 * CHUNK + 4096),
-    ("grpc.max_send_message_length", 4 * CHUNK + 4096),
+    ("grpc.max_receive_message_length", MAX_JSON + CHUNK),
+    ("grpc.max_send_message_length", MAX_JSON + CHUNK),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
