@@ -390,7 +390,7 @@ def test_a_party_cannot_greet_with_the_name_of_another(waiting: tuple[Place, Lab
     with channel_to(place.port, LABEL_PARTY, own_identity(place.certs, "bank")) as channel:
         error = refusal(channel, RPCS["Talk"], ["bank"], hello_of(place, "shop"))
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert "the certificate is 'bank'" in error.details()
+    assert "the certificate is of 'bank'" in error.details()
     assert "HELLO says 'shop'" in error.details()
     assert contents(run.folder) == before
 

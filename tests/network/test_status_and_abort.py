@@ -165,7 +165,7 @@ def _nobody_else_can_end_it(job: Path, thinwire: Command) -> None:
     own = read_own_part(job, "shop")
     target = target_of(own)
     lying = type(target)(target.address, target.name, "bank", target.credentials)
-    with pytest.raises(Denied, match="the certificate is 'shop''s, the call says 'bank'"):
+    with pytest.raises(Denied, match="the certificate is of 'shop', the call says 'bank'"):
         ask(lying, RPCS["Abort"], {})
 
 
