@@ -130,7 +130,7 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
         shown = thinwire("abort", "job.toml", "--name", "bank", typed="y\n")
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "It ends the run at every party, for good." in shown.stdout
-        assert "aborted by 'bank': bank, shop, clinic end now with exit code 1" in shown.stdout
+        assert "aborted by 'bank': bank, shop, clinic end with exit code 1" in shown.stdout
         said = "thinwire: the run was aborted by 'bank'; begin another in a new --out folder"
         assert [ended(process) for process in running.values()] == [(1, said)] * 3
 
@@ -181,8 +181,8 @@ def test_a_run_that_waits_is_aborted_by_the_label_party(job: Path, thinwire: Com
         shown = thinwire("abort", "job.toml", "--name", "clinic", "--yes")
         assert shown.returncode == 0
         assert shown.stdout.splitlines()[-2:] == [
-            "aborted by 'clinic': bank, clinic end now with exit code 1, and cannot go on in their folders",
-            "shop is away and has not heard of it: stop its process there with Ctrl-C",
+            "aborted by 'clinic': bank, clinic end with exit code 1, and cannot go on in their folders",
+            "shop is away: if it has taken part, clinic stays until it has been told",
         ]
         assert {ended(process)[0] for process in running.values()} == {1}
 

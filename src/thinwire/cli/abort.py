@@ -45,7 +45,7 @@ def abort(
     here = [own.label_party, *(party for party, one in standing.parties.items() if one.connected)]
     away = [party for party, one in standing.parties.items() if not (one.connected or one.finished)]
     names = ", ".join(party for party in (*own.feature_parties, own.label_party) if party in here)
-    typer.echo(f"aborted by {own.me!r}: {names} end now with exit code 1, and cannot go on in their folders")
+    typer.echo(f"aborted by {own.me!r}: {names} end with exit code 1, and cannot go on in their folders")
     for party in own.feature_parties:
         if party in away:
-            typer.echo(f"{party} is away and has not heard of it: stop its process there with Ctrl-C")
+            typer.echo(f"{party} is away: if it has taken part, {own.label_party} stays until it has been told")
