@@ -112,7 +112,7 @@ def test_several_kills_of_every_party_in_one_run(stage: Stage) -> None:
 def test_a_kill_at_every_point(stage: Stage, name: str, kind: JobKind) -> None:
     expected = stage.reference(kind)
     others = [other for other in EVERYBODY if other != name]
-    with stage.run(kind, pause_ms=3) as run:
+    with stage.run(kind, pause_ms=8) as run:
         run.note_sends()
         run.start_all(others)
         killed_at(run, name, [*AT_THE_START, *AROUND_THE_LOG, *MID_SEND, *MID_CHECKPOINT, *MID_RENAME])

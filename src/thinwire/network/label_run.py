@@ -116,6 +116,7 @@ class LabelRun(PartyRun):
             )
         compare(self.about(), theirs)
         link = self.links[peer]
+        self.peers.require_current(theirs, link)
         link.require_reachable(parsed_count(hello, "received"))
         parsed_count(hello, "kept")
         if (theirs.row_ids is None) != (self._held.row_ids is None):

@@ -162,6 +162,8 @@ class Dialer:
             try:
                 self._talk()
             except (Unreached, Denied, BadCertificate) as error:
+                if self._closed.is_set():
+                    return
                 # What never worked will not; a certificate that has expired since may be renewed.
                 if not self._ever and (type(error) is not Unreached):
                     self._link.fail(error)
