@@ -531,7 +531,7 @@ def test_self_signed(tmp_path: Path) -> None:
 def test_another_name(folder: Path) -> None:
     renew(folder, "bank", ["bank.example.org", "10.1.1.1"])
     assert refused(files_of(folder), "shop") == (
-        f"{folder / 'bank.pem'}: it is not 'shop''s certificate, it is for bank, bank.example.org; "
+        f"{folder / 'bank.pem'}: it is not the certificate of 'shop', it is for bank, bank.example.org; "
         "give each party the one made for its name"
     )
     assert "it is not 'Bank''s certificate" in refused(files_of(folder), "Bank")

@@ -312,6 +312,7 @@ class PartyRun(ABC):
         if loaded is None:
             return None
         self._generation = loaded.generation
+        self._is_recorded()  # the process before may have been killed before it was
         for warning in loaded.warnings:
             self.events("fell_back", why=warning)
         self.channel.load(loaded.data["channel"])

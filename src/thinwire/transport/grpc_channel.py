@@ -170,7 +170,7 @@ class Dialer:
                     return
                 self._greeter.unreached(str(error), 0.0 if self._met else monotonic() - away_since)
             except Malformed as error:
-                damaged = 1 if self._link.standing()["received"] > received else damaged + 1
+                damaged += 1
                 if damaged >= _PATIENT_WITH_DAMAGE:
                     self._link.fail(error)
                     return
@@ -180,6 +180,8 @@ class Dialer:
             except Exception as error:  # noqa: BLE001  the end of a thread: its program must not wait for ever
                 self._link.fail(TransportError(f"dialling failed: {type(error).__name__}: {error}"))
                 return
+            if self._link.standing()["received"] > received:
+                damaged = 0
             if self._met:
                 attempt, away_since = 0, monotonic()
             self._closed.wait(_BACK_OFF[min(attempt, len(_BACK_OFF) - 1)])
