@@ -72,6 +72,7 @@ class PeerLink:
         self._lock = Lock()
         self._to_send = Condition(self._lock)
         self._arrived = Condition(self._lock)
+        self._room = Condition(self._lock)  # for a reader that is far ahead of the program
         self._posted = 0  # frames the program has sent
         self._consumed = 0  # frames the program has taken
         self._received = 0  # frames that have come in
@@ -120,7 +121,7 @@ class PeerLink:
                 raise WrongMessage(self.ends.peer, (kind, round), (message.kind, message.round))
             self._inbox.popleft()
             self._consumed += 1
-            self._to_send.notify_all()  # the reader may wait for room
+            self._room.notify_all()
             return message
 
     def holds(self, kind: Kind, round: Round) -> bool:
@@ -253,7 +254,7 @@ class PeerLink:
         with self._lock:
             while self._is_full() and self._failure is None and not attached.ended:
                 attached.hear()
-                self._to_send.wait(1.0)
+                self._room.wait(1.0)
             if sequence != self._received:  # a connection that replaced this one was faster
                 return
             self._inbox.append(message)
@@ -305,13 +306,15 @@ class Attached:
             self._link.fail(error)
             self.end(str(error))
 
+    def _has_work(self) -> bool:
+        return bool(self.records) or self.ended or self._next < self._link._sendable
+
     def _outgoing(self) -> Iterator[bytes]:
         link = self._link
         while True:
             fresh = None
             with link._lock:
-                if not (self.records or self.ended or self._next < link._sendable):
-                    link._to_send.wait(ALIVE_SECONDS)
+                link._to_send.wait_for(self._has_work, ALIVE_SECONDS)
                 records = list(self.records)
                 self.records.clear()
                 due = self._next < link._sendable
