@@ -41,8 +41,9 @@ def party(
     from thinwire.job.own_part import read_own_part
     from thinwire.network.consent import Terms
     from thinwire.network.metrics import MetricsServer
-    from thinwire.network.party_run import Audience, Interrupted
+    from thinwire.network.party_run import Audience
     from thinwire.network.starting import party_run
+    from thinwire.network.stopping import Interrupted
     from thinwire.transport.certificates import load_credentials
 
     address = None if metrics is None else _address(metrics)

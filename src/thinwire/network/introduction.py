@@ -8,13 +8,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire.job.agreement import differences
+from thinwire.network.told import Count, Text
 from thinwire.transport.service import PROTOCOL, Refused
 from thinwire.types import PartyName
 
 __all__ = ["About", "compare", "read_about", "read_news"]
-
-_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-_Text = Annotated[str, Field(max_length=4096)]
 
 
 class About(BaseModel):
@@ -22,19 +20,19 @@ class About(BaseModel):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    protocol: _Count
-    version: _Text
-    party: _Text
-    run: _Text
-    agreement: dict[str, _Text]
-    rows: _Count
-    test_rows: _Count
-    row_ids: _Text | None
-    test_row_ids: _Text | None
+    protocol: Count
+    version: Text
+    party: Text
+    run: Text
+    agreement: dict[str, Text]
+    rows: Count
+    test_rows: Count
+    row_ids: Text | None
+    test_row_ids: Text | None
     width: Annotated[int, Field(ge=0, le=1 << 20)]  # of its embedding; 0 where it has none
     incarnation: Annotated[int, Field(ge=1, lt=1 << 63)]
-    instance: _Text
-    nonce: _Text | None  # of the run, where it has one yet
+    instance: Text
+    nonce: Text | None  # of the run, where it has one yet
     finished: bool
 
 
@@ -63,8 +61,8 @@ class News(BaseModel):
     stopped: str | None = None  # why, for all
     # Only a label party tells these.
     begin: dict[str, Annotated[int, Field(ge=1, le=1 << 20)]] | None = None  # the widths of all embeddings
-    away: list[_Text] | None = None
-    aborted: _Text | None = None  # by whom
+    away: list[Text] | None = None
+    aborted: Text | None = None  # by whom
 
 
 _OF_THE_LABEL_PARTY = ("begin", "away", "aborted")

@@ -20,6 +20,7 @@ from thinwire.network.events import EventLog
 from thinwire.network.introduction import About, read_news
 from thinwire.network.outcome import Outcome, state_digest
 from thinwire.network.peers import Peers
+from thinwire.network.stopping import Aborted, FailedInRun, Stopping, ToldToStop
 from thinwire.party import Batches, Control
 from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
@@ -27,7 +28,6 @@ from thinwire.privacy import Labels, SecureSum
 from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
 from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
-from thinwire.transport.errors import Stopped
 from thinwire.transport.grpc_channel import HandshakeFailed
 from thinwire.transport.journal import Journal
 from thinwire.transport.ledger import Ledger
@@ -40,9 +40,8 @@ from thinwire.transport.service import PROTOCOL, Denied, Refused, RunAborted
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import MAX_BODY
 
-__all__ = ["Aborted", "Audience", "Held", "Interrupted", "PartyRun", "Stopping"]
+__all__ = ["Audience", "Held", "PartyRun"]
 
-_PATIENCE_TO_STOP = 3.0  # seconds that a round may take to end after SIGTERM
 _SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_DISK_SECONDS = 1.0
@@ -51,41 +50,6 @@ _MOST_BYTES = 9  # that the codec spends on a value
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 # Starting again would only fail again: the others are told to stop too.
 _INCURABLE = (BadInput, Diverged, SurrogatesDiffer, WireError, WrongMessage)
-
-
-class Aborted(ThinwireError):
-    """A party ended the run for all."""
-
-
-class FailedInRun(ThinwireError):
-    """What was given turned out to be wrong only after the start."""
-
-
-class ToldToStop(Stopped):
-    """A peer cannot go on, and nobody can without it."""
-
-
-class Interrupted(Stopped):
-    """SIGTERM or Ctrl-C came, and the round could not be ended in time."""
-
-
-class Stopping:
-    """Whether, and since when, this process is asked to stop; set by signal handlers."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None  # no lock: a signal may come while it is held
-
-    def ask(self) -> None:
-        self._since = self._since or monotonic()
-
-    @property
-    def asked(self) -> bool:
-        return self._since is not None
-
-    def require_patience(self) -> None:
-        """For whoever waits: raises once the round has had its time to end."""
-        if self._since is not None and monotonic() - self._since > _PATIENCE_TO_STOP:
-            raise Interrupted("stopped; nothing is lost: start the same command again")
 
 
 @dataclass(frozen=True)
