@@ -11,8 +11,9 @@ from typing import Any
 from thinwire.compress import Promise
 from thinwire.errors import BadParameter, IncompatibleRecipe
 from thinwire.privacy import Labels, Plain, SecureSum
+from thinwire.privacy.defences import Defence, NoDefence
 from thinwire.schedule import CachedSteps, LocalSteps, Overlap, Schedule
-from thinwire.streams import Direct, ErrorFeedback, StreamSpec
+from thinwire.streams import ErrorFeedback, StreamSpec
 
 __all__ = ["Recipe"]
 
@@ -28,6 +29,7 @@ class Recipe:
     schedule: Schedule
     labels: Labels
     aggregation: Plain | SecureSum = Plain()
+    defence: Defence = NoDefence()  # of the labels, where only derivatives go down
     order: str = "exchange_first"  # or "update_first": learn from the surrogates before this round's symbols
     broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
     warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
@@ -48,6 +50,11 @@ class Recipe:
         self._check_schedule()
         self._check_outage()
         self._check_feedback()
+        if self.labels is Labels.SHARED and not isinstance(self.defence, NoDefence):
+            raise IncompatibleRecipe(
+                f"{type(self.defence).__name__} hides labels, and shared labels are sent to every party; use "
+                "labels='private', or no defence"
+            )
         if isinstance(self.aggregation, SecureSum):
             self._check_secure_sum(self.aggregation, parties, fusion)
         elif self.uplink.compressor.promise is Promise.UNBIASED:
@@ -98,14 +105,17 @@ class Recipe:
     def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:
         if fusion != "sum":
             raise IncompatibleRecipe(f"secure sum adds embeddings; use fusion='sum', not {fusion!r}")
-        if self.labels is Labels.SHARED:
+        if self.uplink.compressor.adding() is None:
             raise IncompatibleRecipe(
-                "secure sum hides single embeddings, shared labels send them; use labels='private'"
+                f"SecureSum adds integers on one scale; {self.uplink.compressor}'s symbols are not additive. Use "
+                "PoissonBinomial, Uniform with bounds, or StdGrid with scale and limit"
             )
-        if not isinstance(self.uplink, Direct) or self.uplink.compressor.promise is not Promise.UNBIASED:
+        if isinstance(self.uplink, ErrorFeedback) and self.uplink.scope == "table":
+            raise IncompatibleRecipe("secure sum masks the batch's rows; use scope='rows'")
+        if self.order == "update_first" or self.broadcast == "surrogates":
             raise IncompatibleRecipe(
-                f"SecureSum adds integers; {self.uplink.compressor}'s symbols are not additive. "
-                "Use PoissonBinomial, sent directly"
+                "under secure sum there is one surrogate, that of the sum; use order='exchange_first' and "
+                "broadcast='symbols'"
             )
         if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING:
             raise IncompatibleRecipe("filling overlap would let the noise depend on timing; use overlap=True")

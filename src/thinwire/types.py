@@ -24,3 +24,8 @@ class Kind(IntEnum):
     EVALUATION = 8  # counted apart from training
     CONTROL = 9  # start, stop, agree
     WARM_START = 10  # symbols of all rows before the first round
+    KEYS = 11  # signed public keys for the secure sum, once at the start
+    ALIGNMENT = 12  # an alignment's set sizes, verdicts and the size of the overlap
+    BLINDED_IDS = 13  # ids as points under their owner's fresh key
+    MATCH_TAGS = 14  # the label party's points under both keys, shortened
+    COMMON_ROWS = 15  # which of a feature party's points all parties hold

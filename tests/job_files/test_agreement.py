@@ -33,6 +33,8 @@ def test_what_is_agreed_on(path: Path) -> None:
         "job.seed": "0",
         "job.eval_every": "none",
         "job.effort": "small",
+        "job.training": "raw_rows",
+        "job.budget": "none",
         "parties": "bank, shop",
         "label_party": "clinic",
     }
@@ -46,6 +48,7 @@ CHANGES = [
     ("job.seed=1", {"job.seed"}),
     ("job.eval_every=2", {"job.eval_every"}),
     ("job.effort='fast'", {"job.effort"}),
+    ("job.training='frozen'", {"job.training"}),
     ("recipe.compressor.fraction=0.5", {"recipe", "recipe.uplink.compressor.fraction"}),
     ("recipe.warm_start=true", {"recipe", "recipe.warm_start"}),
     ("label_party.name='hospital'", {"label_party"}),

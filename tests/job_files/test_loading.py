@@ -338,6 +338,6 @@ def test_noise_on_single_rows_refuses_models_that_mix_rows(path: Path) -> None:
     third = JOB[JOB.index('[[party]]\nname = "shop"') : JOB.index("[label_party]")].replace('"shop"', '"kiosk"')
     path.write_text(JOB.replace("[label_party]", f"{third}[label_party]"))
     settings = ["recipe={method='pbm',trials=16,beta=0.2}"]
-    with pytest.raises(BadInput, match=r"party.bank.model: batch normalisation mixes rows"):
+    with pytest.raises(BadInput, match=r"party.bank.model: normalises over the batch"):
         load_job(path, [*settings, 'party.bank.model={name="resnet18",width=4,base_width=2}'])
     load_job(path, [*settings, 'party.bank.model={name="cnn",width=4}'])

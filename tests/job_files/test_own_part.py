@@ -264,7 +264,7 @@ def test_batch_normalisation_at_a_feature_party(path: Path) -> None:
     third = JOB[JOB.index('[[party]]\nname = "shop"') : JOB.index("[label_party]")].replace('"shop"', '"kiosk"')
     path.write_text(JOB.replace("[label_party]", f"{third}[label_party]"))
     secure = "recipe={method='pbm',trials=16,beta=0.2}"
-    with pytest.raises(BadInput, match=r"party\.bank\.model: batch normalisation mixes rows"):
+    with pytest.raises(BadInput, match=r"party\.bank\.model: normalises over the batch"):
         read_own_part(path, "bank", [normalised, secure]).load_features()
 
 

@@ -13,6 +13,7 @@ from thinwire.job.own_part import read_own_part
 from thinwire.job.preview import preview
 from thinwire.job.who_sees import Roster, budget, who_sees
 from thinwire.methods import cvfl, efvfl, pbm, svfl
+from thinwire.privacy.dp_bottom import TrainedOnRawRows
 
 ROSTER = Roster("clinic", ("bank", "shop"))
 TESTED = Roster("clinic", ("bank", "shop"), has_test_rows=True)
@@ -54,8 +55,10 @@ def test_shared_labels_show_everything() -> None:
 
 
 def test_budgets_are_not_promised() -> None:
-    assert budget(svfl()) == ("no privacy budget: this recipe adds no noise; what is listed is seen exactly as said")
-    assert "epsilon from end to end is infinite" in budget(pbm(4, 0.1))
+    assert budget(svfl(), TrainedOnRawRows(), None) == (
+        "no privacy budget: this recipe adds no noise; what is listed is seen exactly as said"
+    )
+    assert "epsilon from end to end is infinite" in budget(pbm(4, 0.1), TrainedOnRawRows(), None)
 
 
 @pytest.mark.parametrize("name", ["bank", "clinic"])
@@ -65,4 +68,4 @@ def test_a_party_reads_what_the_simulator_shows(tmp_path: Path, name: str, label
     settings = [f"recipe.labels='{labels}'"]
     own = read_own_part(path, name, settings)
     assert own.who_sees() == preview(load_job(path, settings)).who_sees
-    assert own.budget() == budget(own.recipe)
+    assert own.budget() == budget(own.recipe, TrainedOnRawRows(), None)

@@ -40,7 +40,7 @@ def test_every_field_is_in_the_bytes(one: Context, other: Context) -> None:
         replace(one, **{field: getattr(other, field)})
         for field in ("run", "recipe", "round", "attempt", "rows_digest")
     ]
-    changed.append(replace(one, trials=other.trials, modulus=ring_modulus(len(one.parties), other.trials)))
+    changed.append(replace(one, top=other.top, modulus=ring_modulus(len(one.parties), other.top)))
     changed.append(replace(one, parties=one.parties[::-1]))
     for context in changed:
         assert (context.to_bytes() == one.to_bytes()) == (context == one)
@@ -80,10 +80,10 @@ def test_bits_a_value(parties: int, bits: tuple[int, ...]) -> None:
         ({"round": 1.5}, "round must be a whole number"),
         ({"attempt": -1}, "attempt must be from 0"),
         ({"rows_digest": 2**256}, "rows_digest must be from 0"),
-        ({"trials": 0}, "trials must be from 1"),
+        ({"top": 0}, "top must be from 1"),
         ({"parties": ("a",)}, "two different names"),
         ({"parties": ("a", "a")}, "two different names"),
-        ({"modulus": 8}, "modulus must be 16 for 2 parties of 4 trials, got 8"),
+        ({"modulus": 8}, "modulus must be 16 for 2 parties of integers up to 4, got 8"),
     ],
 )
 def test_impossible_contexts_are_refused(changes: dict[str, Any], says: str) -> None:

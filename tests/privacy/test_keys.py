@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from thinwire.errors import BadParameter
-from thinwire.privacy import NoiseKey, in_process_keys
+from thinwire.privacy import NoiseKey
 from thinwire.privacy.keys import derived_key
 
 SECRET = bytes(range(32))
@@ -51,26 +51,3 @@ def test_secrets_have_256_bits(secret: bytes) -> None:
 def test_noise_needs_numbers_that_can_be() -> None:
     with pytest.raises(BadParameter, match="negative"):
         NoiseKey(SECRET).for_round(0, -1, 0, "")
-
-
-def test_each_pair_has_one_key_of_its_own() -> None:
-    parties = ["a", "b", "c", "d"]
-    for keys in (in_process_keys(parties), in_process_keys(parties, SECRET)):
-        assert all(set(keys[party]) == set(parties) - {party} for party in parties)
-        assert all(keys[a][b] == keys[b][a] for a in parties for b in keys[a])
-        different = {key for mine in keys.values() for key in mine.values()}
-        assert len(different) == 6
-        assert {len(key) for key in different} == {32}
-
-
-def test_keys_repeat_only_from_an_injected_secret() -> None:
-    assert in_process_keys("ab") != in_process_keys("ab")
-    assert in_process_keys("ab", SECRET) == in_process_keys("ab", SECRET)
-    assert in_process_keys("ab", SECRET) != in_process_keys("ab", bytes(32))
-
-
-def test_bad_pairs_are_refused() -> None:
-    with pytest.raises(BadParameter, match="named twice"):
-        in_process_keys(["a", "b", "a"])
-    with pytest.raises(BadParameter, match="secret must be 32 secret bytes, got 5"):
-        in_process_keys(["a", "b"], b"short")

@@ -16,9 +16,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given
 from hypothesis import strategies as st
 
+from privacy.pairs import pair_keys
 from thinwire import wire
-from thinwire.compress import Keystream, PoissonBinomial, TopK, Uniform
-from thinwire.compress.symbols import Counts, Symbols
+from thinwire.compress import Compressor, Keystream, PoissonBinomial, StdGrid, TopK, Uniform
+from thinwire.compress.adding import AddingCounts
+from thinwire.compress.symbols import Counts, Masked, Symbols
 from thinwire.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
 from thinwire.privacy import (
     Context,
@@ -27,7 +29,6 @@ from thinwire.privacy import (
     Plain,
     SecureSum,
     SecureSumSender,
-    in_process_keys,
     open_sum,
     ring_modulus,
 )
@@ -46,7 +47,7 @@ def context_of(parties: Sequence[str], trials: int, **changes: Any) -> Context:
 
 
 def senders(parties: Sequence[str]) -> list[SecureSumSender]:
-    keys = in_process_keys(parties, SECRET)
+    keys = pair_keys(parties, SECRET)
     return [SecureSum(min_parties=2).open_party(party, parties, keys[party]) for party in parties]
 
 
@@ -55,18 +56,32 @@ def counts_of(values: npt.ArrayLike, trials: int, shape: tuple[int, ...] | None 
     return Counts(shape or counts.shape, counts.reshape(-1), trials + 1, trials, 0.125, 1.0)
 
 
+def adding(trials: int) -> AddingCounts:
+    return AddingCounts(trials, 0.125, 1.0)
+
+
+def seal(sender: SecureSumSender, counts: Symbols, context: Context) -> Masked:
+    return sender.seal(counts, adding(context.top), context)
+
+
+def opened(sealed: Sequence[Symbols], context: Context) -> Counts:
+    total = open_sum(sealed, adding(context.top), context)
+    assert isinstance(total, Counts)
+    return total
+
+
 def random_counts(parties: int, trials: int, shape: tuple[int, ...] = (64, 8)) -> list[Counts]:
     rng = np.random.default_rng(parties * 1000 + trials)
     return [counts_of(rng.integers(0, trials + 1, shape, dtype=np.uint16), trials) for _ in range(parties)]
 
 
-def sealed_by_all(counts: Sequence[Counts], context: Context) -> list[Counts]:
-    return [sender.seal(mine, context) for sender, mine in zip(senders(context.parties), counts, strict=True)]
+def sealed_by_all(counts: Sequence[Counts], context: Context) -> list[Masked]:
+    return [seal(sender, mine, context) for sender, mine in zip(senders(context.parties), counts, strict=True)]
 
 
 def plain_sum(counts: Sequence[Counts], context: Context) -> Counts:
     total = np.sum([mine.counts.astype(np.int64) for mine in counts], axis=0)
-    return replace(counts[0], counts=total, modulus=context.modulus, parties=len(counts))
+    return replace(counts[0], counts=total, modulus=len(counts) * context.top + 1, parties=len(counts))
 
 
 def chi_square(values: npt.NDArray[Any], modulus: int) -> float:
@@ -93,7 +108,7 @@ def test_the_secure_sum_is_the_plain_sum_bit_for_bit(parties: int, trials: int) 
     for counts in (random_counts(parties, trials), everything_won, nothing_won):
         bodies = [wire.encode(sealed) for sealed in sealed_by_all(counts, context)]
         received = [wire.decode(body) for body in bodies]
-        total, expected = open_sum(received, context), plain_sum(counts, context)
+        total, expected = opened(received, context), plain_sum(counts, context)
         assert total == expected
         assert torch.equal(total.to_tensor(), expected.to_tensor())
         assert total.to_tensor().shape == counts[0].shape
@@ -106,26 +121,76 @@ def test_any_counts_add_up(data: st.DataObject, parties: int, trials: int) -> No
         st.lists(st.lists(st.integers(0, trials), min_size=3, max_size=3), min_size=parties, max_size=parties)
     )
     context = context_of(names(parties), trials)
-    total = open_sum(sealed_by_all([counts_of(row, trials) for row in rows], context), context)
+    total = opened(sealed_by_all([counts_of(row, trials) for row in rows], context), context)
     assert total.counts.tolist() == np.sum(rows, axis=0).tolist()
 
 
 def test_blocks_do_not_show_in_the_masks() -> None:
     context = context_of(THREE, 1)
     counts = random_counts(3, 1, (70_000, 2))
-    assert open_sum(sealed_by_all(counts, context), context) == plain_sum(counts, context)
+    assert opened(sealed_by_all(counts, context), context) == plain_sum(counts, context)
 
 
 def test_the_sum_stands_for_the_sum_of_the_embeddings() -> None:
     x = [torch.full((200, 50), value) for value in (-0.9, 0.1, 0.5)]
-    compressor = PoissonBinomial(trials=16, beta=0.25)
+    compressor = PoissonBinomial(trials=16, beta=0.125)
     noise = [NoiseKey(bytes([place]) * 32).for_round(1, 5, 0, THREE[place]) for place in range(3)]
     counts = [compressor.compress(mine, rng) for mine, rng in zip(x, noise, strict=True)]
     context = context_of(THREE, 16)
-    total = open_sum(sealed_by_all(counts, context), context).to_tensor()
-    deviation = (3 / (4 * 0.25**2 * 16)) ** 0.5
+    total = opened(sealed_by_all(counts, context), context).to_tensor()
+    deviation = (3 / (4 * 0.125**2 * 16)) ** 0.5
     assert float(total.mean()) == pytest.approx(-0.3, abs=5 * deviation / 100)
     assert torch.allclose(total, sum(mine.to_tensor() for mine in counts) + torch.zeros(()), atol=1e-5)
+
+
+def additive() -> list[Compressor]:
+    return [
+        PoissonBinomial(16, 0.2),
+        Uniform(1, bounds=(-1, 1)),
+        Uniform(4, bounds=(-1, 1)),
+        Uniform(10, dither=False, bounds=(-1, 2)),
+        StdGrid(0.5, scale=0.1, limit=40),
+        StdGrid(0.5, stochastic=True, scale=0.2, limit=3),
+    ]
+
+
+@pytest.mark.parametrize("compressor", additive(), ids=str)
+@pytest.mark.parametrize("parties", [3, 12])
+def test_a_secure_sum_of_any_additive_symbols_is_their_sum(compressor: Compressor, parties: int) -> None:
+    rule = compressor.adding(7)
+    assert rule is not None
+    context = context_of(names(parties), rule.top)
+    x = [torch.tanh(torch.randn(33, 5, generator=torch.Generator().manual_seed(i))) for i in range(parties)]
+    x[0] = torch.zeros(33, 5)  # StdGrid has symbols of its own for it
+    symbols = [compressor.compress(mine, Keystream(bytes([i]) * 32)) for i, mine in enumerate(x)]
+    ends = zip(senders(names(parties)), symbols, strict=True)
+    bodies = [wire.encode(sender.seal(one, rule, context)) for sender, one in ends]
+    total = open_sum([wire.decode(body) for body in bodies], rule, context)
+    expected = torch.stack([one.to_tensor().double() for one in symbols]).sum(0)
+    assert torch.allclose(total.to_tensor().double(), expected, atol=1e-5 * parties)
+    assert wire.decode(wire.encode(total)) == total
+    bits = context.modulus.bit_length() - 1
+    assert all(len(body) <= 1.02 * 33 * 5 * bits / 8 + 256 for body in bodies)
+
+
+@pytest.mark.parametrize(
+    "compressor", [Uniform(4), StdGrid(1.0), StdGrid(1.0, scale=1.0), StdGrid(1.0, limit=3), TopK(0.5)], ids=str
+)
+def test_without_a_fixed_scale_and_range_nothing_adds(compressor: Compressor) -> None:
+    assert compressor.adding() is None
+
+
+def test_a_limit_cuts_off() -> None:
+    symbols = StdGrid(1.0, scale=1.0, limit=2).compress(
+        torch.tensor([[-9.0, -1.2, 0.2, 1.6, 1e30]]), Keystream(SECRET)
+    )
+    assert symbols.to_tensor().tolist() == [[-2, -1, 0, 2, 2]]
+
+
+def test_a_masked_message_stands_for_nothing_alone() -> None:
+    context = context_of(THREE, 4)
+    with pytest.raises(Malformed, match="stand for nothing alone"):
+        sealed_by_all(random_counts(3, 4), context)[0].to_tensor()
 
 
 # The parts are noise ----------------------------------------------------------------------------------
@@ -137,10 +202,10 @@ def test_sealed_counts_are_uniform_and_say_nothing_of_the_counts(parties: int, t
     counts = random_counts(parties, trials, (1 << 17,))
     for mine, sealed in zip(counts, sealed_by_all(counts, context), strict=True):
         assert sealed.modulus == context.modulus
-        assert abs(chi_square(sealed.counts, context.modulus)) < 5
-        assert abs(correlation(mine.counts, sealed.counts)) < 5 / 2**8.5
+        assert abs(chi_square(sealed.values, context.modulus)) < 5
+        assert abs(correlation(mine.counts, sealed.values)) < 5 / 2**8.5
         # Given a count, the sealed one is as uniform as before.
-        won = sealed.counts[mine.counts == trials]
+        won = sealed.values[mine.counts == trials]
         assert abs(chi_square(won, context.modulus)) < 5
 
 
@@ -149,7 +214,7 @@ def test_a_hundred_epochs_do_not_average_the_masks_away() -> None:
     ends = senders(THREE)
     mean = np.zeros(4096)
     for round in range(100):
-        mean += ends[1].seal(counts[1], context_of(THREE, 16, round=round)).counts
+        mean += seal(ends[1], counts[1], context_of(THREE, 16, round=round)).values
     assert abs(correlation(mean, counts[1].counts)) < 5 / 64
 
 
@@ -160,14 +225,14 @@ def test_masks_cancel_in_the_full_set_alone(missing: int) -> None:
     counts = random_counts(4, trials, (1 << 16,))
     sealed = sealed_by_all(counts, context)
     del sealed[missing], counts[missing]
-    subset = np.stack([part.counts for part in sealed]).sum(axis=0, dtype=np.int64) % context.modulus
+    subset = np.stack([part.values for part in sealed]).sum(axis=0, dtype=np.int64) % context.modulus
     assert abs(chi_square(subset, context.modulus)) < 5
     assert abs(correlation(subset, np.sum([mine.counts for mine in counts], axis=0))) < 5 / 2**8
     with pytest.raises(BadParameter, match="3 sealed messages of 4 parties"):
-        open_sum(sealed, context)
+        opened(sealed, context)
     # Nor do three pass for a sum of three.
     with pytest.raises(Malformed):
-        open_sum(sealed, context_of([party for party in parties if party != parties[missing]], trials))
+        opened(sealed, context_of([party for party in parties if party != parties[missing]], trials))
 
 
 @pytest.mark.parametrize(
@@ -180,13 +245,13 @@ def test_every_part_of_the_context_changes_every_mask(changes: dict[str, Any]) -
     counts = random_counts(3, 4)
     one, two = sealed_by_all(counts, context), sealed_by_all(counts, other)
     for mine, theirs in zip(one, two, strict=True):
-        assert abs(correlation(mine.counts, theirs.counts)) < 5 / 512**0.5
+        assert abs(correlation(mine.values, theirs.values)) < 5 / 512**0.5
     with pytest.raises(Malformed, match=r"round 5: a sum of 1[345], at most 12 can be"):
-        open_sum([one[0], two[1], one[2]], context)
+        opened([one[0], two[1], one[2]], context)
 
 
 def test_the_mask_is_this_one() -> None:
-    keys = in_process_keys(THREE, SECRET)
+    keys = pair_keys(THREE, SECRET)
     context = context_of(THREE, 64)
     counts = counts_of(np.arange(40) % 65, 64, (8, 5))
 
@@ -197,8 +262,8 @@ def test_the_mask_is_this_one() -> None:
 
     with_bank, with_clinic = mask(keys["shop"]["bank"]), mask(keys["shop"]["clinic"])
     expected = (counts.counts - with_bank + with_clinic) % 256
-    sealed = senders(THREE)[1].seal(counts, context)
-    assert sealed == Counts((8, 5), expected, 256, 64, 0.125, 1.0, parties=1)
+    sealed = seal(senders(THREE)[1], counts, context)
+    assert sealed == Masked((8, 5), expected, 256)
 
 
 def test_a_sealed_message_costs_its_bits() -> None:
@@ -216,41 +281,39 @@ def test_a_sealed_message_costs_its_bits() -> None:
 def test_a_retry_is_byte_identical() -> None:
     sender, context = senders(THREE)[0], context_of(THREE, 4)
     counts = random_counts(3, 4)[0]
-    first = wire.encode(sender.seal(counts, context))
+    first = wire.encode(seal(sender, counts, context))
     same_counts_wider = replace(counts, counts=counts.counts.astype(np.int64))
-    assert wire.encode(sender.seal(same_counts_wider, context)) == first
+    assert wire.encode(seal(sender, same_counts_wider, context)) == first
     assert len(sender.state()["contexts"]) == 1
 
 
 def test_a_context_does_not_serve_other_counts() -> None:
     sender, context = senders(THREE)[0], context_of(THREE, 4)
     counts = random_counts(3, 4, (6, 4))[0]
-    first = sender.seal(counts, context)
+    first = seal(sender, counts, context)
     one_off = counts.counts.copy()
     one_off[-1] = (one_off[-1] + 1) % 5
     for other in (
         replace(counts, counts=one_off),
         replace(counts, shape=(4, 6)),
-        replace(counts, beta=0.25),
-        replace(counts, bound=2.0),
         replace(counts, shape=(1, 4), counts=counts.counts[:4]),
     ):
-        with pytest.raises(BadParameter, match="'bank' has already sealed other counts in round 5, attempt 0"):
-            sender.seal(other, context)
-    assert sender.seal(counts, context) == first  # a refusal leaves the record as it was
-    sender.seal(replace(counts, counts=one_off), replace(context, attempt=1))
+        with pytest.raises(BadParameter, match="'bank' has already sealed other integers in round 5, attempt 0"):
+            seal(sender, other, context)
+    assert seal(sender, counts, context) == first  # a refusal leaves the record as it was
+    seal(sender, replace(counts, counts=one_off), replace(context, attempt=1))
 
 
 def test_the_record_outlives_the_process() -> None:
     counts = random_counts(3, 4)
     before = senders(THREE)[0]
     contexts = [context_of(THREE, 4, round=round) for round in range(5)]
-    sealed = [before.seal(counts[0], context) for context in contexts]
+    sealed = [seal(before, counts[0], context) for context in contexts]
     after = senders(THREE)[0]
     after.load(before.state())
-    assert [after.seal(counts[0], context) for context in contexts] == sealed
+    assert [seal(after, counts[0], context) for context in contexts] == sealed
     with pytest.raises(BadParameter, match="round 3"):
-        after.seal(counts[1], contexts[3])
+        seal(after, counts[1], contexts[3])
     for name, table in before.state().items():
         assert table.dtype == torch.uint8
         assert table.shape == (5, 32)
@@ -260,13 +323,13 @@ def test_the_record_outlives_the_process() -> None:
 def test_loading_forgets_nothing() -> None:
     counts, sender = random_counts(3, 4), senders(THREE)[0]
     empty = sender.state()
-    sender.seal(counts[0], context_of(THREE, 4))
+    seal(sender, counts[0], context_of(THREE, 4))
     sender.load(empty)
     with pytest.raises(BadParameter, match="already sealed"):
-        sender.seal(counts[1], context_of(THREE, 4))
+        seal(sender, counts[1], context_of(THREE, 4))
     rival = senders(THREE)[0]
-    rival.seal(counts[1], context_of(THREE, 4))
-    with pytest.raises(BadState, match="other counts"):
+    seal(rival, counts[1], context_of(THREE, 4))
+    with pytest.raises(BadState, match="other integers"):
         sender.load(rival.state())
 
 
@@ -297,7 +360,7 @@ def test_records_that_cannot_be_are_refused(state: dict[str, torch.Tensor], says
 
 def test_too_few_parties_are_refused_with_the_way_out() -> None:
     two = ("bank", "shop")
-    keys = in_process_keys(two, SECRET)
+    keys = pair_keys(two, SECRET)
     with pytest.raises(IncompatibleRecipe, match=r"needs 3 parties.*there are 2 \(bank, shop\).*Add parties"):
         SecureSum().open_party("bank", two, keys["bank"])
     with pytest.raises(IncompatibleRecipe, match="needs 2 parties"):
@@ -308,32 +371,37 @@ def test_too_few_parties_are_refused_with_the_way_out() -> None:
             SecureSum(min_parties=few)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("compressor", [TopK(0.5), Uniform(4)])
-def test_symbols_that_do_not_add_are_refused(compressor: TopK | Uniform) -> None:
-    symbols = compressor.compress(torch.randn(8, 4), Keystream(SECRET))
-    with pytest.raises(IncompatibleRecipe, match=r"SecureSum adds integers; .* not additive. Use PoissonBin"):
-        senders(THREE)[0].seal(symbols, context_of(THREE, 4))
+@pytest.mark.parametrize("compressor", [TopK(0.5), Uniform(4), Uniform(4, bounds=(-5, 5)), StdGrid(1.0)])
+def test_symbols_that_do_not_add_are_refused(compressor: Compressor) -> None:
+    symbols = compressor.compress(torch.randn(8, 4).clamp(-5, 5), Keystream(SECRET))
+    with pytest.raises(IncompatibleRecipe, match=r"SecureSum adds integers .* not additive here. Use PoissonBin"):
+        seal(senders(THREE)[0], symbols, context_of(THREE, 4))
 
 
-def test_counts_that_are_not_a_partys_own_are_refused() -> None:
+def test_what_is_not_a_partys_own_is_refused() -> None:
     sender, context = senders(THREE)[0], context_of(THREE, 4)
     counts = random_counts(3, 4)
     sealed = sealed_by_all(counts, context)
-    for other, says in (
-        (sealed[0], "its own counts only, and only once"),
-        (open_sum(sealed, context), "its own counts only, and only once"),
-        (counts_of([0, 5], 4), "counts outside 0 to 4"),
-        (counts_of([0, -1], 4), "counts outside 0 to 4"),
-        (random_counts(3, 16)[0], "counts of 16 trials, the context has 4"),
+    for other in (
+        sealed[0],
+        opened(sealed, context),
+        random_counts(3, 16)[0],
+        replace(counts[0], beta=0.25),
+        replace(counts[0], bound=2.0),
     ):
-        with pytest.raises(BadParameter, match=says):
-            sender.seal(other, context)
+        with pytest.raises(IncompatibleRecipe, match="not additive here"):
+            seal(sender, other, context)
+    for out_of_range in (counts_of([0, 5], 4), counts_of([0, -1], 4)):
+        with pytest.raises(BadParameter, match="integers outside 0 to 4"):
+            seal(sender, out_of_range, context)
+    with pytest.raises(BadParameter, match="integers up to 16, the context has 4"):
+        sender.seal(random_counts(3, 16)[0], adding(16), context)
     with pytest.raises(BadParameter, match="the keys are for"):
-        sender.seal(counts[0], context_of(THREE[::-1], 4))
+        seal(sender, counts[0], context_of(THREE[::-1], 4))
     assert len(sender.state()["contexts"]) == 0
 
 
-KEYS = in_process_keys(THREE, SECRET)["shop"]
+KEYS = pair_keys(THREE, SECRET)["shop"]
 
 
 @pytest.mark.parametrize(
@@ -359,25 +427,22 @@ def test_messages_that_do_not_fit_together_name_the_party() -> None:
     sealed = sealed_by_all(random_counts(3, 4, (8, 4)), context)
     wrong: list[tuple[Symbols, str]] = [
         (replace(sealed[1], shape=(4, 8)), "shape \\(4, 8\\), 'bank' has \\(8, 4\\)"),
-        (replace(sealed[1], beta=0.25), "beta 0.25, 'bank' has 0.125"),
-        (replace(sealed[1], bound=2.0), "bound 2.0, 'bank' has 1.0"),
+        (replace(sealed[1], seed=7), "another kind of levels than 'bank'"),
         (replace(sealed[1], modulus=32), "modulus 32, expected 16"),
-        (replace(sealed[1], trials=3), "trials 3, expected 4"),
-        (replace(sealed[1], parties=2), "parties 2, expected 1"),
-        (random_counts(3, 4, (8, 4))[1], "modulus 5, expected 16"),  # never sealed
-        (TopK(0.5).compress(torch.ones(8, 4), Keystream(SECRET)), "symbols, expected Counts"),
+        (random_counts(3, 4, (8, 4))[1], "Counts symbols, expected Masked"),  # never sealed
+        (TopK(0.5).compress(torch.ones(8, 4), Keystream(SECRET)), "symbols, expected Masked"),
     ]
     for symbols, says in wrong:
         with pytest.raises(Malformed, match=f"round 5: 'shop' sent .*{says}"):
-            open_sum([sealed[0], symbols, sealed[2]], context)
+            opened([sealed[0], symbols, sealed[2]], context)
     for few in ([], sealed[:2], [*sealed, sealed[0]]):
         with pytest.raises(BadParameter, match=f"{len(few)} sealed messages of 3 parties"):
-            open_sum(few, context)
+            opened(few, context)
 
 
 def test_no_secret_is_shown() -> None:
     sender = senders(THREE)[1]
-    sender.seal(random_counts(3, 4)[1], context_of(THREE, 4))
+    seal(sender, random_counts(3, 4)[1], context_of(THREE, 4))
     shown = repr(sender) + str(sender.state())
     assert not any(key.hex() in shown or repr(key) in shown for key in KEYS.values())
 

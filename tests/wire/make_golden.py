@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire import wire
 from thinwire.compress import Identity
-from thinwire.compress.symbols import Counts, Grid, Levels, Symbols, Zeros
+from thinwire.compress.symbols import Counts, Grid, Levels, LevelSum, Masked, Symbols, Zeros
 from thinwire.types import Kind
 from thinwire.wire import Frame, pack_frame
 
@@ -40,7 +41,17 @@ def examples() -> dict[str, Symbols]:
     made["coding-constant"] = Grid((4, 5), np.full(20, -3), 1.5)
     made["coding-packed-32"] = Grid((9,), rng.integers(-(2**31), 2**31, 9), 1e-3)
     made["counts-masked"] = Counts((40,), rng.integers(0, 128, 40), 128, 16, 0.15, 1.0, 4)
+    made["level-sum"] = LevelSum((40,), rng.integers(0, 46, 40), -1.0, 1.0, 4, 3, (1, 2, 3))
+    made["masked"] = Masked((40,), rng.integers(0, 64, 40), 64, 5)
     return made
+
+
+def floats(symbols: Symbols) -> npt.NDArray[np.float64]:
+    """What the symbols stand for; masked ones stand for nothing but themselves."""
+    if isinstance(symbols, Masked):
+        return symbols.values.astype(np.float64)
+    found: npt.NDArray[np.float64] = symbols.to_tensor().double().numpy().reshape(-1)
+    return found
 
 
 def main() -> None:
@@ -52,7 +63,7 @@ def main() -> None:
                 file.write_bytes(wire.encode(symbols, effort))
         values = FOLDER / f"{name}.values"
         if not values.exists():
-            values.write_bytes(symbols.to_tensor().double().numpy().tobytes())
+            values.write_bytes(floats(symbols).tobytes())
     frame = FOLDER / "frame-1.frame"
     if not frame.exists():
         frame.write_bytes(pack_frame(Frame(0x0123456789ABCDEF, 2, 0, Kind.DERIVATIVE, 4096, 1, b"body")))

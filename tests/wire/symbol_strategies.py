@@ -18,6 +18,8 @@ from thinwire.compress.symbols import (
     Grid,
     Lattice,
     Levels,
+    LevelSum,
+    Masked,
     Narrow,
     RowGrid,
     Sampled,
@@ -127,6 +129,23 @@ def counts(draw: st.DrawFn) -> Counts:
     return Counts(shape, values, modulus, trials, beta, draw(st.floats(1e-6, 1e6)), parties)
 
 
+@st.composite
+def level_sums(draw: st.DrawFn) -> LevelSum:
+    shape = draw(shapes)
+    bits, parties = draw(st.integers(1, 16)), draw(st.integers(1, 60))
+    low, high = sorted([draw(float32s), draw(float32s)])
+    codes = draw(integers(prod(shape), 0, parties * (2**bits - 1)))
+    chosen = tuple(draw(st.lists(seeds, min_size=parties, max_size=parties))) if draw(st.booleans()) else ()
+    return LevelSum(shape, codes, low, high, bits, parties, chosen)
+
+
+@st.composite
+def masked(draw: st.DrawFn) -> Masked:
+    shape = draw(shapes)
+    modulus = 2 ** draw(st.integers(1, 32))
+    return Masked(shape, draw(integers(prod(shape), 0, modulus - 1)), modulus, draw(st.none() | seeds))
+
+
 def values(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     """Kept values: any kind that keeps them all."""
     return st.one_of(
@@ -178,6 +197,8 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "Signs": signs(),
     "Lattice": lattices(),
     "Counts": counts(),
+    "LevelSum": level_sums(),
+    "Masked": masked(),
 }
 
 

@@ -16,7 +16,7 @@ from every import BOUNDED_INPUT, COMPRESSORS, generator, messages, unit_messages
 from thinwire import wire
 from thinwire.compress import QSGD, Compressor, Identity, TopK, Uniform, symbols
 from thinwire.compress.message import Array
-from thinwire.compress.symbols import Counts, Dithered, Grid, Levels, Symbols, Zeros
+from thinwire.compress.symbols import Counts, Dithered, Grid, Levels, Masked, Symbols, Zeros
 from thinwire.errors import (
     BadInput,
     BadParameter,
@@ -45,8 +45,9 @@ def test_the_codec_is_exact(kind: str) -> None:
         decoded = wire.decode(body)
         assert decoded == s
         assert decoded.shape == s.shape
-        assert torch.equal(decoded.to_tensor(), s.to_tensor())
-        assert bool(torch.isfinite(decoded.to_tensor()).all())
+        if not isinstance(s, Masked):  # which stand for nothing alone
+            assert torch.equal(decoded.to_tensor(), s.to_tensor())
+            assert bool(torch.isfinite(decoded.to_tensor()).all())
 
     check()
 

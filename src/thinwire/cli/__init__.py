@@ -17,6 +17,7 @@ from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
+from thinwire.cli.privacy import privacy
 from thinwire.cli.status import status
 from thinwire.cli.train import train
 from thinwire.errors import BadInput, ThinwireError
@@ -32,7 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, check, compare, certs, methods, compressors, doctor, party, status, abort):
+for command in (demo, train, check, compare, certs, methods, compressors, doctor, party, status, abort, privacy):
     app.command()(command)
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from thinwire.compress.adding import Adding
 from thinwire.compress.message import MessageValues
 from thinwire.compress.randomness import Randomness
 from thinwire.compress.symbols import Symbols
@@ -97,6 +98,10 @@ class Compressor(ABC):
     def suits_error_feedback(self) -> bool:
         """Is what is left after compression smaller than the message, so that sending it later ends?"""
         return self.promise in (Promise.CONTRACTION, Promise.BOUNDED)
+
+    def adding(self, round: int = 0) -> Adding | None:
+        """How several parties' integers of this round add up; None where they do not."""
+        return None
 
     @abstractmethod
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:

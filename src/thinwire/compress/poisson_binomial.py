@@ -8,6 +8,7 @@ from math import ceil, floor
 import numpy as np
 from torch import Tensor
 
+from thinwire.compress.adding import AddingCounts
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_number, check_whole
@@ -42,6 +43,9 @@ class PoissonBinomial(Compressor):
         check_number(self, "bound", above=1e-30, up_to=1e30)
         # As the values have it: a float32 clamped to 0.1 is a little over the float64 0.1.
         object.__setattr__(self, "bound", float(np.float32(self.bound)))
+
+    def adding(self, round: int = 0) -> AddingCounts:
+        return AddingCounts(self.trials, self.beta, self.bound)
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Counts:
         message = message_values(x)

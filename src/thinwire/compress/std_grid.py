@@ -8,9 +8,10 @@ from math import sqrt
 import numpy as np
 from torch import Tensor
 
+from thinwire.compress.adding import AddingGrids
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import MessageValues, blocks, message_values
-from thinwire.compress.parameters import check_flag, check_number
+from thinwire.compress.parameters import check_flag, check_number, check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
@@ -30,11 +31,14 @@ class StdGrid(Compressor):
     so that the mean is right. The error is at most half a step (a whole one if stochastic) a value; it
     is not a contraction. Under error feedback take a step below 2: from there on nearest may stall (values
     that all round to 0 stay there) and stochastic makes the error grow, so that it is refused above 2.
+    With a `limit` integers go from -limit to limit, and what lies beyond is cut off: with a fixed scale a
+    secure sum can then add them.
     """
 
     step: float | Schedule
     stochastic: bool = False
     scale: float | None = None
+    limit: int | None = None
 
     @property
     def promise(self) -> Promise:
@@ -50,6 +54,13 @@ class StdGrid(Compressor):
         check_flag(self, "stochastic")
         if self.scale is not None:
             check_number(self, "scale", above=0, up_to=1e30)
+        if self.limit is not None:
+            check_whole(self, "limit", 1, 32767)
+
+    def adding(self, round: int = 0) -> AddingGrids | None:
+        if self.scale is None or self.limit is None:
+            return None
+        return AddingGrids(at_round(self.step, round) * self.scale, self.limit)
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)
@@ -57,12 +68,14 @@ class StdGrid(Compressor):
         if message.largest == 0:
             return Zeros(message.shape)
         step = self._step(message, hint)
-        if message.largest >= step * _MOST_CODE:
+        if self.limit is None and message.largest >= step * _MOST_CODE:
             raise BadTensor(
                 f"StdGrid: the value {message.largest:g} is over 2^31 steps of {step:g}; use a larger step or scale"
             )
         values = message.working(precise=message.largest > step * 2**16)
-        low, high = int(message.lowest / step) - 2, int(message.highest / step) + 2  # and a unit of rounding
+        most = _MOST_CODE if self.limit is None else self.limit
+        # And a unit of rounding.
+        low, high = max(-most, int(message.lowest / step) - 2), min(most, int(message.highest / step) + 2)
         codes = np.empty(message.size, codes_dtype(min(low, -1), high))
         for block in blocks(message.size):
             place = values[block] * (1 / step)
@@ -71,6 +84,8 @@ class StdGrid(Compressor):
             else:
                 place += bits.uniform(place.size)
                 np.floor(place, out=place)
+            if self.limit is not None:
+                np.clip(place, -self.limit, self.limit, out=place)
             codes[block] = place
         return Grid(message.shape, codes, step)
 
@@ -82,7 +97,11 @@ class StdGrid(Compressor):
         message = message_values(x)
         if message.largest == 0:
             return ErrorBound(0.0, 0.0)
-        half = message.size * self._step(message, hint) ** 2 / 4
+        step = self._step(message, hint)
+        half = message.size * step**2 / 4
+        if self.limit is not None:
+            beyond = np.maximum(np.abs(message.working(precise=True)) - self.limit * step, 0.0)
+            half += float(np.sum(beyond * (beyond + 2 * step)))
         # Stochastic: f (1 - f) of a squared step on average for the fraction f, at most a quarter.
         return ErrorBound.of(message, half, 4 * half if self.stochastic else half)
 

@@ -18,6 +18,8 @@ Each kind here has one encoder and one decoder in `wire/codec.py`.
 | Signs      | + or - one scale                            | Sign                           |
 | Lattice    | half of a point of the hexagonal lattice    | HexLattice                     |
 | Counts     | a count of successes, centred               | PoissonBinomial                |
+| LevelSum   | several parties' levels, added up           | a secure sum of Uniform        |
+| Masked     | nothing without the other parties' masks    | a secure sum                   |
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from torch import Tensor
 
 from thinwire.compress.message import Array, blocks
 from thinwire.compress.randomness import Keystream, sample_indices
+from thinwire.errors import Malformed
 
 __all__ = [
     "Columns",
@@ -40,7 +43,9 @@ __all__ = [
     "Dithered",
     "Grid",
     "Lattice",
+    "LevelSum",
     "Levels",
+    "Masked",
     "Narrow",
     "RowGrid",
     "Sampled",
@@ -151,6 +156,10 @@ class Zeros(_ByContent):
 
     def to_tensor(self) -> Tensor:
         return torch.zeros(self.shape, dtype=torch.float32)
+
+    def on_grid(self, step: float) -> Grid:
+        """The same as integers."""
+        return Grid(self.shape, np.zeros(prod(self.shape), np.int8), step)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -358,3 +367,40 @@ class Counts(_ByContent):
         values -= self.trials * self.parties / 2
         values *= scale
         return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LevelSum(_ByContent):
+    """The levels of `parties`, added up; each value less the dithers that `seeds` stand for, where there are any."""
+
+    shape: tuple[int, ...]
+    codes: Array  # 0 .. parties (2^bits - 1)
+    low: float
+    high: float
+    bits: int
+    parties: int
+    seeds: tuple[int, ...]  # one a party, or none
+
+    def to_tensor(self) -> Tensor:
+        step = (self.high - self.low) / (2**self.bits - (1 if self.seeds else 0))
+        values = self.codes.astype(np.float64)
+        for seed in self.seeds:
+            dither = Keystream.from_seed(seed)
+            for block in blocks(values.size):
+                values[block] -= dither.uniform(values[block].size)
+        values *= step
+        values += self.parties * (self.low + step / 2)
+        return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Masked(_ByContent):
+    """One party's integers under masks, uniform below `modulus`, a power of two; `seed` is its dither's."""
+
+    shape: tuple[int, ...]
+    values: Array
+    modulus: int
+    seed: int | None = None
+
+    def to_tensor(self) -> Tensor:
+        raise Malformed("masked values stand for nothing alone; only the sum over all parties can be decoded")

@@ -8,11 +8,12 @@ from math import ceil, log2
 import numpy as np
 from torch import Tensor
 
+from thinwire.compress.adding import AddingLevels
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.parameters import check_flag, check_whole
 from thinwire.compress.randomness import Keystream, Randomness, draw_seed
-from thinwire.compress.schedules import ErrorRule, Schedule, at_round, reaches
+from thinwire.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round, reaches
 from thinwire.compress.symbols import Dithered, Levels, codes_dtype
 from thinwire.errors import BadParameter, BadTensor
 
@@ -59,6 +60,13 @@ class Uniform(Compressor):
                 object.__setattr__(self, "bounds", (low, high))
                 return
         raise BadParameter(f"Uniform: bounds must rise and be finite in float32, got {self.bounds!r}")
+
+    def adding(self, round: int = 0) -> AddingLevels | None:
+        # A rule that looks at the message would give every party bits of its own.
+        if self.bounds is None or isinstance(self.bits, Diminishing | DiminishingError):
+            return None
+        bits = int(at_round(self.bits, round))
+        return AddingLevels(bits, *self.bounds, Dithered if self.dither else Levels)
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Levels | Dithered:
         message = message_values(x)

@@ -17,10 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thinwire.compress import Symbols
+from thinwire.conversations.guard import Guard
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
-from thinwire.conversations.sums import Sealing, opened
+from thinwire.conversations.sums import TRAINING, WARM_START, Sealing, opened, relay_keys
 from thinwire.privacy import SecureSum
 from thinwire.schedule import CachedSteps, cosine_weights
 from thinwire.streams import ErrorFeedback, Rows
@@ -110,26 +112,31 @@ class FeatureEnd:
         self._downlink = seat.stream(recipe.downlink, shared, width)
         self._whole_table = isinstance(recipe.uplink, ErrorFeedback) and recipe.uplink.scope == "table"
         self._memory = _Remembering(seat)
-        self._sent: tuple[Rows, Tensor] | None = None
+        self._sent: tuple[Rows, Tensor, Tensor] | None = None  # rows, features, embedding
         self._stepped = False
 
     def begin(self) -> None:
-        """Nothing is said before the first round: labels stay where they are."""
+        """Labels stay where they are; under secure sum the parties agree on keys."""
+        if self._sealing is not None:
+            self._sealing.agree()
 
     def warm_start(self, rows: Rows) -> None:
         """Fills the surrogates with C(h) of all rows; its bytes count."""
         with torch.no_grad():
             embedding = self._learner.forward(taken(self._features, rows))
         symbols = self._uplink.outgoing(rows, embedding, 0)
+        if self._sealing is not None:
+            symbols = self._sealing.seal(symbols, 0, rows, WARM_START)
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, self._seat.encode(symbols))
 
     def send(self, round: Round, rows: Rows) -> None:
-        h = self._learner.forward(taken(self._features, rows))  # [B, E]
+        x = taken(self._features, rows)
+        h = self._learner.forward(x)  # [B, E]
         symbols = self._uplink.outgoing(rows, self._table() if self._whole_table else h, round)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, round, rows)
         self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._seat.encode(symbols))
-        self._sent = (rows, h)
+        self._sent = (rows, x, h)
         self._stepped = False
 
     def _table(self) -> Tensor:
@@ -145,14 +152,14 @@ class FeatureEnd:
     def receive(self, round: Round) -> None:
         if self._sent is None:
             raise RuntimeError(f"round {round}: nothing was sent")
-        rows, h = self._sent
+        rows, x, h = self._sent
         label_party = self._seat.label_party
         symbols = self._seat.decode(self._seat.receive(label_party, Kind.DERIVATIVE, round), label_party)
         derivative = on(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
         # After local steps the graph belongs to older weights.
-        now = self._learner.forward(taken(self._features, rows)) if self._stepped else h
-        self._learn(now, derivative)
+        now = self._learner.forward(x) if self._stepped else h
+        self._learn(rows, x, now, derivative)
         self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
         self._sent = None
 
@@ -160,15 +167,14 @@ class FeatureEnd:
         """Learns from a cached derivative once more."""
         cached = self._memory.exchanges[round]
         (then,), (derivative,) = cached.embeddings, cached.derivatives
-        now = self._learner.forward(taken(self._features, cached.rows))
+        x = taken(self._features, cached.rows)
+        now = self._learner.forward(x)
         weights = self._memory.weights(now.detach(), then)
-        self._learn(now, derivative if weights is None else weights[:, None] * derivative)
+        self._learn(cached.rows, x, now, derivative if weights is None else weights[:, None] * derivative)
         self._stepped = True
 
-    def _learn(self, h: Tensor, derivative: Tensor) -> None:
-        if h.requires_grad:  # a bottom model may be frozen
-            h.backward(derivative)
-        self._learner.step()
+    def _learn(self, rows: Rows, x: Tensor, h: Tensor, derivative: Tensor) -> None:
+        self._learner.learn(rows, x, h, derivative)
         self._seat.worked()
 
     def forget(self, kept: set[Round]) -> None:
@@ -178,7 +184,9 @@ class FeatureEnd:
         return self._memory.diagnostics()
 
     def show_surrogates(self, round: Round) -> None:
-        self._seat.show_surrogate(self._uplink, round)
+        # Under secure sum nobody else holds this surrogate, and its digest could be guessed at.
+        if self._sealing is None:
+            self._seat.show_surrogate(self._uplink, round)
 
     def estimate(self) -> Tensor | None:
         """The surrogate of all rows, where there is one."""
@@ -190,6 +198,7 @@ class FeatureEnd:
             **prefixed("uplink", self._uplink.state_dict()),
             **prefixed("downlink", self._downlink.state_dict()),
             **prefixed("memory", self._memory.tensors()),
+            **({} if self._sealing is None else prefixed("sealing", self._sealing.tensors())),
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
@@ -197,33 +206,36 @@ class FeatureEnd:
         self._uplink.load_state_dict(unprefixed("uplink", tensors))
         self._downlink.load_state_dict(unprefixed("downlink", tensors))
         self._memory.load(unprefixed("memory", tensors), self._features.device)
+        if self._sealing is not None:
+            self._sealing.load(unprefixed("sealing", tensors))
 
 
 class LabelEnd:
     """The label party's end."""
 
-    def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
+    def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int], guard: Guard) -> None:
         recipe = seat.recipe
         self._seat = seat
         self._side = side
-        self._uplinks = {p: seat.stream(recipe.uplink, f"{p}/uplink", widths[p]) for p in seat.feature_parties}
+        self._guard = guard
+        side.labels = guard.labels(side.labels)
         self._summed = isinstance(recipe.aggregation, SecureSum)
-        # Under secure sum there is one derivative, the same for all, and so one downlink.
+        # Under secure sum there is one embedding, the sum, and one derivative, the same for all.
         owners = (seat.label_party,) if self._summed else seat.feature_parties
-        width = next(iter(widths.values()))
-        self._downlinks = {
-            p: seat.stream(recipe.downlink, f"{p}/downlink", width if self._summed else widths[p]) for p in owners
-        }
+        wide = {p: widths[seat.feature_parties[0]] if self._summed else widths[p] for p in owners}
+        self._uplinks = {p: seat.stream(recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
+        self._downlinks = {p: seat.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in owners}
         self._update_first = recipe.order == "update_first"
         self._memory = _Remembering(seat)
 
     def begin(self) -> None:
-        """Nothing is said before the first round: labels stay where they are."""
+        """Labels stay where they are; under secure sum the parties' keys pass through."""
+        if self._summed:
+            relay_keys(self._seat)
 
     def warm_start(self, rows: Rows) -> None:
-        for party in self._seat.feature_parties:
-            symbols = self._seat.decode(self._seat.receive(party, Kind.WARM_START, 0), party)
-            self._uplinks[party].incoming(rows, symbols, 0)
+        for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
+            self._uplinks[owner].incoming(rows, symbols, 0)
 
     def awaited(self, round: Round) -> bool:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
@@ -234,25 +246,27 @@ class LabelEnd:
         self._side.losses([*embeddings, *self._side.own(rows)], rows).mean().backward()
         # Before the top model's own step, in the order of the parties.
         derivatives = [torch.zeros_like(h) if h.grad is None else h.grad for h in embeddings]
-        self._answer(round, rows, derivatives)
+        self._answer(round, rows, self._guard.protected(derivatives, taken(self._side.labels, rows), round))
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
 
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""
-        symbols = [
-            self._seat.decode(self._seat.receive(party, Kind.EMBEDDING, round), party)
-            for party in self._seat.feature_parties
-        ]
-        if self._summed:
-            return [opened(self._seat, symbols, round, rows).to_tensor()]
+        symbols = self._symbols(Kind.EMBEDDING, round, rows, TRAINING)
         before = self._estimates(rows) if self._update_first else None
-        parties = self._seat.feature_parties
-        after = [self._uplinks[p].incoming(rows, s, round) for p, s in zip(parties, symbols, strict=True)]
+        after = [self._uplinks[owner].incoming(rows, one, round) for owner, one in symbols.items()]
         return before or after
 
+    def _symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, Symbols]:
+        """By the owner of the stream; under secure sum that of the sum is the label party."""
+        parties = self._seat.feature_parties
+        symbols = {party: self._seat.decode(self._seat.receive(party, kind, round), party) for party in parties}
+        if not self._summed:
+            return symbols
+        return {self._seat.label_party: opened(self._seat, list(symbols.values()), round, rows, use)}
+
     def _estimates(self, rows: Rows) -> list[Tensor]:
-        return [self._uplinks[p].state_dict()["surrogate"].index_select(0, rows) for p in self._seat.feature_parties]
+        return [uplink.state_dict()["surrogate"].index_select(0, rows) for uplink in self._uplinks.values()]
 
     def _answer(self, round: Round, rows: Rows, derivatives: list[Tensor]) -> None:
         bodies = [
@@ -285,8 +299,9 @@ class LabelEnd:
         self._memory.forget(kept)
 
     def compare_surrogates(self, round: Round) -> None:
-        for party, uplink in self._uplinks.items():
-            self._seat.compare_surrogate(party, uplink, round)
+        if not self._summed:
+            for party, uplink in self._uplinks.items():
+                self._seat.compare_surrogate(party, uplink, round)
 
     def diagnostics(self) -> dict[str, Any]:
         return self._memory.diagnostics()

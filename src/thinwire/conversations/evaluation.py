@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from thinwire.compress import Identity
+from thinwire.compress import Hint, Identity
 from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.sums import EVALUATION, Sealing, opened
 from thinwire.errors import Malformed
@@ -65,8 +65,8 @@ def send_test_embedding(
             body = seat.encode(Identity().compress(h, torch.Generator()))
         else:
             noise = sealing.noise(round, EVALUATION)
-            counts = seat.recipe.uplink.compressor.compress(h, noise)
-            body = seat.encode(sealing.seal(counts, round, torch.arange(len(h)), EVALUATION))
+            symbols = seat.recipe.uplink.compressor.compress(h, noise, Hint(round))
+            body = seat.encode(sealing.seal(symbols, round, torch.arange(len(h)), EVALUATION))
     seat.send(seat.label_party, Kind.EVALUATION, round, body)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from thinwire.compress import Keystream
 from thinwire.errors import BadState
+from thinwire.privacy.dp_bottom import DPBottom
 from thinwire.seeds import derived_seed
 from thinwire.types import Round
 
-__all__ = ["Frozen", "Learner", "OptimizerSpec", "prefixed", "unprefixed"]
+__all__ = ["Frozen", "Learner", "OptimizerSpec", "PrivateLearner", "prefixed", "unprefixed"]
 
 
 class OptimizerSpec(Protocol):
@@ -68,6 +70,12 @@ class Learner:
         output: Tensor = self.module(x)
         return output
 
+    def learn(self, rows: Tensor, x: Tensor, h: Tensor, derivative: Tensor) -> None:
+        """One update from dL/dh of these rows, whose features are x and embeddings h."""
+        if h.requires_grad:  # a bottom model may be frozen
+            h.backward(derivative)
+        self.step()
+
     def step(self) -> None:
         """One update with the gradients that are there, which are then gone."""
         if self._optimizer is not None:
@@ -96,6 +104,38 @@ class Learner:
             memory: dict[str, Any] = self._optimizer.state[parameter]
             for key, value in saved.items():
                 memory[key] = value.clone() if key == "step" else value.to(parameter.device, copy=True)
+
+
+class PrivateLearner(Learner):
+    """Learns from clipped gradients with noise, and says so before each of them is made."""
+
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        spec: OptimizerSpec,
+        seed: int,
+        total_rounds: int,
+        *,
+        dp: DPBottom,
+        noise: Callable[[Round, int], Keystream],
+        charge: Callable[[Round, int, Tensor], None],
+    ) -> None:
+        super().__init__(name, module, spec, seed, total_rounds)
+        self._dp = dp
+        self._noise = noise
+        self._charge = charge
+        self._taken = 0  # steps of this round
+
+    def begin(self, round: Round) -> None:
+        super().begin(round)
+        self._taken = 0
+
+    def learn(self, rows: Tensor, x: Tensor, h: Tensor, derivative: Tensor) -> None:
+        self._charge(self._round, self._taken, rows)
+        self._dp.set_gradients(self.module, x, derivative, self._noise(self._round, self._taken))
+        self._taken += 1
+        self.step()
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,9 @@ receive:  the others' h_j  <-----------             REPRESENTATIONS: each body a
 local:    loss at own exact h_k          local:     loss at the received h_1 .. h_K;
           and the others' received;                 step of the exact top model
           step of f_k
+
+Under secure sum the sum goes down instead of each embedding: a party takes its own share away again, and
+puts its exact h_k in that place.
 """
 
 from __future__ import annotations
@@ -25,13 +28,16 @@ from thinwire.compress.symbols import Grid
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Frozen, Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
+from thinwire.conversations.sums import TRAINING, WARM_START, Sealing, opened, relay_keys
 from thinwire.errors import Malformed
+from thinwire.privacy import SecureSum
 from thinwire.streams import ErrorFeedback, Rows, Stream
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.bundle import pack_bundle, unpack_bundle
 
 __all__ = ["FeatureEnd", "LabelEnd"]
 
+_SUM = "the sum"  # what goes down under secure sum, beside the label party's own embedding
 _TOP_ROW = torch.zeros(1, dtype=torch.int64)
 
 
@@ -53,6 +59,14 @@ def _unflatten(module: nn.Module, flat: Tensor) -> None:
             piece = flat.reshape(-1)[start : start + parameter.numel()]
             parameter.copy_(piece.reshape(parameter.shape))
             start += parameter.numel()
+
+
+def _shown(seat: Seat, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+    """What goes down, by name and width, in order: everyone's embedding, or their sum."""
+    if not isinstance(seat.recipe.aggregation, SecureSum):
+        return dict(widths)
+    own = {seat.label_party: widths[seat.label_party]} if seat.label_party in widths else {}
+    return {_SUM: widths[seat.feature_parties[0]], **own}
 
 
 class _Others:
@@ -104,11 +118,16 @@ class _Others:
 class _Sender:
     """A party's own uplink: its exact embedding, and the symbols that leave."""
 
-    def __init__(self, seat: Seat, learner: Learner, features: Tensor, width: int) -> None:
+    def __init__(
+        self, seat: Seat, learner: Learner, features: Tensor, width: int, sealing: Sealing | None = None
+    ) -> None:
         self._seat = seat
         self._learner = learner
         self._features = features
-        self.stream = seat.stream(seat.recipe.uplink, f"{seat.me}/uplink", width)
+        self._sealing = sealing
+        self.share = torch.zeros(0)  # of the sum that goes down: what the others have of this embedding
+        noise = None if sealing is None else sealing.noise
+        self.stream = seat.stream(seat.recipe.uplink, f"{seat.me}/uplink", width, noise)
         uplink = seat.recipe.uplink
         self._whole_table = isinstance(uplink, ErrorFeedback) and uplink.scope == "table"
         self._observes = uplink.compressor.remembers is not Remembers.NOTHING
@@ -119,20 +138,25 @@ class _Sender:
             h.retain_grad()
         return h
 
-    def body(self, rows: Rows, h: Tensor, round: Round) -> bytes:
+    def body(self, rows: Rows, h: Tensor, round: Round, use: str = TRAINING) -> bytes:
         if self._whole_table:
             with torch.no_grad():
                 h = self._learner.forward(self._features)
-        return self._seat.encode(self.stream.outgoing(rows, h, round))
+        symbols = self.stream.outgoing(rows, h, round)
+        if self._sealing is not None:
+            estimate = self.estimate(rows)
+            self.share = estimate if len(estimate) else symbols.to_tensor()
+            symbols = self._sealing.seal(symbols, round, rows, use)
+        return self._seat.encode(symbols)
 
     def estimate(self, rows: Rows) -> Tensor:
         """What the others take this party's embedding to be; itself 0 where nothing is remembered."""
         surrogate = self.stream.state_dict().get("surrogate")
         return torch.zeros(0) if surrogate is None else surrogate.index_select(0, rows)
 
-    def observe(self, rows: Rows, h: Tensor) -> None:
-        if self._observes and h.grad is not None:
-            self.stream.observe(rows, h.grad)
+    def observe(self, rows: Rows, derivative: Tensor | None) -> None:
+        if self._observes and derivative is not None:
+            self.stream.observe(rows, derivative)
 
 
 def _labels_body(seat: Seat, side: LabelSide) -> bytes:
@@ -162,13 +186,22 @@ class FeatureEnd:
     """A feature party's end."""
 
     def __init__(
-        self, seat: Seat, learner: Learner, features: Tensor, side: LabelSide, widths: Mapping[PartyName, int]
+        self,
+        seat: Seat,
+        learner: Learner,
+        features: Tensor,
+        side: LabelSide,
+        widths: Mapping[PartyName, int],
+        sealing: Sealing | None = None,
     ) -> None:
         self._seat = seat
         self._learner = learner
-        self._sender = _Sender(seat, learner, features, widths[seat.me])
-        self._others = _Others(seat, widths)
-        self._parties = tuple(widths)
+        self._features = features
+        self._sealing = sealing
+        self._sender = _Sender(seat, learner, features, widths[seat.me], sealing)
+        shown = _shown(seat, widths)
+        self._others = _Others(seat, shown)
+        self._shown = tuple(shown)
         self._side = LabelSide(
             top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), Frozen(), seat.seed, 1),
             labels=side.labels[:0],  # they come with the first message
@@ -183,13 +216,15 @@ class FeatureEnd:
 
     def begin(self) -> None:
         """Shared labels travel once, before the first round."""
+        if self._sealing is not None:
+            self._sealing.agree()
         body = self._seat.receive(self._seat.label_party, Kind.LABELS, 0)
         labels = _labels(self._seat, self._side, body)
         self._side.labels = labels.to(self._side.labels.device)
 
     def warm_start(self, rows: Rows) -> None:
         with torch.no_grad():
-            body = self._sender.body(rows, self._sender.forward(rows), 0)
+            body = self._sender.body(rows, self._sender.forward(rows), 0, WARM_START)
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, body)
         if self._seat.recipe.broadcast == "symbols":
             self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
@@ -215,22 +250,29 @@ class FeatureEnd:
 
     def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
         bodies = unpack_bundle(self._seat.receive(self._seat.label_party, kind, round))
-        if any(index >= len(self._parties) for index in bodies):
+        if any(index >= len(self._shown) for index in bodies):
             raise Malformed(f"round {round}: a body of a party that does not exist")
-        return {self._parties[index]: body for index, body in bodies.items()}
+        return {self._shown[index]: body for index, body in bodies.items()}
 
     def local(self, round: Round) -> None:
         rows, h = self._pending(round)
         # The first step's embedding was computed for the message already.
         h = self._sender.forward(rows) if h is None else h
-        embeddings = [h if party == self._seat.me else on(h, self._received[party]) for party in self._parties]
-        loss = self._side.losses(embeddings, rows).mean()
-        if loss.requires_grad:  # a bottom model may be frozen
-            loss.backward()
-        self._sender.observe(rows, h)
-        self._learner.step()
+        own = h.detach().requires_grad_()
+        self._side.losses(self._embeddings(own), rows).mean().backward()
+        derivative = torch.zeros_like(own) if own.grad is None else own.grad
+        self._sender.observe(rows, derivative)
+        self._learner.learn(rows, taken(self._features, rows), h, derivative)
         self._seat.worked()
         self._sent = (rows, None)
+
+    def _embeddings(self, h: Tensor) -> list[Tensor]:
+        """What is fused: this party's exact embedding, and what it received of the others."""
+        received = {party: on(h, other) for party, other in self._received.items()}
+        if self._sealing is None:
+            return [h if party == self._seat.me else received[party] for party in self._shown]
+        rest = received.pop(_SUM) - on(h, self._sender.share)
+        return [h, rest, *received.values()]
 
     def _pending(self, round: Round) -> tuple[Rows, Tensor | None]:
         if self._sent is None:
@@ -245,7 +287,9 @@ class FeatureEnd:
         return {}
 
     def show_surrogates(self, round: Round) -> None:
-        self._seat.show_surrogate(self._sender.stream, round)
+        # Under secure sum nobody else holds this surrogate, and its digest could be guessed at.
+        if self._sealing is None:
+            self._seat.show_surrogate(self._sender.stream, round)
 
     def estimate(self) -> Tensor | None:
         return self._sender.stream.state_dict().get("surrogate")
@@ -256,6 +300,7 @@ class FeatureEnd:
             **prefixed("uplink", self._sender.stream.state_dict()),
             **prefixed("others", self._others.tensors()),
             **prefixed("top", self._top.state_dict()),
+            **({} if self._sealing is None else prefixed("sealing", self._sealing.tensors())),
             "labels": self._side.labels,
         }
 
@@ -265,6 +310,8 @@ class FeatureEnd:
         self._sender.stream.load_state_dict(unprefixed("uplink", tensors))
         self._others.load(unprefixed("others", tensors))
         self._top.load_state_dict(unprefixed("top", tensors))
+        if self._sealing is not None:
+            self._sealing.load(unprefixed("sealing", tensors))
 
 
 class LabelEnd:
@@ -273,8 +320,10 @@ class LabelEnd:
     def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
         self._seat = seat
         self._side = side
-        self._parties = tuple(widths)  # its own name last, where it has features
-        self._others = _Others(seat, widths)
+        shown = _shown(seat, widths)
+        self._shown = tuple(shown)  # its own name last, where it has features
+        self._others = _Others(seat, shown)
+        self._summed = isinstance(seat.recipe.aggregation, SecureSum)
         self._own: _Sender | None = None
         if side.bottom is not None and side.features is not None:
             self._own = _Sender(seat, side.bottom, side.features, widths[seat.me])
@@ -284,14 +333,14 @@ class LabelEnd:
         self._received: dict[PartyName, Tensor] = {}
 
     def begin(self) -> None:
+        if self._summed:
+            relay_keys(self._seat)
         body = _labels_body(self._seat, self._side)
         for party in self._seat.feature_parties:
             self._seat.send(party, Kind.LABELS, 0, body)
 
     def warm_start(self, rows: Rows) -> None:
-        bodies: dict[PartyName, bytes | memoryview] = {
-            p: self._seat.receive(p, Kind.WARM_START, 0) for p in self._others.names
-        }
+        bodies = self._bodies(Kind.WARM_START, 0, rows, WARM_START)
         self._others.receive(bodies, rows, 0)
         if self._own is not None:
             with torch.no_grad():
@@ -303,9 +352,7 @@ class LabelEnd:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
 
     def exchange(self, round: Round, rows: Rows) -> None:
-        bodies: dict[PartyName, bytes | memoryview] = {
-            p: self._seat.receive(p, Kind.EMBEDDING, round) for p in self._others.names
-        }
+        bodies = self._bodies(Kind.EMBEDDING, round, rows, TRAINING)
         self._received = self._others.receive(bodies, rows, round)
         if self._own is not None:
             self._h = self._own.forward(rows)
@@ -325,9 +372,18 @@ class LabelEnd:
             self._seat.send(party, Kind.TOP_MODEL, round, top)
         self._rows = rows
 
+    def _bodies(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, bytes | memoryview]:
+        """What came up, by the name it goes down under."""
+        parties = self._seat.feature_parties
+        bodies = {party: self._seat.receive(party, kind, round) for party in parties}
+        if not self._summed:
+            return bodies
+        sealed = [self._seat.decode(body, party) for party, body in bodies.items()]
+        return {_SUM: self._seat.encode(opened(self._seat, sealed, round, rows, use))}
+
     def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes | memoryview], round: Round) -> None:
         for receiver in self._seat.feature_parties:
-            others = {self._parties.index(p): body for p, body in bodies.items() if p != receiver}
+            others = {self._shown.index(p): body for p, body in bodies.items() if p != receiver}
             self._seat.send(receiver, kind, round, pack_bundle(others))
 
     def local(self, round: Round) -> None:
@@ -340,7 +396,7 @@ class LabelEnd:
         if loss.requires_grad:  # a top model may have nothing to learn
             loss.backward()
         if self._own is not None and self._h is not None:
-            self._own.observe(self._rows, self._h)
+            self._own.observe(self._rows, self._h.grad if self._h.retains_grad else None)
         self._h = None
         self._side.step()
         self._seat.worked()
@@ -350,8 +406,9 @@ class LabelEnd:
         self._received = {}
 
     def compare_surrogates(self, round: Round) -> None:
-        for party, stream in self._others.streams.items():
-            self._seat.compare_surrogate(party, stream, round)
+        if not self._summed:
+            for party, stream in self._others.streams.items():
+                self._seat.compare_surrogate(party, stream, round)
 
     def diagnostics(self) -> dict[str, Any]:
         return {}

@@ -2,50 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
+import torch
 import xxhash
+from torch import Tensor
 
-from thinwire.compress import Keystream, PoissonBinomial, Symbols
-from thinwire.compress.symbols import Counts
+from thinwire.compress import Keystream, Symbols
+from thinwire.compress.adding import Adding
+from thinwire.compress.symbols import Masked
+from thinwire.conversations.learner import prefixed, unprefixed
 from thinwire.conversations.seat import Seat
-from thinwire.errors import IncompatibleRecipe
-from thinwire.privacy import Context, NoiseKey, SecureSumSender, open_sum, ring_modulus
+from thinwire.conversations.spending import EVALUATION, TRAINING, WARM_START, Spending
+from thinwire.errors import BadState, IncompatibleRecipe
+from thinwire.privacy import (
+    Context,
+    Identity,
+    KeyAgreement,
+    NoiseKey,
+    SecureSum,
+    SecureSumSender,
+    Subject,
+    open_sum,
+    ring_modulus,
+)
 from thinwire.streams import Rows
-from thinwire.types import Round
+from thinwire.types import Kind, PartyName, Round
+from thinwire.wire.bundle import pack_bundle, unpack_bundle
 
-__all__ = ["Sealing", "opened"]
-
-TRAINING, EVALUATION = "", "/evaluation"
+__all__ = ["EVALUATION", "TRAINING", "WARM_START", "Sealing", "opened", "relay_keys"]
 
 
-@dataclass(frozen=True)
 class Sealing:
-    """A feature party's masks, and its own noise."""
+    """A feature party's masks, and its own noise. Nothing can be sealed before the parties agreed on keys."""
 
-    seat: Seat
-    sender: SecureSumSender
-    noise_key: NoiseKey
+    def __init__(
+        self, seat: Seat, aggregation: SecureSum, identity: Identity, secret: bytes, spending: Spending
+    ) -> None:
+        self._seat = seat
+        self._spending = spending
+        self._aggregation = aggregation
+        self._noise_key = NoiseKey(secret)
+        subject = Subject(seat.run, seat.recipe.digest(), seat.feature_parties)
+        self._agreement = KeyAgreement(seat.me, subject, identity, secret)
+        self._publics: dict[PartyName, bytes] = {}
+        self._sender: SecureSumSender | None = None
+
+    def agree(self) -> None:
+        """Offers this party's key, and takes the others' where they are signed by their owners."""
+        seat = self._seat
+        seat.send(seat.label_party, Kind.KEYS, 0, self._agreement.offer())
+        offers = unpack_bundle(seat.receive(seat.label_party, Kind.KEYS, 0))
+        named = {seat.feature_parties[i]: bytes(o) for i, o in offers.items() if i < len(seat.feature_parties)}
+        self._open(self._agreement.verified(named))
+
+    def _open(self, publics: dict[PartyName, bytes]) -> None:
+        keys = self._agreement.pair_keys(publics)
+        self._publics = publics
+        self._sender = self._aggregation.open_party(self._seat.me, self._seat.feature_parties, keys)
 
     # One message a round and use: the same noise must never cover two different messages.
     def noise(self, round: Round, use: str = TRAINING) -> Keystream:
-        return self.noise_key.for_round(self.seat.run, round, 0, f"{self.seat.me}/uplink{use}")
+        return self._noise_key.for_round(self._seat.run, round, 0, f"{self._seat.me}/uplink{use}")
 
-    def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Counts:
-        return self.sender.seal(symbols, _context(self.seat, round, rows, use))
+    def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Masked:
+        if self._sender is None:
+            raise BadState(f"{self._seat.me!r} has agreed on no keys; nothing may be sent without masks")
+        self._spending.release(round, rows, use)
+        adding = _adding(self._seat, round)
+        return self._sender.seal(symbols, adding, _context(self._seat, adding, round, rows, use))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The others' public keys, and the record of what was sealed; no secrets."""
+        if self._sender is None:
+            return {}
+        publics = {f"public.{party}": _bytes_tensor(public) for party, public in self._publics.items()}
+        record = prefixed("record", self._sender.state())
+        return publics | record | prefixed("spending", self._spending.tensors())
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._open({party: t.numpy().tobytes() for party, t in unprefixed("public", tensors).items()})
+        if self._sender is not None:
+            self._sender.load(unprefixed("record", tensors))
+        self._spending.load(unprefixed("spending", tensors))
 
 
-def opened(seat: Seat, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Counts:
-    """The sum of all parties' counts; nothing else can be read from them."""
-    return open_sum(sealed, _context(seat, round, rows, use))
+def _bytes_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def _context(seat: Seat, round: Round, rows: Rows, use: str) -> Context:
+def relay_keys(seat: Seat) -> None:
+    """The label party passes the signed keys on; it cannot use them, nor change them unnoticed."""
+    offers = {i: seat.receive(party, Kind.KEYS, 0) for i, party in enumerate(seat.feature_parties)}
+    for place, party in enumerate(seat.feature_parties):
+        seat.send(party, Kind.KEYS, 0, pack_bundle({i: offer for i, offer in offers.items() if i != place}))
+
+
+def opened(seat: Seat, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
+    """The sum of all parties' integers; nothing else can be read from them."""
+    adding = _adding(seat, round)
+    return open_sum(sealed, adding, _context(seat, adding, round, rows, use))
+
+
+def _adding(seat: Seat, round: Round) -> Adding:
     compressor = seat.recipe.uplink.compressor
-    if not isinstance(compressor, PoissonBinomial):
+    adding = compressor.adding(round)
+    if adding is None:
         raise IncompatibleRecipe(f"SecureSum adds integers; {compressor}'s symbols are not additive")
-    trials = compressor.trials
+    return adding
+
+
+def _context(seat: Seat, adding: Adding, round: Round, rows: Rows, use: str) -> Context:
     return Context(
         run=seat.run,
         recipe=seat.recipe.digest() + use,
@@ -53,6 +120,6 @@ def _context(seat: Seat, round: Round, rows: Rows, use: str) -> Context:
         attempt=0,
         rows_digest=xxhash.xxh3_64_intdigest(rows.numpy().tobytes()),
         parties=seat.feature_parties,
-        trials=trials,
-        modulus=ring_modulus(len(seat.feature_parties), trials),
+        top=adding.top,
+        modulus=ring_modulus(len(seat.feature_parties), adding.top),
     )

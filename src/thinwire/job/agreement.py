@@ -16,7 +16,7 @@ from thinwire.types import PartyName
 __all__ = ["agreement", "differences"]
 
 # Targets, budgets and metrics are the label party's to judge, devices and diagnostics everyone's own matter.
-_SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort")
+_SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", "training", "budget")
 _LONGEST = 80  # of a value in a message: the other one comes from a peer
 
 
@@ -27,8 +27,9 @@ def agreement(recipe: Recipe, settings: JobSection, roster: Roster, top: LabelEn
     """
     found = {"recipe": recipe.digest()}
     found |= _leaves("recipe", {key: part for key, part in recipe.described().items() if key != "is"})
+    given = settings.model_dump()
     for field in _SETTINGS:
-        found[f"job.{field}"] = _text(getattr(settings, field))
+        found[f"job.{field}"] = _text(given[field])
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if top is not None:

@@ -18,9 +18,22 @@ from thinwire.errors import BadInput
 from thinwire.job.messages import at, did_you_mean
 from thinwire.methods import METHODS
 from thinwire.models import OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
+from thinwire.privacy import Plain, SecureSum
+from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
+from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
 
-__all__ = ["call", "compressor_of", "filled", "filled_recipe", "named", "optimizer_of", "recipe_of", "signature"]
+__all__ = [
+    "call",
+    "compressor_of",
+    "filled",
+    "filled_recipe",
+    "named",
+    "optimizer_of",
+    "recipe_of",
+    "signature",
+    "training_of",
+]
 
 T = TypeVar("T")
 
@@ -29,23 +42,58 @@ _FIELD = re.compile(r"\w+: (\w+)")
 _SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
 _NONE = "none"  # TOML has no word for it
 _ON_OUTAGE = ("wait", "continue")
+_BESIDE = ("on_outage", "aggregation", "defence")  # of a recipe, whatever the method
+_DEFENCES: dict[str, Callable[..., Defence]] = {
+    "NoDefence": NoDefence,
+    "MaxNorm": MaxNorm,
+    "Marvell": Marvell,
+    "LabelDP": LabelDP,
+}
+_AGGREGATIONS: dict[str, Callable[..., Plain | SecureSum]] = {"plain": Plain, "secure_sum": SecureSum}
+_TRAININGS: dict[str, Callable[..., Training]] = {
+    "raw_rows": TrainedOnRawRows,
+    "frozen": Frozen,
+    "DPBottom": DPBottom,
+}
 _FLOAT, _INT = re.compile(r"\bfloat\b"), re.compile(r"\bint\b")
 
 
 def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
-    """`method` and its arguments; `on_outage` stands beside the arguments of any method."""
+    """`method` and its arguments; beside those of any method, `on_outage`, `aggregation` and `defence`."""
     name, arguments = named(path, table, "method", METHODS)
-    on_outage = arguments.pop("on_outage", _ON_OUTAGE[0])
+    beside = {key: arguments.pop(key) for key in _BESIDE if key in arguments}
+    on_outage = beside.get("on_outage", _ON_OUTAGE[0])
     if on_outage not in _ON_OUTAGE:
         hint = did_you_mean(str(on_outage), _ON_OUTAGE)
         raise BadInput(f"{path}.on_outage must be 'wait' or 'continue', got {on_outage!r}{hint}")
     method = METHODS[name]
-    return replace(call(path, method, name, _read(path, method, arguments)), on_outage=on_outage)
+    recipe = replace(call(path, method, name, _read(path, method, arguments)), on_outage=on_outage)
+    if "aggregation" in beside:
+        recipe = replace(recipe, aggregation=_one_of(f"{path}.aggregation", beside["aggregation"], _AGGREGATIONS))
+    if "defence" in beside:
+        recipe = replace(recipe, defence=_one_of(f"{path}.defence", beside["defence"], _DEFENCES))
+    return recipe
+
+
+def training_of(path: str, value: Any) -> Training:
+    """How the bottom models learn."""
+    return _one_of(path, value, _TRAININGS)
+
+
+def _one_of(path: str, value: Any, kinds: Mapping[str, Callable[..., T]]) -> T:
+    """The name alone, or a table with its arguments."""
+    table = {"name": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{path} must be one of {', '.join(kinds)}, or a table with that name and its arguments")
+    name, arguments = named(path, table, "name", kinds)
+    return call(path, kinds[name], name, _read(path, kinds[name], arguments))
 
 
 def filled_recipe(table: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's table with what holds where it says nothing."""
-    return {**filled(table, "method", METHODS), "on_outage": table.get("on_outage", _ON_OUTAGE[0])}
+    beside = {key: table[key] for key in _BESIDE if key in table}
+    arguments = {key: value for key, value in table.items() if key not in beside}
+    return {**filled(arguments, "method", METHODS), "on_outage": _ON_OUTAGE[0], **beside}
 
 
 def optimizer_of(path: str, table: Mapping[str, Any]) -> OptimizerSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput, BadParameter
+from thinwire.job.privacy_plan import PrivacyPlan, is_noisy
 from thinwire.models.fusion import check_fusion
 from thinwire.models.metrics import metric
 from thinwire.models.optimizers import SGD, OptimizerSpec
 from thinwire.party.batches import Batches
 from thinwire.party.description import FeatureParty, LabelParty
+from thinwire.privacy.accounting import Budget, Parties
+from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training, require_separate_rows
 from thinwire.recipe import Recipe
 from thinwire.surrogates import Storage
 from thinwire.transport.link import Link
@@ -49,6 +52,8 @@ class Job:
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
+    training: Training = TrainedOnRawRows()  # of the bottom models; or Frozen(), DPBottom(clip, noise_multiplier)
+    budget: Budget | None = None  # of privacy: no round is begun that would exceed it
     noise_secret: bytes | None = None  # for tests: repeatable privacy noise protects nobody
 
     def __post_init__(self) -> None:
@@ -80,6 +85,12 @@ class Job:
             ("optimizer", OptimizerSpec, "tw.SGD, tw.Adam or tw.AdaGrad"),
             ("link", (Link, type(None)), "a tw.Link or None"),
             ("label_party", LabelParty, "a tw.LabelParty"),
+            (
+                "training",
+                (TrainedOnRawRows, Frozen, DPBottom),
+                "tw.privacy.TrainedOnRawRows(), Frozen() or DPBottom(clip, noise_multiplier)",
+            ),
+            ("budget", (Budget, type(None)), "a tw.privacy.Budget(epsilon, delta) or None"),
         ]
         for name, kind, wanted in kinds:
             if not isinstance(getattr(self, name), kind):
@@ -143,7 +154,28 @@ class Job:
         check_fusion(fusion, list(widths.values()))
         self._check_top(widths)
         self._check_batch_norm()
+        for party in self.parties:
+            self.check_separate_rows(f"party {party.name!r}: the bottom model", party)
         return widths
+
+    def check_separate_rows(self, where: str, party: FeatureParty) -> None:
+        """Where a guarantee is made for single rows, each must be computed by itself."""
+        if is_noisy(self.recipe) or isinstance(self.training, DPBottom):
+            like = next(party.bottom.parameters(), party.features)
+            require_separate_rows(where, party.bottom, party.features[:3].to(like.device))
+
+    def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
+        holds = self.label_party.features is not None
+        parties = Parties(len(self.parties), holds)
+        return PrivacyPlan(self.recipe, self.training, self.budget, widths[self.parties[0].name], parties)
+
+    def limited_batching(self, widths: Mapping[PartyName, int]) -> Batches:
+        """The rounds that the privacy budget allows; all of them where there is none."""
+        batches = self.batching()
+        tests = 0 if self.label_party.test_labels is None else len(self.label_party.test_labels)
+        plan = self.privacy_plan(widths)
+        plan.ledger(self.parties[0].name, 1)  # refuses a budget that nothing bounds
+        return plan.limited(batches, self.eval_every or batches.rounds_per_epoch, tests)
 
     def _check_batch_norm(self) -> None:
         rounds = self.batching()
@@ -173,6 +205,7 @@ class Job:
             "batches": f"{self.batch_size} {self.batches} {self.eval_every}",
             "optimizers": " ".join(repr(spec) for spec in (self.optimizer, *(p.optimizer for p in everyone))),
             "link": repr(self.link),
+            "privacy": f"{self.training} {self.budget}",
             "data": data.hexdigest(),
         }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput
@@ -12,11 +12,10 @@ from thinwire.job.messages import at, did_you_mean
 from thinwire.job.schema import JobSection
 from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
 from thinwire.models.metrics import metric
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.privacy import SecureSum
-from thinwire.recipe import Recipe
+from thinwire.party import LabelParty
+from thinwire.privacy.accounting import Budget, Observer
 
-__all__ = ["judge", "judge_batch_size", "judge_bottom", "judge_settings"]
+__all__ = ["budget_of", "judge", "judge_batch_size", "judge_settings"]
 
 
 def judge_settings(settings: JobSection) -> None:
@@ -43,8 +42,12 @@ def judge(job: Job) -> None:
     """Refuses what would fail, or teach nothing, only after the start."""
     with at("recipe"):
         job.recipe.check(len(job.parties), job.label_party.fusion)
+    for party in job.parties:
+        job.check_separate_rows(f"party.{party.name}.model:", party)
     with at("label_party"):  # bottom models were tried before
         widths = job.check()
+    with at("job.budget"):
+        job.limited_batching(widths)
     fused = sum(widths.values()) if job.label_party.fusion == "concat" else next(iter(widths.values()))
     with evaluating(job.label_party.top):
         like = next(job.label_party.top.parameters(), torch.zeros(1))
@@ -56,18 +59,11 @@ def judge(job: Job) -> None:
         for name in job.link.parties:
             if name not in names:
                 raise BadInput(f"link.parties.{name}: no feature party has this name; there are {', '.join(names)}")
-    for party in job.parties:
-        judge_bottom(job.recipe, party)
 
 
-def judge_bottom(recipe: Recipe, party: FeatureParty) -> None:
-    """The recipe's noise protects single rows, where it has any."""
-    mixes = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in party.bottom.modules())
-    if mixes and isinstance(recipe.aggregation, SecureSum):
-        raise BadInput(
-            f"party.{party.name}.model: batch normalisation mixes rows, so noise on one row protects no row; "
-            "use a model without it"
-        )
+def budget_of(settings: JobSection) -> Budget | None:
+    given = settings.budget
+    return None if given is None else Budget(given.epsilon, given.delta, Observer(given.observer))
 
 
 def _require_device(name: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from thinwire.job.calls import optimizer_of, recipe_of
+from thinwire.job.calls import optimizer_of, recipe_of, training_of
 from thinwire.job.job import Job, embedding_width
-from thinwire.job.judged import judge, judge_batch_size, judge_settings
+from thinwire.job.judged import budget_of, judge, judge_batch_size, judge_settings
 from thinwire.job.messages import at
 from thinwire.job.reading import read_job_file, read_text
 from thinwire.job.resolving import resolved_document
@@ -70,6 +70,8 @@ def _job(file: JobFile, folder: Path) -> Job:
         diagnostics=settings.diagnostics,
         effort=settings.effort,
         device=settings.device,
+        training=training_of("job.training", settings.training),
+        budget=budget_of(settings),
     )
     judge(job)
     return job

@@ -21,9 +21,11 @@ from torch import nn
 from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
 from thinwire.job import who_sees as sights
+from thinwire.job.calls import training_of
 from thinwire.job.job import embedding_width
-from thinwire.job.judged import judge, judge_batch_size, judge_bottom
+from thinwire.job.judged import budget_of, judge, judge_batch_size
 from thinwire.job.messages import at
+from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.reading import JobText
 from thinwire.job.row_ids import RowIds, read_ids
 from thinwire.job.saved import table_digests
@@ -35,6 +37,8 @@ from thinwire.job.who_sees import Roster
 from thinwire.models.losses import Loss, weighted
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import FeatureParty, LabelParty
+from thinwire.privacy.accounting import Parties
+from thinwire.privacy.dp_bottom import Training
 from thinwire.recipe import Recipe
 from thinwire.transport.certificates import CertificateFiles
 from thinwire.types import PartyName
@@ -108,7 +112,18 @@ class OwnPart:
 
     def budget(self) -> str:
         """What protects the rows, in one sentence."""
-        return sights.budget(self.recipe)
+        return sights.budget(self.recipe, self.training, budget_of(self.settings))
+
+    @property
+    def training(self) -> Training:
+        """How the bottom models learn."""
+        return training_of("job.training", self.settings.training)
+
+    def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
+        """What rows cost; the same at every party. `widths` has the label party's where it holds features."""
+        noisy = Parties(len(self.feature_parties), self.label_party in widths)
+        width = widths[self.feature_parties[0]]
+        return PrivacyPlan(self.recipe, self.training, budget_of(self.settings), width, noisy)
 
     def resolved_text(self) -> str:
         """The job as this party reads it, for its run directory: of the other parties, the names."""
@@ -203,8 +218,11 @@ class OwnPart:
         parties = [
             party if name == self.me else absent_feature_party(name, rows, width) for name in self.feature_parties
         ]
-        job_of(self.recipe, self.settings, parties, absent_label_party(self.label_party, rows)).check()
-        judge_bottom(self.recipe, party)
+        job = job_of(self.recipe, self.settings, parties, absent_label_party(self.label_party, rows))
+        job.check_separate_rows(f"{self._path}.model:", party)
+        widths = job.check()
+        with at("job.budget"):
+            job.limited_batching(widths)
 
     @property
     def _sections(self) -> Sections:

@@ -17,7 +17,7 @@ from thinwire.types import Kind, PartyName
 
 __all__ = ["Preview", "described", "preview", "surrogate_bytes", "workset_bytes"]
 
-_ONCE = {Kind.LABELS.name, Kind.WARM_START.name}
+_ONCE = {Kind.LABELS.name, Kind.WARM_START.name, Kind.KEYS.name}
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from thinwire.errors import BadInput
 from thinwire.job.endpoint import Endpoint
 
 __all__ = [
+    "BudgetSection",
     "ColumnSource",
     "JobFile",
     "JobSection",
@@ -84,6 +85,14 @@ class Target(Section):
     value: Finite
 
 
+class BudgetSection(Section):
+    """Of privacy: what no row of a feature party may lose more than."""
+
+    epsilon: Positive
+    delta: Annotated[Finite, Field(gt=0, lt=1)] = 1e-5
+    observer: Literal["label_party", "feature_party", "all_others"] = "label_party"
+
+
 class JobSection(Section):
     """How long, how often, and until when."""
 
@@ -100,6 +109,8 @@ class JobSection(Section):
     diagnostics: bool = True
     effort: Literal["small", "fast"] = "small"
     device: str = "cpu"
+    training: str | Table = "raw_rows"  # of the bottom models
+    budget: BudgetSection | None = None
 
 
 class LinkSection(Section):

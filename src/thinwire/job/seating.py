@@ -8,28 +8,41 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from thinwire.compress import Keystream
 from thinwire.conversations import derivatives, representations
+from thinwire.conversations.guard import Guard
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner
+from thinwire.conversations.learner import Frozen as Untrained
+from thinwire.conversations.learner import Learner, PrivateLearner
 from thinwire.conversations.seat import Seat
+from thinwire.conversations.spending import Spending
 from thinwire.conversations.sums import Sealing
-from thinwire.errors import IncompatibleRecipe
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
-from thinwire.privacy import Labels, SecureSum
+from thinwire.privacy import Identity, Labels, NoiseKey, SecureSum
+from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
 from thinwire.surrogates import Storage
 from thinwire.transport.base import Channel
-from thinwire.types import PartyName
+from thinwire.types import PartyName, Round
 from thinwire.wire.entropy import Effort
 
-__all__ = ["Seating", "run_number"]
+__all__ = ["Own", "Seating", "run_number"]
 
 
 def run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
     """What frames carry to tell runs apart; it follows from what all parties agreed on."""
     return derived_seed(recipe.digest(), seed, *feature_parties)
+
+
+@dataclass(frozen=True)
+class Own:
+    """What only this feature party has: who it is, its secret, and its privacy ledger."""
+
+    identity: Identity
+    secret: bytes = field(repr=False)
+    spending: Spending
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,7 @@ class Seating:
     eval_every: int | None = None  # in rounds; once an epoch unless given
     effort: Effort = "small"
     device: str = "cpu"
+    training: Training = TrainedOnRawRows()
     storage: Storage = field(default_factory=Storage)
 
     @property
@@ -86,17 +100,18 @@ class Seating:
         widths: Mapping[PartyName, int],
         control: Control,
         *,
+        own: Own,
         side: LabelSide | None = None,
-        sealing: Sealing | None = None,
     ) -> FeatureProgram:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
-        if isinstance(self.recipe.aggregation, SecureSum) and sealing is None:
-            raise IncompatibleRecipe(f"{self.recipe.name} sums under masks; without keys nothing may be sent")
-        learner = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
+        sealing = None
+        if isinstance(self.recipe.aggregation, SecureSum):
+            sealing = Sealing(seat, self.recipe.aggregation, own.identity, own.secret, own.spending)
+        learner = self._bottom_learner(party, own)
         features = party.features.to(self.device)
         end: Any
         if side is not None:
-            end = representations.FeatureEnd(seat, learner, features, side, widths)
+            end = representations.FeatureEnd(seat, learner, features, side, widths, sealing)
         else:
             end = derivatives.FeatureEnd(seat, learner, features, widths[party.name], sealing)
         return FeatureProgram(
@@ -118,16 +133,23 @@ class Seating:
         widths: Mapping[PartyName, int],
         control: Control,
         *,
+        secret: bytes,
         at_rest: Callable[[Evaluated], bool],
         on_round: Callable[[int], None] | None = None,
     ) -> LabelProgram:
-        kind = representations if self.recipe.labels is Labels.SHARED else derivatives
+        """The label party's program; `secret` is its own, behind the noise of a defence."""
+        end: Any
+        if self.recipe.labels is Labels.SHARED:
+            end = representations.LabelEnd(seat, side, widths)
+        else:
+            guard = Guard(self.recipe.defence, NoiseKey(secret), self.run, party.name, party.fusion)
+            end = derivatives.LabelEnd(seat, side, widths, guard)
         test = None
         if party.test_labels is not None:
             test = (party.test_labels, self._moved(party.test_features))
         return LabelProgram(
             seat,
-            kind.LabelEnd(seat, side, widths),
+            end,
             side,
             self.batches,
             test=test,
@@ -136,6 +158,32 @@ class Seating:
             at_rest=at_rest,
             on_round=on_round,
         )
+
+    def _bottom_learner(self, party: FeatureParty, own: Own) -> Learner:
+        name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
+        match self.training:
+            case TrainedOnRawRows():
+                return self._learner(name, party.bottom, party.optimizer)
+            case Frozen():
+                party.bottom.requires_grad_(False).to(self.device).train()
+                return Learner(name, party.bottom, Untrained(), self.seed, self.batches.rounds)
+            case DPBottom() as dp:
+                party.bottom.to(self.device).train()
+                noise, run = NoiseKey(own.secret), self.run
+
+                def drawn(round: Round, step: int) -> Keystream:
+                    return noise.for_round(run, round, step, f"{party.name}/gradient")
+
+                return PrivateLearner(
+                    name,
+                    party.bottom,
+                    spec,
+                    self.seed,
+                    self.batches.rounds,
+                    dp=dp,
+                    noise=drawn,
+                    charge=own.spending.step,
+                )
 
     @property
     def _rests_every(self) -> int:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Lock
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from thinwire.conversations.evaluation import embedded, outputs
-from thinwire.conversations.seat import Seat, on
-from thinwire.conversations.sums import Sealing
+from thinwire.conversations.seat import on
+from thinwire.conversations.spending import Spending, Unrecorded
 from thinwire.job.job import Job
-from thinwire.job.seating import Seating
+from thinwire.job.seating import Own, Seating
 from thinwire.models.fusion import fuse
 from thinwire.party import Control, Evaluated, FeatureProgram, LabelProgram
-from thinwire.privacy import Labels, NoiseKey, SecureSum, in_process_keys
+from thinwire.privacy import Labels, in_process_identities
+from thinwire.privacy.context import framed
+from thinwire.privacy.keys import derived_key
 from thinwire.streams import Direct
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
@@ -39,21 +40,27 @@ class SimulatedParties:
     ) -> None:
         self.job = job
         self.widths = job.check()
+        plan = job.privacy_plan(self.widths)
+        tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
+        self.spending = {
+            party.name: Spending(plan.ledger(party.name, job.rows + tests), job.rows, Unrecorded())
+            for party in job.parties
+        }
         self.control = Control()
         names = tuple(party.name for party in job.parties)
         label = job.label_party
-        self.batches = job.batching()
+        self.batches = job.limited_batching(self.widths)
         seating = self._seating(names)
         self.simulation = Simulation([*names, label.name], seating.run, label_party=label.name, link=job.link)
         self.side = seating.side(label)
-        keys = in_process_keys(names, noise_secret) if isinstance(job.recipe.aggregation, SecureSum) else {}
+        identities = in_process_identities(names)
         shared = self.side if job.recipe.labels is Labels.SHARED else None
         self.features: list[FeatureProgram] = []
         for party in job.parties:
             seat = seating.seat(party.name, self.simulation.channel(party.name))
-            sealing = _sealing(seat, keys, noise_secret)
+            own = Own(identities[party.name], _own_secret(noise_secret, party.name), self.spending[party.name])
             self.features.append(
-                seating.feature_program(party, seat, self.widths, self.control, side=shared, sealing=sealing)
+                seating.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
             )
         self.label = seating.label_program(
             label,
@@ -61,6 +68,7 @@ class SimulatedParties:
             seating.seat(label.name, self.simulation.channel(label.name)),
             self.widths,
             self.control,
+            secret=_own_secret(noise_secret, label.name),
             at_rest=at_rest,
             on_round=on_round,
         )
@@ -79,6 +87,7 @@ class SimulatedParties:
             eval_every=job.eval_every,
             effort=job.effort,
             device=job.device,
+            training=job.training,
             storage=job.storage,
         )
 
@@ -150,9 +159,6 @@ class SimulatedParties:
         return found
 
 
-def _sealing(seat: Seat, keys: Mapping[PartyName, Any], noise_secret: bytes) -> Sealing | None:
-    aggregation = seat.recipe.aggregation
-    if not isinstance(aggregation, SecureSum):
-        return None
-    sender = aggregation.open_party(seat.me, seat.feature_parties, keys[seat.me])
-    return Sealing(seat, sender, NoiseKey(noise_secret))
+def _own_secret(noise_secret: bytes, party: PartyName) -> bytes:
+    """One for each party, as each has its own over the network."""
+    return derived_key(noise_secret, framed("thinwire simulated party 1", party))

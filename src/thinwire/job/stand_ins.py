@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from thinwire.job.calls import training_of
 from thinwire.job.job import Job
+from thinwire.job.judged import budget_of
 from thinwire.job.schema import JobSection
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.recipe import Recipe
@@ -48,7 +50,7 @@ def absent_label_party(name: PartyName, rows: Rows) -> LabelParty:
 
 
 def job_of(recipe: Recipe, settings: JobSection, parties: Sequence[FeatureParty], label_party: LabelParty) -> Job:
-    """A job to check, not to train: without link, budgets and optimisers."""
+    """A job to check, not to train: without link, targets and optimisers."""
     return Job(
         parties,
         label_party,
@@ -61,6 +63,8 @@ def job_of(recipe: Recipe, settings: JobSection, parties: Sequence[FeatureParty]
         metrics=settings.metrics,
         effort=settings.effort,
         device=settings.device,
+        training=training_of("job.training", settings.training),
+        budget=budget_of(settings),
     )
 
 

@@ -92,6 +92,7 @@ class _Run:
             target=self.job.target,
             interrupted=interrupted,
             run_dir=None if self.directory is None else self.directory.folder,
+            privacy=[spending.ledger.spent() for spending in self.parties.spending.values()],
         )
 
     def models(self) -> dict[PartyName, nn.Module]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.privacy import Labels, SecureSum
+from thinwire.privacy.accounting import Budget
+from thinwire.privacy.defences import NoDefence
+from thinwire.privacy.dp_bottom import Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
 from thinwire.streams import ErrorFeedback
 from thinwire.types import PartyName
@@ -30,14 +34,22 @@ def who_sees(recipe: Recipe, roster: Roster) -> dict[PartyName, list[str]]:
     return sees
 
 
-def budget(recipe: Recipe) -> str:
+def budget(recipe: Recipe, training: Training, limit: Budget | None) -> str:
     """What stands between the parties' rows and what is seen, in one sentence."""
-    if not isinstance(recipe.aggregation, SecureSum):
+    if not is_noisy(recipe):
         return "no privacy budget: this recipe adds no noise; what is listed is seen exactly as said"
+    bare = "labels and derivatives are not protected at all"
+    if isinstance(training, TrainedOnRawRows):
+        return (
+            "no privacy budget is kept: every party adds noise to its embeddings before they are summed, but the "
+            f"bottom models learn from exact rows, so that epsilon from end to end is infinite; {bare}"
+        )
+    how = "are frozen" if isinstance(training, Frozen) else f"learn by {training}"
+    if limit is None:
+        return f"no privacy budget is set: every use of a row costs, and is counted; the bottom models {how}; {bare}"
     return (
-        "no privacy budget is kept: every party adds noise to its embeddings before they are summed, but the bottom "
-        "models learn from exact rows, so that epsilon from end to end is infinite; labels and derivatives are not "
-        "protected at all"
+        f"no row of a feature party loses more than epsilon {limit.epsilon:g} (delta {limit.delta:g}) from end to "
+        f"end to {limit.observer.shown}; the bottom models {how}; {bare}"
     )
 
 
@@ -52,12 +64,17 @@ def _label_party_sees(recipe: Recipe, roster: Roster) -> list[str]:
 
 
 def _feature_party_sees(recipe: Recipe, roster: Roster) -> list[str]:
+    if recipe.labels is Labels.SHARED and isinstance(recipe.aggregation, SecureSum):
+        theirs = [f"{roster.label_party}'s embeddings"] if roster.label_party_has_features else []
+        return ["all labels", "the top model", f"the sum of all parties' embeddings, {_sent(recipe)} them", *theirs]
     if recipe.labels is Labels.SHARED:
         own = f", {roster.label_party}'s own among them" if roster.label_party_has_features else ""
         return ["all labels", "the top model", f"every party's embeddings{own}, {_sent(recipe)} the others"]
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
-    return [f"{one} for every training row, from which labels can often be guessed"]
+    if isinstance(recipe.defence, NoDefence):
+        return [f"{one} for every training row, from which labels can often be guessed"]
+    return [f"{one} for every training row, after {recipe.defence}; `thinwire audit` measures what still leaks"]
 
 
 def _sent(recipe: Recipe) -> str:

@@ -37,6 +37,7 @@ _SENTENCES = {
     "damaged": "{peer!r} sent what cannot be: {why}",
     "certificate_problem": "{why}",
     "alignment_unchecked": "{peer!r} named no row ids: whether its rows are ours is not checked",
+    "budget": "the privacy budget allows {rounds} of {planned} rounds: the run ends there",
     "stopping": "stopping after this round; once more stops at once",
     "untold": "the run is aborted, and {peer!r} is away: staying until it has been told",
     "lingering": "done; waiting until {peer!r} has finished too",

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Frozen, Learner
+from thinwire.conversations.spending import Spending
 from thinwire.job.own_part import OwnPart
-from thinwire.job.seating import Seating
+from thinwire.job.seating import Own, Seating
 from thinwire.network.introduction import About, compare, read_about, read_news
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import Control, FeatureParty, FeatureProgram
 from thinwire.privacy import Labels
-from thinwire.runs import FolderLock
+from thinwire.runs import ChargeLog, FolderLock
+from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_channel import Dialer, Target, Unreached
 from thinwire.transport.service import Refused
+from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName, Round
 
 __all__ = ["FeatureRun"]
@@ -25,9 +29,10 @@ _LABEL_PARTY_FIRST = 30.0  # seconds: it stops first, and names whom all have wa
 
 
 class FeatureRun(PartyRun):
-    """Implements `Greeter` for the dialler."""
+    """Implements `Greeter` for the dialler, and `Charges` for the privacy ledger."""
 
     program: FeatureProgram
+    _spending: Spending
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class FeatureRun(PartyRun):
         self.links[label].max_body = self._max_body(held.width)
         target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
         self._address = target.address
+        self._charges = ChargeLog(folder / "charges.jsonl")
         self._said = ("", 0.0)  # why nobody answered, and after how many seconds
         self._dialer = Dialer(target, self.links[label], self)
 
@@ -82,13 +88,24 @@ class FeatureRun(PartyRun):
             raise Refused(f"{self.own.label_party!r} takes our embedding to be {widths[self.own.me]} wide")
         return widths
 
+    def _known_widths(self) -> dict[PartyName, int]:
+        return self._widths or {}
+
     def _program(self, seating: Seating, control: Control) -> FeatureProgram:
-        widths = self._widths or {}
+        widths = self._known_widths()
         side = None
         if self.own.recipe.labels is Labels.SHARED:
             side = self._shared_side(widths)
         seat = seating.seat(self.own.me, self.channel)
-        return seating.feature_program(self._party, seat, widths, control, side=side)
+        identity = CertifiedIdentity(self.credentials, self.own.certificate_names, Revocations(self.own.revoked))
+        ledger = self.own.privacy_plan(widths).ledger(self.own.me, self._held.rows + self._held.test_rows)
+        self._spending = Spending(ledger, self._held.rows, self)
+        own = Own(identity, self.private.noise_secret, self._spending)
+        return seating.feature_program(self._party, seat, widths, control, own=own, side=side)
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """Of the privacy ledger; waits where the disk is full."""
+        self.persistently(lambda: self._charges.record(charge, spent))
 
     def _shared_side(self, widths: dict[PartyName, int]) -> LabelSide:
         """The label party's top model as this party's own job file describes it; its weights come every round."""
@@ -156,4 +173,4 @@ class FeatureRun(PartyRun):
         """The label party does."""
 
     def _results(self) -> dict[str, Any]:
-        return {}
+        return {"privacy": [self._spending.ledger.spent()]}

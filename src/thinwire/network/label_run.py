@@ -91,6 +91,7 @@ class LabelRun(PartyRun):
             seating.seat(self.own.me, self.channel),
             widths,
             control,
+            secret=self.private.noise_secret,
             at_rest=self._at_rest,
             on_round=self._audience.round,
         )

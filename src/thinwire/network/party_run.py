@@ -25,6 +25,7 @@ from thinwire.party import Batches, Control
 from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import Labels, SecureSum
+from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
 from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
@@ -49,7 +50,7 @@ _LONGEST_REASON = 1000  # characters of a peer's
 _MOST_BYTES = 9  # that the codec spends on a value
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 # Starting again would only fail again: the others are told to stop too.
-_INCURABLE = (BadInput, Diverged, SurrogatesDiffer, WireError, WrongMessage)
+_INCURABLE = (BadInput, BudgetExceeded, Diverged, SurrogatesDiffer, WireError, WrongMessage)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class PartyRun(ABC):
             self.ledger,
             Journal(folder / "answers", self._incarnation, self._disk_is_full),
             Patience(self._patience_seconds(), self._waiting, self._interrupted),
-            durable={Kind.EMBEDDING, Kind.EVALUATION} if masked else (),
+            durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
         )
         owner = {"party": own.me, "run": f"{self.run:016x}"}
         self.checkpoints = Checkpoints(folder / "checkpoints", self.private.mac_key, owner, self._incarnation)
@@ -146,6 +147,10 @@ class PartyRun(ABC):
     @abstractmethod
     def _ready_to_begin(self) -> PartyName | None:
         """Whom to wait for before the first round; None once all is agreed."""
+
+    @abstractmethod
+    def _known_widths(self) -> dict[PartyName, int]:
+        """Of every party's embedding, once all is agreed."""
 
     @abstractmethod
     def _program(self, seating: Seating, control: Control) -> FeatureProgram | LabelProgram: ...
@@ -196,6 +201,7 @@ class PartyRun(ABC):
             self._linger()
             return Outcome(json.loads((self.folder / "result.json").read_text()), interrupted=False)
         self._gather()
+        self._keep_to_budget()
         seating = self._seating()
         program = self.program = self._program(seating, PartyControl(self))
         self._resume(program)
@@ -223,6 +229,15 @@ class PartyRun(ABC):
                 self.events("waiting", missing, what="it is not here", left_seconds=left)
             sleep(0.02)
 
+    def _keep_to_budget(self) -> None:
+        """All parties come to the same number of rounds: it follows from what they agreed on."""
+        planned = self.batches.rounds
+        rests = self.own.settings.eval_every or self.batches.rounds_per_epoch
+        plan = self.own.privacy_plan(self._known_widths())
+        self.batches = plan.limited(self.batches, rests, self._held.test_rows)
+        if self.batches.rounds < planned:
+            self.events("budget", rounds=self.batches.rounds, planned=planned)
+
     def _seating(self) -> Seating:
         own, settings = self.own, self.own.settings
         return Seating(
@@ -236,6 +251,7 @@ class PartyRun(ABC):
             eval_every=settings.eval_every,
             effort=settings.effort,
             device=settings.device,
+            training=own.training,
         )
 
     def _finish(self) -> dict[str, Any]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from thinwire.errors import BadInput, IncompatibleRecipe
+from thinwire.errors import BadInput
 from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
 from thinwire.network.feature_run import FeatureRun
 from thinwire.network.label_run import LabelRun
 from thinwire.network.party_run import Audience, Held, PartyRun
-from thinwire.privacy import SecureSum
 from thinwire.runs import FolderLock
 
 __all__ = ["party_run"]
@@ -20,11 +19,6 @@ __all__ = ["party_run"]
 
 def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
     """Reads this party's data, refuses a folder of another job or of changed data, and opens the run."""
-    if isinstance(own.recipe.aggregation, SecureSum):
-        raise IncompatibleRecipe(
-            f"{own.recipe.name}: this version has the secure sum in the simulator only, and no noise would be sent "
-            "in its place; use `thinwire train`, or a recipe without secure sum"
-        )
     lock = FolderLock(folder)
     taken = lock.acquire()
     if taken is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import lru_cache
 
 import torch
@@ -35,6 +36,12 @@ class Batches:
         self.rounds_per_epoch = -(-rows // self._size)
         self.rounds = max(1, round(epochs * self.rounds_per_epoch))
         self._shuffle = lru_cache(maxsize=2)(self._shuffled)
+
+    def limited(self, rounds: int) -> Batches:
+        """The first of these rounds only."""
+        fewer = copy.copy(self)
+        fewer.rounds = min(self.rounds, rounds)
+        return fewer
 
     def rows(self, round: Round) -> Rows:
         epoch, place = divmod(round, self.rounds_per_epoch)

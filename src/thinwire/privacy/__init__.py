@@ -1,25 +1,101 @@
 """WHO SEES WHAT: who may see labels, sums instead of single embeddings, and the keys behind both.
 
-keys = in_process_keys(parties)
-sender = SecureSum().open_party("bank", parties, keys["bank"])
-sealed = sender.seal(counts, context)          # at each party
-total = open_sum(all_sealed, context)          # at the label party, which learns the sum and no summand
+agreement = KeyAgreement("bank", Subject(run, recipe_digest, parties), identity, secret)
+keys = agreement.pair_keys(agreement.verified(offers_of_the_others))
+sender = SecureSum().open_party("bank", parties, keys)
+sealed = sender.seal(symbols, adding, context)    # at each party; adding = compressor.adding(round)
+total = open_sum(all_sealed, adding, context)     # at the label party, which learns the sum and no summand
+
+Names load on first use (PEP 562): the accounting does not need torch, and `thinwire privacy` does not import it.
 """
 
-from thinwire.privacy.context import Context, ring_modulus
-from thinwire.privacy.keys import NoiseKey, in_process_keys
-from thinwire.privacy.labels import Labels
-from thinwire.privacy.secure_sum import Aggregation, Plain, SecureSum, SecureSumSender, open_sum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from thinwire.privacy import accounting
+    from thinwire.privacy.accounting import (
+        Budget,
+        BudgetExceeded,
+        Frozen,
+        Observer,
+        PrivacyLedger,
+        TrainedOnRawRows,
+        poisson_binomial_epsilon,
+    )
+    from thinwire.privacy.context import Context, ring_modulus
+    from thinwire.privacy.defences import LabelDP, Marvell, MaxNorm, NoDefence
+    from thinwire.privacy.dp_bottom import DPBottom
+    from thinwire.privacy.key_agreement import Identity, KeyAgreement, Subject, in_process_identities
+    from thinwire.privacy.keys import NoiseKey
+    from thinwire.privacy.labels import Labels
+    from thinwire.privacy.secure_sum import Aggregation, Plain, SecureSum, SecureSumSender, open_sum
+
+_NAMES = {
+    "Aggregation": "secure_sum",
+    "Budget": "accounting",
+    "BudgetExceeded": "accounting",
+    "Context": "context",
+    "DPBottom": "dp_bottom",
+    "Frozen": "accounting",
+    "Identity": "key_agreement",
+    "KeyAgreement": "key_agreement",
+    "LabelDP": "defences",
+    "Labels": "labels",
+    "Marvell": "defences",
+    "MaxNorm": "defences",
+    "NoDefence": "defences",
+    "NoiseKey": "keys",
+    "Observer": "accounting",
+    "Plain": "secure_sum",
+    "PrivacyLedger": "accounting",
+    "SecureSum": "secure_sum",
+    "SecureSumSender": "secure_sum",
+    "Subject": "key_agreement",
+    "TrainedOnRawRows": "accounting",
+    "in_process_identities": "key_agreement",
+    "open_sum": "secure_sum",
+    "poisson_binomial_epsilon": "accounting",
+    "ring_modulus": "context",
+}
 
 __all__ = [
     "Aggregation",
+    "Budget",
+    "BudgetExceeded",
     "Context",
+    "DPBottom",
+    "Frozen",
+    "Identity",
+    "KeyAgreement",
+    "LabelDP",
     "Labels",
+    "Marvell",
+    "MaxNorm",
+    "NoDefence",
     "NoiseKey",
+    "Observer",
     "Plain",
+    "PrivacyLedger",
     "SecureSum",
     "SecureSumSender",
-    "in_process_keys",
+    "Subject",
+    "TrainedOnRawRows",
+    "accounting",
+    "in_process_identities",
     "open_sum",
+    "poisson_binomial_epsilon",
     "ring_modulus",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "accounting":
+        return import_module("thinwire.privacy.accounting")
+    if name in _NAMES:
+        return getattr(import_module(f"thinwire.privacy.{_NAMES[name]}"), name)
+    raise AttributeError(f"module 'thinwire.privacy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,9 +11,9 @@ from thinwire.types import PartyName
 __all__ = ["Context", "framed", "ring_modulus"]
 
 
-def ring_modulus(parties: int, trials: int) -> int:
-    """R = 2^ceil(log2(parties * trials + 1)): every sum fits, the one of all throws won included."""
-    return 1 << (parties * trials).bit_length()
+def ring_modulus(parties: int, top: int) -> int:
+    """R = 2^ceil(log2(parties * top + 1)): every sum fits, the one of all at their largest included."""
+    return 1 << (parties * top).bit_length()
 
 
 def framed(*values: int | str) -> bytes:
@@ -31,7 +31,7 @@ def _data(value: int | str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One sum: which run, recipe, round and rows, whose counts, and in which ring they are added."""
+    """One sum: which run, recipe, round and rows, whose integers, and in which ring they are added."""
 
     run: int
     recipe: str  # its digest
@@ -39,25 +39,25 @@ class Context:
     attempt: int
     rows_digest: int  # of the rows in their order
     parties: tuple[PartyName, ...]  # in the job's order, which says who adds a mask and who subtracts it
-    trials: int
+    top: int  # the largest integer of one party; for Poisson binomial counts, the trials
     modulus: int
 
     def __post_init__(self) -> None:
         for field in ("run", "round", "attempt"):
             check_whole(self, field, 0, 2**64 - 1)
         check_whole(self, "rows_digest", 0, 2**256 - 1)
-        check_whole(self, "trials", 1, 65535)
+        check_whole(self, "top", 1, 65535)
         check_whole(self, "modulus", 1, 2**32)
         object.__setattr__(self, "parties", tuple(self.parties))
         if not 2 <= len(set(self.parties)) == len(self.parties) <= 65535:
             raise BadParameter(f"Context: parties must be two different names at least, got {self.parties}")
-        if self.modulus != (wanted := ring_modulus(len(self.parties), self.trials)):
+        if self.modulus != (wanted := ring_modulus(len(self.parties), self.top)):
             raise BadParameter(
-                f"Context: modulus must be {wanted} for {len(self.parties)} parties of {self.trials} trials, "
+                f"Context: modulus must be {wanted} for {len(self.parties)} parties of integers up to {self.top}, "
                 f"got {self.modulus}"
             )
 
     def to_bytes(self) -> bytes:
         """Canonical and injective: equal bytes mean equal contexts."""
-        numbers = (self.run, self.round, self.attempt, self.rows_digest, self.trials, self.modulus)
+        numbers = (self.run, self.round, self.attempt, self.rows_digest, self.top, self.modulus)
         return framed("thinwire secure sum 1", self.recipe, *numbers, len(self.parties), *self.parties)

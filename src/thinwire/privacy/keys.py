@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -13,9 +11,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from thinwire.compress.randomness import Keystream
 from thinwire.errors import BadParameter
 from thinwire.privacy.context import framed
-from thinwire.types import PartyName
 
-__all__ = ["KEY_SIZE", "NoiseKey", "derived_key", "in_process_keys", "require_key"]
+__all__ = ["KEY_SIZE", "NoiseKey", "derived_key", "require_key"]
 
 KEY_SIZE = 32  # bytes
 
@@ -51,23 +48,3 @@ class NoiseKey:
     def for_round(self, run: int, round: int, attempt: int, stream: str) -> Keystream:
         """The bits to draw one message's noise from; the same arguments give the same bits, for a retry."""
         return Keystream(derived_key(self.secret, framed("thinwire noise 1", run, round, attempt, stream)))
-
-
-def in_process_keys(
-    parties: Sequence[PartyName], secret: bytes | None = None
-) -> dict[PartyName, dict[PartyName, bytes]]:
-    """A key for each pair of parties, for the simulator: keys[a][b] == keys[b][a].
-
-    In the simulator one process knows all keys, so nothing is hidden from whoever runs it; over the
-    network each pair agrees on its key by X25519, and nobody else ever holds it. `secret`, 32 bytes, makes
-    the keys repeatable for tests; without it they come from the operating system.
-    """
-    if len(set(parties)) != len(parties):
-        raise BadParameter(f"in_process_keys: a party is named twice in {tuple(parties)}")
-    secret = secrets.token_bytes(KEY_SIZE) if secret is None else secret
-    require_key(secret, "in_process_keys: secret")
-    keys: dict[PartyName, dict[PartyName, bytes]] = {party: {} for party in parties}
-    for one, other in combinations(parties, 2):
-        pair = derived_key(secret, framed("thinwire in-process key 1", one, other))
-        keys[one][other] = keys[other][one] = pair
-    return keys

@@ -1,4 +1,4 @@
-"""Secure sum: the label party learns the sum of the parties' counts, and nothing else about any of them.
+"""Secure sum: the label party learns the sum of the parties' integers, and nothing else about any of them.
 
 Every pair of parties shares a key. For each sum the pair expands it, bound to the sum's context, into a mask
 uniform on Z_R; the party that comes first adds it, the other subtracts it. Whoever lacks a party's keys sees
@@ -13,7 +13,7 @@ Sums modulo 2^32, as unsigned integers wrap, are sums modulo R too: R is a power
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
 
@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.compress.adding import Adding
 from thinwire.compress.message import Array, blocks
 from thinwire.compress.parameters import check_whole
 from thinwire.compress.randomness import Keystream
-from thinwire.compress.symbols import Counts, Symbols, codes_dtype
+from thinwire.compress.symbols import Dithered, Masked, Symbols, codes_dtype
 from thinwire.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
 from thinwire.privacy.context import Context, framed
 from thinwire.privacy.keys import derived_key, require_key
@@ -101,45 +102,38 @@ class SecureSumSender:
         ]
         self._sealed: dict[bytes, bytes] = {}  # a context's digest -> the digest of what was sealed under it
 
-    def seal(self, symbols: Symbols, context: Context) -> Counts:
-        """The counts under this party's masks. Again under one context only for the same counts: a retry."""
-        counts = self._require(symbols, context)
+    def seal(self, symbols: Symbols, adding: Adding, context: Context) -> Masked:
+        """The integers under this party's masks. Again under one context only for the same integers: a retry."""
+        self._require(adding, context)
+        mine = adding.integers(symbols)
+        if int(mine.min()) < 0 or int(mine.max()) > adding.top:
+            raise BadParameter(f"SecureSum: integers outside 0 to {adding.top}; the sum would wrap")
         # Wraps modulo 2^32 from here on.
-        total = counts.counts.astype(np.uint32)
+        total = mine.astype(np.uint32)
         for key, mask in self._masks:
             stream = Keystream(derived_key(key, context.to_bytes()))
             for block in blocks(total.size):
                 mask(total[block], stream.words(total[block].size), out=total[block])
-        sealed = replace(counts, counts=_reduced(total, context.modulus), modulus=context.modulus)
+        seed = symbols.seed if isinstance(symbols, Dithered) else None
+        sealed = Masked(symbols.shape, _reduced(total, context.modulus), context.modulus, seed)
         self._record(sealed, context)
         return sealed
 
-    def _require(self, symbols: Symbols, context: Context) -> Counts:
-        """The symbols, where they are this party's own counts and the context is about them."""
-        if not isinstance(symbols, Counts):
-            raise IncompatibleRecipe(
-                f"SecureSum adds integers; {type(symbols).__name__} symbols are not additive. "
-                "Use PoissonBinomial, or Plain aggregation"
-            )
+    def _require(self, adding: Adding, context: Context) -> None:
         if context.parties != self._parties:
             raise BadParameter(f"SecureSum: a context of {context.parties}, the keys are for {self._parties}")
-        if symbols.trials != context.trials:
-            raise BadParameter(f"SecureSum: counts of {symbols.trials} trials, the context has {context.trials}")
-        if symbols.parties != 1 or symbols.modulus != symbols.trials + 1:
-            raise BadParameter(f"SecureSum: {self._me!r} can seal its own counts only, and only once")
-        if np.any((symbols.counts < 0) | (symbols.counts > symbols.trials)):
-            raise BadParameter(f"SecureSum: counts outside 0 to {symbols.trials}; the sum would wrap")
-        return symbols
+        if adding.top != context.top:
+            raise BadParameter(f"SecureSum: integers up to {adding.top}, the context has {context.top}")
 
-    def _record(self, sealed: Counts, context: Context) -> None:
-        # The digest of the sealed counts, not of the plain ones: those few bits could be guessed from it.
+    def _record(self, sealed: Masked, context: Context) -> None:
+        # The digest of the sealed integers, not of the plain ones: those few bits could be guessed from it.
         # Under one context the two are as good, for the masks are the same.
-        header = framed(len(sealed.shape), *sealed.shape, float(sealed.beta).hex(), float(sealed.bound).hex())
-        digest = sha256(header + sealed.counts.tobytes()).digest()
+        header = framed(len(sealed.shape), *sealed.shape)
+        digest = sha256(header + sealed.values.tobytes()).digest()
         if self._sealed.setdefault(sha256(context.to_bytes()).digest(), digest) != digest:
             raise BadParameter(
-                f"SecureSum: {self._me!r} has already sealed other counts in round {context.round}, attempt "
-                f"{context.attempt}, and the same masks would show the difference. Send the same counts "
+                f"SecureSum: {self._me!r} has already sealed other integers in round {context.round}, attempt "
+                f"{context.attempt}, and the same masks would show the difference. Send the same ones "
                 "again, or start a new attempt"
             )
 
@@ -156,14 +150,14 @@ class SecureSumSender:
             raise BadState(f"SecureSum: {len(set(contexts))} contexts in the record, {len(sealed)} sealed")
         loaded = dict(zip(contexts, sealed, strict=True))
         if any(self._sealed.get(context, digest) != digest for context, digest in loaded.items()):
-            raise BadState("SecureSum: the saved record has other counts under a context sealed since")
+            raise BadState("SecureSum: the saved record has other integers under a context sealed since")
         self._sealed |= loaded
 
 
-def open_sum(sealed: Sequence[Symbols], context: Context) -> Counts:
-    """The sum of all parties' counts, in the order of `context.parties`.
+def open_sum(sealed: Sequence[Symbols], adding: Adding, context: Context) -> Symbols:
+    """What the sum of all parties' integers stands for; `sealed` in the order of `context.parties`.
 
-    Masks cancel in the full set alone. Where R leaves room above the largest sum, counts that were sealed
+    Masks cancel in the full set alone. Where R leaves room above the largest sum, integers that were sealed
     with another key or context are noticed too.
     """
     if len(sealed) != len(context.parties):
@@ -173,29 +167,29 @@ def open_sum(sealed: Sequence[Symbols], context: Context) -> Counts:
         )
     received = [_received(*pair, context) for pair in zip(sealed, context.parties, strict=True)]
     first = received[0]
-    total = np.zeros(first.counts.size, np.uint32)
-    for counts, party in zip(received, context.parties, strict=True):
-        for field in ("shape", "beta", "bound"):
-            ours, theirs = getattr(first, field), getattr(counts, field)
-            if ours != theirs:
-                raise _malformed(party, context, f"{field} {theirs}, {context.parties[0]!r} has {ours}")
-        total += counts.counts.astype(np.uint32)
-    most = context.trials * len(context.parties)
+    total = np.zeros(first.values.size, np.uint32)
+    for message, party in zip(received, context.parties, strict=True):
+        if message.shape != first.shape:
+            raise _malformed(party, context, f"shape {message.shape}, {context.parties[0]!r} has {first.shape}")
+        if (message.seed is None) != (first.seed is None):
+            raise _malformed(party, context, f"another kind of levels than {context.parties[0]!r}")
+        total += message.values.astype(np.uint32)
+    most = context.top * len(context.parties)
     added = _reduced(total, context.modulus)
-    if np.any(added > most):
+    if int(added.max()) > most:
         raise Malformed(
             f"secure sum, round {context.round}: a sum of {int(added.max())}, at most {most} can be; "
             "a party used another key or context. Compare the parties' recipes, rows and attempts"
         )
-    return replace(first, counts=added, parties=len(context.parties))
+    seeds = [message.seed for message in received if message.seed is not None]
+    return adding.summed(added, first.shape, len(context.parties), seeds)
 
 
-def _received(symbols: Symbols, party: PartyName, context: Context) -> Counts:
-    if not isinstance(symbols, Counts):
-        raise _malformed(party, context, f"{type(symbols).__name__} symbols, expected Counts")
-    for field, wanted in (("modulus", context.modulus), ("trials", context.trials), ("parties", 1)):
-        if getattr(symbols, field) != wanted:
-            raise _malformed(party, context, f"{field} {getattr(symbols, field)}, expected {wanted}")
+def _received(symbols: Symbols, party: PartyName, context: Context) -> Masked:
+    if not isinstance(symbols, Masked):
+        raise _malformed(party, context, f"{type(symbols).__name__} symbols, expected Masked")
+    if symbols.modulus != context.modulus:
+        raise _malformed(party, context, f"modulus {symbols.modulus}, expected {context.modulus}")
     return symbols
 
 

@@ -49,6 +49,7 @@ __all__ = [
     "public_pem",
     "read_certificates",
     "read_key",
+    "refusal_of_chain",
     "require_party_name",
 ]
 
@@ -407,6 +408,18 @@ def _require_signed(
                 f"the authority {issuer.subject.rfc4514_string()} {lapse}",
                 "all its certificates fall with it: get new ones from a valid authority, or set the clock right",
             )
+
+
+def refusal_of_chain(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> str | None:
+    """Why a certificate, with the intermediate authorities that follow it, does not hold now; None if it does."""
+    now = datetime.now(UTC)
+    lapse = _lapse(chain[0], now)
+    if lapse is not None:
+        return f"its certificate {lapse}"
+    paths = _paths(chain[0], chain[1:], authorities)
+    if not any(all(_lapse(issuer, now) is None for issuer in path) for path in paths):
+        return "its certificate was not signed by our authority, or that one is no longer valid"
+    return None
 
 
 def _paths(

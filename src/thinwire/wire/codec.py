@@ -24,6 +24,8 @@ from thinwire.compress.symbols import (
     Grid,
     Lattice,
     Levels,
+    LevelSum,
+    Masked,
     Narrow,
     RowGrid,
     Sampled,
@@ -363,6 +365,51 @@ def _read_counts(reader: Reader) -> Counts:
     return Counts(shape, _read_codes(reader, shape, 0, modulus - 1), modulus, trials, beta, bound, parties)
 
 
+# Sums -------------------------------------------------------------------------------------------------
+
+
+def _write_level_sum(out: Writer, s: LevelSum, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.byte(s.bits)
+    out.float32(s.low)
+    out.float32(s.high)
+    out.whole(s.parties)
+    out.byte(1 if s.seeds else 0)
+    for seed in s.seeds:
+        out.seed(seed)
+    write_integers(out, s.codes, effort)
+
+
+def _read_level_sum(reader: Reader) -> LevelSum:
+    shape = reader.shape()
+    bits = reader.byte()
+    low, high = _read_range(reader)
+    parties = reader.count(2**16 - 1, "the number of parties")
+    dithered = reader.byte()
+    if not 1 <= bits <= 16 or dithered > 1:
+        raise Malformed(f"a sum of levels of {bits} bits, the dither's flag is {dithered}")
+    seeds = tuple(reader.seed() for _ in range(parties if dithered else 0))
+    return LevelSum(shape, _read_codes(reader, shape, 0, parties * (2**bits - 1)), low, high, bits, parties, seeds)
+
+
+def _write_masked(out: Writer, s: Masked, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.byte(s.modulus.bit_length() - 1)
+    out.byte(0 if s.seed is None else 1)
+    if s.seed is not None:
+        out.seed(s.seed)
+    write_integers(out, s.values, effort)
+
+
+def _read_masked(reader: Reader) -> Masked:
+    shape = reader.shape()
+    bits, dithered = reader.byte(), reader.byte()
+    if not 1 <= bits <= 32 or dithered > 1:
+        raise Malformed(f"masked values of {bits} bits, the dither's flag is {dithered}")
+    seed = reader.seed() if dithered else None
+    return Masked(shape, _read_codes(reader, shape, 0, 2**bits - 1), 2**bits, seed)
+
+
 # Shared -----------------------------------------------------------------------------------------------
 
 
@@ -400,6 +447,8 @@ _CODECS = (
     _Codec(11, Signs, _write_signs, _read_signs),
     _Codec(12, Lattice, _write_lattice, _read_lattice),
     _Codec(13, Counts, _write_counts, _read_counts),
+    _Codec(14, LevelSum, _write_level_sum, _read_level_sum),
+    _Codec(15, Masked, _write_masked, _read_masked),
 )
 _BY_TAG = {codec.tag: codec for codec in _CODECS}
 _BY_KIND = {codec.kind: codec for codec in _CODECS}

@@ -1,0 +1,157 @@
+"""`thinwire privacy`: what a noisy secure sum protects, from whom; or the noise that a wanted epsilon needs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.shown import AsJson
+from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.privacy.accounting import BottomModel
+
+__all__ = ["privacy"]
+
+
+def privacy(
+    *,
+    width: Annotated[int, typer.Option("--width", help="Values in the embedding of a row.")],
+    parties: Annotated[int, typer.Option("--parties", help="Feature parties; each adds noise.")],
+    epochs: Annotated[
+        int, typer.Option("--epochs", help="Passes over the training rows with new noise, evaluations included.")
+    ],
+    trials: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--trials", help="Throws a value: the b of pbm."),
+    ] = None,
+    beta: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option("--beta", help="How far a throw leans: above 0, at most 0.25."),
+    ] = None,
+    epsilon: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option("--epsilon", help="Instead of --trials and --beta: find those that keep this epsilon."),
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="Well below 1 / rows.")] = 1e-5,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="The bottom model is public, or never learns from private rows.")
+    ] = False,
+    noise_multiplier: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option("--noise-multiplier", help="Of the noise on the bottom model's clipped gradient sums."),
+    ] = None,
+    label_holds_features: Annotated[
+        bool, typer.Option("--label-holds-features", help="The label party has features of its own.")
+    ] = False,
+    observer: Annotated[
+        str, typer.Option("--observer", help="With --epsilon: label_party, feature_party or all_others.")
+    ] = "label_party",
+    as_json: AsJson = False,
+) -> None:
+    """Say what pbm protects, from whom and with which epsilon; or find the noise for a wanted epsilon.
+
+    Without --frozen or --noise-multiplier nothing is proven for a run as a whole, and that epsilon is infinite.
+    """
+    from thinwire.privacy import accounting
+    from thinwire.privacy.accounting.reports import cost_report, plan_report
+
+    bottom = _bottom(frozen, noise_multiplier)
+    among = accounting.Parties(parties, label_holds_features)
+    if trials is not None and beta is not None and epsilon is None:
+        release = accounting.PoissonBinomialRelease(trials, beta, width)
+        facts, show = cost_report(accounting.Exposure(release, among, bottom), epochs, delta), _print_costs
+    elif epsilon is not None and trials is None and beta is None:
+        budget = accounting.Budget(epsilon, delta, accounting.Observer.named(observer))
+        # Planned as if the bottom model gave nothing away; the report says so where it does.
+        planned = accounting.Frozen() if isinstance(bottom, accounting.TrainedOnRawRows) else bottom
+        facts, show = plan_report(accounting.Aim(budget, width, among, epochs, planned), bottom), _print_plans
+    else:
+        raise BadInput("give --trials and --beta to see what they protect, or --epsilon alone to have them found")
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        show(facts)
+
+
+def _bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
+    from thinwire.privacy.accounting import Frozen, PrivatelyTrained, TrainedOnRawRows
+
+    if frozen and noise_multiplier is not None:
+        raise BadInput("--frozen says that the bottom model does not learn, --noise-multiplier how: give one of them")
+    if noise_multiplier is not None:
+        return PrivatelyTrained(noise_multiplier)
+    return Frozen() if frozen else TrainedOnRawRows()
+
+
+def _print_costs(facts: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"epsilon after {_epochs_shown(facts)}, delta {facts['delta']:g}", box=SIMPLE_HEAD)
+    table.add_column("hidden from", no_wrap=True)
+    for heading in ("unknown\nnoise of", "releases", "end to end"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in facts["observers"]:
+        epsilons = (_epsilon_shown(row[f"{part}_epsilon"]) for part in ("releases", "end_to_end"))
+        table.add_row(_observer_shown(row["observer"]), _parties_shown(row["unknown_parties"]), *epsilons)
+    Console().print(table)
+    _print_words(facts)
+
+
+def _print_plans(facts: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    against = _observer_shown(facts["observer"])
+    title = f"epsilon {facts['epsilon']:g} against {against}, delta {facts['delta']:g}, {_epochs_shown(facts)}"
+    unproven = facts["least_noise"]["observers"][0]["end_to_end_epsilon"] == "infinity"
+    table = Table(title=title, box=SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    for heading in ("trials", "beta", "bits a\nvalue", "noise\n(std)", "epsilon: label party\n/ feature party / all"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name in ("least_noise", "fewest_bits"):
+        plan = facts[name]
+        part = "releases_epsilon" if unproven else "end_to_end_epsilon"
+        epsilons = " / ".join(_epsilon_shown(row[part]) for row in plan["observers"])
+        numbers = (f"{plan['trials']}", f"{plan['beta']:g}", f"{plan['bits_per_value']}", f"{plan['noise_std']:.3g}")
+        table.add_row(name.replace("_", " "), *numbers, epsilons)
+    Console().print(table)
+    if unproven:
+        typer.echo("Of the releases alone; end to end it is infinite without --frozen or --noise-multiplier.")
+    typer.echo(facts["usefulness"]["says"])
+    for line in facts["usefulness"]["helps"]:
+        typer.echo(f"  {line}")
+    _print_words(facts)
+
+
+def _print_words(facts: dict[str, Any]) -> None:
+    for heading, name in (("Not protected:", "not_protected"), ("This holds only if:", "holds_only_if")):
+        typer.echo(f"\n{heading}")
+        for line in facts[name]:
+            typer.echo(f"  - {line}")
+
+
+def _epsilon_shown(epsilon: float | str) -> str:
+    """Three digits, and never fewer than before the point."""
+    if isinstance(epsilon, str):
+        return "infinite"
+    return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
+
+
+def _epochs_shown(facts: dict[str, Any]) -> str:
+    return f"{facts['epochs']} epoch{'s' * (facts['epochs'] != 1)}"
+
+
+def _observer_shown(name: str) -> str:
+    from thinwire.privacy.accounting import Observer
+
+    return Observer(name).shown
+
+
+def _parties_shown(count: int) -> str:
+    return f"{count} part{'y' if count == 1 else 'ies'}"

@@ -1,0 +1,41 @@
+"""The label party's defence: what its labels and derivatives become before anything follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from thinwire.privacy import NoiseKey
+from thinwire.privacy.defences import Defence
+from thinwire.types import PartyName, Round
+
+__all__ = ["Guard"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A defence, and the label party's own secret behind its noise."""
+
+    defence: Defence
+    noise_key: NoiseKey
+    run: int
+    label_party: PartyName
+    fusion: str
+
+    def labels(self, labels: Tensor) -> Tensor:
+        """The labels to train on: the same ones whenever this run goes on."""
+        classes = max(2, int(labels.max()) + 1)
+        return self.defence.labels(labels, classes, self.noise_key.for_round(self.run, 0, 0, self._named("labels")))
+
+    def protected(self, derivatives: list[Tensor], labels: Tensor, round: Round) -> list[Tensor]:
+        """What goes down. Parties that put theirs together must not find more noise draws than one."""
+        noise = self.noise_key.for_round(self.run, round, 0, self._named("derivatives"))
+        if self.fusion != "concat":  # then all are the same
+            return [self.defence.protect(derivatives[0], labels, noise)] * len(derivatives)
+        joined = self.defence.protect(torch.cat(derivatives, dim=1), labels, noise)
+        return list(joined.split([part.shape[1] for part in derivatives], dim=1))
+
+    def _named(self, what: str) -> str:
+        return f"{self.label_party}/{what}"

@@ -1,0 +1,103 @@
+"""What a job's releases cost: who is exposed to whom, and how many rounds a budget allows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from thinwire.compress import PoissonBinomial
+from thinwire.errors import IncompatibleRecipe
+from thinwire.party.batches import Batches
+from thinwire.privacy import SecureSum
+from thinwire.privacy.accounting import (
+    Budget,
+    Exact,
+    Exposure,
+    Mechanism,
+    Parties,
+    PoissonBinomialRelease,
+    PrivacyLedger,
+    Uses,
+)
+from thinwire.privacy.accounting.exposure import end_to_end_epsilon
+from thinwire.privacy.dp_bottom import DPBottom, Training, accounted
+from thinwire.recipe import Recipe
+from thinwire.schedule import CachedSteps, LocalSteps
+from thinwire.types import PartyName
+
+__all__ = ["PrivacyPlan", "is_noisy"]
+
+
+def is_noisy(recipe: Recipe) -> bool:
+    """Do embeddings leave with noise that a guarantee can be made from?"""
+    return isinstance(recipe.uplink.compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """The same at every feature party of a job, and known to all: it follows from what they agreed on."""
+
+    recipe: Recipe
+    training: Training
+    budget: Budget | None
+    width: int
+    parties: Parties
+
+    def exposure(self) -> Exposure:
+        compressor = self.recipe.uplink.compressor
+        mechanism: Mechanism = Exact()
+        if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
+            mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
+        return Exposure(mechanism, self.parties, accounted(self.training))
+
+    def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
+        """Where nothing bounds what leaves, every row counts as shown from the start."""
+        ledger = PrivacyLedger(party, self.exposure(), rows, self.budget)
+        if not is_noisy(self.recipe):
+            ledger.charge_release(np.arange(rows))
+        return ledger
+
+    def limited(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
+        """As many of the rounds as the budget allows; refuses one that allows none."""
+        # Announced rows follow from no plan: there the ledger alone says when it is over.
+        if self.budget is None or batches.announced:
+            return batches
+        allowed = self._allowed(self.budget, batches, eval_every, test_rows)
+        if allowed == 0:
+            raise IncompatibleRecipe(
+                f"budget: epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g} allows no round of "
+                f"{self.recipe.name} with embeddings {self.width} wide; `thinwire privacy --epsilon "
+                f"{self.budget.epsilon:g} --width {self.width} --parties {self.parties.noisy} --epochs 1` plans the "
+                "noise that it needs"
+            )
+        return batches.limited(allowed)
+
+    def _allowed(self, budget: Budget, batches: Batches, eval_every: int, test_rows: int) -> int:
+        def fits(rounds: int) -> bool:
+            uses = [self._training_uses(rounds, batches)]
+            if test_rows:
+                uses.append(Uses(1 + -(-rounds // eval_every)))
+            exposure = self.exposure()
+            spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
+            return max(spent) <= budget.epsilon
+
+        low, high = 0, batches.rounds + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _training_uses(self, rounds: int, batches: Batches) -> Uses:
+        """Of the row that is used most."""
+        visits = -(-rounds // batches.rounds_per_epoch)
+        steps = visits * self._steps_a_visit() if isinstance(self.training, DPBottom) else 0
+        return Uses(visits + int(self.recipe.warm_start), steps)
+
+    def _steps_a_visit(self) -> int:
+        match self.recipe.schedule:
+            case CachedSteps() as cached:
+                return cached.reuse
+            case LocalSteps() as local:
+                return local.steps
+        return 1

@@ -1,0 +1,55 @@
+"""Checks of what the accounting is asked: one message that names the field. Imports nothing heavy.
+
+Those of `compress.parameters` do the same for compressors, with schedules; importing them imports torch.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from numbers import Integral, Real
+
+from thinwire.errors import BadParameter
+
+__all__ = ["LARGEST", "LARGEST_BETA", "beta_value", "delta_value", "positive", "whole"]
+
+LARGEST = 2**31 - 1  # of any count
+LARGEST_BETA = 0.25
+
+
+def whole(name: str, value: object, low: int, high: int = LARGEST) -> int:
+    """The value as an int from low to high."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise BadParameter(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+    if not low <= int(value) <= high:
+        raise BadParameter(f"{name} must be from {low} to {high}, got {value}")
+    return int(value)
+
+
+def positive(name: str, value: object) -> float:
+    """The value as a finite float above 0."""
+    number = _number(name, value, "above 0")
+    if not number > 0:
+        raise BadParameter(f"{name} must be above 0, got {value}")
+    return number
+
+
+def beta_value(name: str, value: object) -> float:
+    """The value as a float in (0, 1/4]."""
+    number = _number(name, value, "above 0 and at most 0.25")
+    if not 0 < number <= LARGEST_BETA:
+        raise BadParameter(f"{name} must be above 0 and at most 0.25, got {value}")
+    return number
+
+
+def delta_value(name: str, value: object) -> float:
+    """The value as a float in (0, 1)."""
+    number = _number(name, value, "between 0 and 1")
+    if not 0 < number < 1:
+        raise BadParameter(f"{name} must be between 0 and 1, got {value}; well below 1 / rows says something")
+    return number
+
+
+def _number(name: str, value: object, wanted: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
+        raise BadParameter(f"{name} must be a finite number {wanted}, got {value!r}")
+    return float(value)

@@ -1,0 +1,107 @@
+"""Private training of a bottom model: each row's gradient clipped, Gaussian noise on their sum (Abadi et al., 2016).
+
+    g_i = B dL/dtheta of row i;   clipped to |g_i| <= c
+    gradient = (sum of g_i + N(0, (s c)^2)) / B
+
+What the model then is, and every later embedding of any row, has bounded memory of a single row: one step in
+which a row takes part costs 2 alpha / s^2 of Renyi divergence (`accounting/gaussian.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from thinwire.compress.parameters import check_number
+from thinwire.compress.randomness import Keystream
+from thinwire.errors import BadInput
+from thinwire.privacy.accounting.exposure import BottomModel, Frozen, PrivatelyTrained, TrainedOnRawRows
+from thinwire.privacy.defences import standard_normal
+
+__all__ = ["DPBottom", "Frozen", "TrainedOnRawRows", "Training", "accounted", "require_separate_rows"]
+
+_ROWS = 256  # at once: a gradient a row is as large as the model
+_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class DPBottom:
+    """Trains with gradients clipped at `clip` a row, and noise of `noise_multiplier` times that on their sum."""
+
+    clip: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        check_number(self, "clip", above=0, up_to=1e30)
+        check_number(self, "noise_multiplier", above=0, up_to=1e6)
+
+    def set_gradients(self, module: nn.Module, x: Tensor, derivative: Tensor, noise: Keystream) -> None:
+        """Leaves in the module's parameters the private gradient of a batch; `derivative` is of the mean loss."""
+        parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not parameters:
+            return
+        rows = len(x)
+        total = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+        for start in range(0, rows, _ROWS):
+            part = slice(start, start + _ROWS)
+            gradients = self._of_rows(module, parameters, x[part], rows * derivative[part])
+            norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
+            scale = (self.clip / norms.clamp(min=1e-30)).clamp(max=1.0)
+            for name, gradient in gradients.items():
+                total[name] += torch.einsum("i,i...->...", scale, gradient)
+        for name, parameter in parameters.items():
+            drawn = torch.from_numpy(standard_normal(noise, tuple(parameter.shape)))
+            deviation = self.noise_multiplier * self.clip
+            noisy = total[name].double() + deviation * drawn.to(parameter.device)
+            parameter.grad = (noisy / rows).to(parameter.dtype)
+
+    def _of_rows(
+        self, module: nn.Module, parameters: dict[str, nn.Parameter], x: Tensor, derivative: Tensor
+    ) -> dict[str, Tensor]:
+        """Every row's own gradient, [rows, ...] for each parameter."""
+        held = {name: parameter.detach() for name, parameter in parameters.items()}
+
+        def of_one(row: Tensor, its_derivative: Tensor) -> dict[str, Tensor]:
+            backward = vjp(lambda p: functional_call(module, p, (row[None],))[0], held)[1]
+            return backward(its_derivative)[0]  # type: ignore[no-any-return]
+
+        found: dict[str, Tensor] = vmap(of_one, randomness="different")(x, derivative)
+        return found
+
+
+def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
+    """Refuses a bottom model in which rows of a batch see each other: no bound on one row's influence would hold."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise BadInput(
+                f"{where} normalises over the batch ({name or type(part).__name__}: {type(part).__name__}), so that "
+                "one row changes what the others send, and no privacy guarantee holds; use LayerNorm or GroupNorm"
+            )
+    if len(x) < 3:
+        return
+    tried = copy.deepcopy(module).train()
+    for part in tried.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            part.eval()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        together, apart = tried(x[:3]), tried(x[:1])
+        changed = tried(torch.cat([x[:1], x[1:3] + 1]))
+    for other in (apart[0], changed[0]):
+        if not torch.allclose(together[0], other, rtol=_TOLERANCE, atol=_TOLERANCE):
+            raise BadInput(
+                f"{where} gives a row another embedding in other company: its rows see each other, and no privacy "
+                "guarantee holds; let every row be computed by itself"
+            )
+
+
+Training: TypeAlias = TrainedOnRawRows | Frozen | DPBottom  # of every feature party's bottom model
+
+
+def accounted(training: Training) -> BottomModel:
+    """What the accounting has to know of it."""
+    return PrivatelyTrained(training.noise_multiplier) if isinstance(training, DPBottom) else training
