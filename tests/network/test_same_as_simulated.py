@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import thinwire as tw
 from network.parties import (
     LABEL_PARTY,
     Place,
@@ -20,7 +22,11 @@ from network.parties import (
     ran,
     simulated,
 )
+from thinwire.job.loading import load_job
 from thinwire.job.result import Result
+from thinwire.job.simulated import own_secret
+from thinwire.privacy import poisson_binomial_epsilon
+from thinwire.runs import PrivateState
 
 TOP_K = {"name": "TopK", "fraction": 0.25}
 UNIFORM = {"name": "Uniform", "bits": 4}
@@ -31,7 +37,18 @@ CVFL: dict[str, Any] = {"method": "cvfl", "compressor": UNIFORM}
 ONE_LOGIT = {"top": {"name": "linear_top", "classes": 1}, "loss": "binary_cross_entropy"}
 REGRESSION = {"top": {"name": "linear_top", "classes": 1}, "loss": "squared_error"}
 
+SECRET = bytes(range(32))
+SECURE = {"aggregation": "secure_sum"}
+LEVELS = {"name": "Uniform", "bits": 6, "dither": False, "bounds": [-8, 8]}
+GRID = {"name": "StdGrid", "step": 0.5, "scale": 0.1, "limit": 100}
+TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
+
 EVERY: dict[str, Shape] = {
+    "cvfl, secure sum": Shape({**CVFL, **SECURE, "compressor": LEVELS, "local_steps": 2}, parties=3),
+    "efvfl, secure sum": Shape({**EFVFL, **SECURE, "compressor": GRID}, parties=3, own_features=True),
+    "efvfl, private, secure sum": Shape(
+        {**EFVFL, **SECURE, "compressor": GRID, "labels": "private", "warm_start": True}, parties=3
+    ),
     "svfl": Shape({"method": "svfl"}, parties=3),
     "svfl, own features": Shape({"method": "svfl"}, own_features=True, label_party={"fusion": "concat"}),
     "svfl, announced batches": Shape({"method": "svfl"}, job={"batches": "announced"}),
@@ -75,10 +92,13 @@ def require_same(place: Place, there: Result) -> None:
         assert models[name].keys() == expected.keys()
         for key, tensor in expected.items():
             assert torch.equal(models[name][key], tensor), f"{name}: {key}"
-    rows = there.ledger.entries()
+    # Signed keys are as long as the certificates that come with them.
+    rows = [row for row in there.ledger.entries() if row["kind"] != "KEYS"]
     for name in place.names:
-        assert left_ledger(place, name) == [row for row in rows if name in (row["sender"], row["receiver"])], name
-    compared = ("round", "epoch", "test", "bytes")
+        mine = [row for row in left_ledger(place, name) if row["kind"] != "KEYS"]
+        assert mine == [row for row in rows if name in (row["sender"], row["receiver"])], name
+    secure = "aggregation" in place.document["recipe"] or place.document["recipe"]["method"] == "pbm"
+    compared = ("round", "epoch", "test") if secure else ("round", "epoch", "test", "bytes")
     here = [{key: event[key] for key in compared} for event in left_events(place)]
     assert here == [{key: event[key] for key in compared} for event in there.history]
 
@@ -93,7 +113,51 @@ def test_the_network_trains_what_the_simulator_trains(name: str, tmp_path: Path)
     assert {summary["rounds"] for summary in summaries.values()} == {there.history[-1]["round"]}
     assert {summary["retransmitted_bytes"] for summary in summaries.values()} == {0}
     assert summaries[LABEL_PARTY]["test"] == there.summary()["test"]
-    assert summaries[LABEL_PARTY]["bytes"] == there.summary()["bytes"]
+    if "aggregation" not in EVERY[name].recipe:
+        assert summaries[LABEL_PARTY]["bytes"] == there.summary()["bytes"]
+
+
+@pytest.mark.parametrize("training", ["frozen", {"name": "DPBottom", "clip": 1.0, "noise_multiplier": 3.0}])
+def test_with_the_same_secrets_pbm_is_the_simulators(training: Any, tmp_path: Path) -> None:
+    recipe = {"method": "pbm", "trials": 16, "beta": 0.2}
+    place = made(tmp_path, Shape(recipe, parties=3, model=TANH, job={"training": training}))
+    for name in place.names:
+        PrivateState.open(place.out(name)).set_noise_secret(own_secret(SECRET, name))
+    summaries = ran(place)
+    job = load_job(place.job)
+    job.noise_secret = SECRET
+    there = tw.train(job, callbacks=[])
+    require_same(place, there)
+    for number, party in enumerate(place.feature_parties):
+        assert summaries[party]["privacy"] == [there.summary()["privacy"][number]]
+        lines = (place.out(party) / "charges.jsonl").read_text().splitlines()
+        spent = [json.loads(line) for line in lines]
+        assert len({line["charge"] for line in spent}) == len(spent)
+        assert {key: spent[-1][key] for key in ("observers", "delta")} == {
+            key: summaries[party]["privacy"][0][key] for key in ("observers", "delta")
+        }
+
+
+def test_a_privacy_budget_ends_the_run_at_the_same_round_everywhere(tmp_path: Path) -> None:
+    budget = {"epsilon": poisson_binomial_epsilon(4, 0.05, 4, 3, 2, 1e-5) + 1e-9}
+    settings = {"epochs": 5, "eval_every": 100, "training": "frozen", "budget": budget}
+    place = made(
+        tmp_path,
+        Shape({"method": "pbm", "trials": 4, "beta": 0.05}, parties=3, model=TANH, job=settings, tests=False),
+    )
+    summaries = ran(place)
+    assert {summary["rounds"] for summary in summaries.values()} == {6}  # two epochs of three rounds
+    for party in place.feature_parties:
+        assert summaries[party]["privacy"][0]["budget"]["spent"] <= budget["epsilon"]
+
+
+def test_noise_differs_from_run_to_run(tmp_path: Path) -> None:
+    recipe = {"method": "pbm", "trials": 16, "beta": 0.2}
+    digests = []
+    for number in range(2):
+        place = made(tmp_path / str(number), Shape(recipe, parties=3, model=TANH))
+        digests.append(ran(place)["bank"]["digest"])
+    assert digests[0] != digests[1]
 
 
 def test_a_target_ends_the_run_early_at_every_party(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire import wire
-from thinwire.compress.symbols import Grid, Levels
+from thinwire.compress.symbols import Grid, Levels, Masked
 from thinwire.errors import WireError
 from thinwire.types import Kind
 from thinwire.wire import Frame, pack_frame, unpack_frame
@@ -78,7 +78,9 @@ def test_damaged_bodies_raise_typed_errors_only(share: int) -> None:
         except WireError:
             continue
         survived += 1
-        if survived % 16 == 0:  # values are as damaged as the bytes, but they are finite floats
+        if survived % 16 == 0 and not isinstance(
+            symbols, Masked
+        ):  # values are as damaged as the bytes, but they are finite floats
             assert bool(torch.isfinite(symbols.to_tensor()).all())
     assert 0 < survived < BODIES // SHARES
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MAX_GROWTH_KB

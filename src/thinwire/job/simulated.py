@@ -22,7 +22,7 @@ from thinwire.streams import Direct
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
 
-__all__ = ["SimulatedParties"]
+__all__ = ["SimulatedParties", "own_secret"]
 
 _CHUNK = 8192
 _ONE_AT_A_TIME = Lock()  # runs of one process would seed each other's generator
@@ -58,7 +58,7 @@ class SimulatedParties:
         self.features: list[FeatureProgram] = []
         for party in job.parties:
             seat = seating.seat(party.name, self.simulation.channel(party.name))
-            own = Own(identities[party.name], _own_secret(noise_secret, party.name), self.spending[party.name])
+            own = Own(identities[party.name], own_secret(noise_secret, party.name), self.spending[party.name])
             self.features.append(
                 seating.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
             )
@@ -68,7 +68,7 @@ class SimulatedParties:
             seating.seat(label.name, self.simulation.channel(label.name)),
             self.widths,
             self.control,
-            secret=_own_secret(noise_secret, label.name),
+            secret=own_secret(noise_secret, label.name),
             at_rest=at_rest,
             on_round=on_round,
         )
@@ -159,6 +159,6 @@ class SimulatedParties:
         return found
 
 
-def _own_secret(noise_secret: bytes, party: PartyName) -> bytes:
+def own_secret(noise_secret: bytes, party: PartyName) -> bytes:
     """One for each party, as each has its own over the network."""
     return derived_key(noise_secret, framed("thinwire simulated party 1", party))

@@ -33,8 +33,10 @@ from thinwire.compress.symbols import (
     Sparse,
     Symbols,
     Zeros,
+    codes_dtype,
 )
 from thinwire.errors import BadInput, Malformed, Truncated, UnknownTag
+from thinwire.wire.bits import pack, packed_size, unpack
 from thinwire.wire.buffers import Reader, Writer
 from thinwire.wire.entropy import Effort, check_effort, read_integers, write_integers
 from thinwire.wire.indices import read_indices, write_indices
@@ -394,11 +396,13 @@ def _read_level_sum(reader: Reader) -> LevelSum:
 
 def _write_masked(out: Writer, s: Masked, effort: Effort) -> None:
     out.shape(s.shape)
-    out.byte(s.modulus.bit_length() - 1)
+    bits = s.modulus.bit_length() - 1
+    out.byte(bits)
     out.byte(0 if s.seed is None else 1)
     if s.seed is not None:
         out.seed(s.seed)
-    write_integers(out, s.values, effort)
+    # Uniform values cannot be coded shorter, and the size must not follow from them.
+    out.raw(pack(s.values.astype(codes_dtype(0, s.modulus - 1), copy=False), bits))
 
 
 def _read_masked(reader: Reader) -> Masked:
@@ -407,7 +411,8 @@ def _read_masked(reader: Reader) -> Masked:
     if not 1 <= bits <= 32 or dithered > 1:
         raise Malformed(f"masked values of {bits} bits, the dither's flag is {dithered}")
     seed = reader.seed() if dithered else None
-    return Masked(shape, _read_codes(reader, shape, 0, 2**bits - 1), 2**bits, seed)
+    count = prod(shape)
+    return Masked(shape, unpack(reader.raw(packed_size(count, bits)), count, bits), 2**bits, seed)
 
 
 # Shared -----------------------------------------------------------------------------------------------
