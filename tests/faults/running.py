@@ -22,6 +22,7 @@ import numpy as np
 
 from faults.faulty import Plan
 from faults.tally import Tally
+from thinwire.runs import PrivateState
 from thinwire.transport.authority import issue
 
 LABEL = "clinic"
@@ -63,6 +64,7 @@ class JobKind:
     batches: str = "derived"
     width: int = 4
     rows: int = 240
+    training: str = "raw_rows"
 
     @property
     def rounds(self) -> int:
@@ -143,6 +145,10 @@ class Site:
         self._write_data()
         settings = {"checkpoint_seconds": 0.2, "wait_seconds": 90, **(network or {})}
         self.job.write_text(self._text(settings))
+        if "pbm" in self.kind.recipe:
+            # Two runs with noise are the same only where every party has the same secret in both.
+            for number, name in enumerate(EVERYBODY):
+                PrivateState.open(self.out(name)).set_noise_secret(bytes([number]) * 32)
 
     def out(self, name: str) -> Path:
         return self.folder / "runs" / name
@@ -165,6 +171,7 @@ class Site:
             f"batch_size = {self.kind.rows // 6}",
             f'batches = "{self.kind.batches}"',
             "seed = 3",
+            f'training = "{self.kind.training}"',
             "[optimizer]",
             'name = "adam"',
             "lr = 0.01",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from time import sleep
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 
 from faults.conftest import Stage
-from faults.running import EVERYBODY, LABEL, ROLES, JobKind, Run
+from faults.running import EVERYBODY, FEATURES, LABEL, ROLES, JobKind, Run
 
 PLAIN = JobKind(epochs=40)
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
+NOISY = JobKind(recipe='{ method = "pbm", trials = 8, beta = 0.2 }', epochs=40, training="frozen")
 START_SECONDS = 30  # until a first new round
 
 
@@ -43,6 +45,13 @@ AROUND_THE_LOG = [
     at("fsync", "/sent/", "after", number=3),
     at("unlink", "/sent/", "before"),
     at("unlink", "/sent/", "after"),
+]
+AROUND_THE_CHARGES = [
+    at("writev", "/charges.jsonl", "before", number=3),
+    at("writev", "/charges.jsonl", number=2, do="half"),
+    at("writev", "/charges.jsonl", "after", number=4),
+    at("fsync", "/charges.jsonl", "before", number=3),
+    at("fsync", "/charges.jsonl", "after", number=3),
 ]
 MID_SEND = [
     at("send", when="before", number=3),
@@ -107,7 +116,7 @@ def test_several_kills_of_every_party_in_one_run(stage: Stage) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", [PLAIN, REUSING], ids=["plain", "reusing"])
+@pytest.mark.parametrize("kind", [PLAIN, REUSING, NOISY], ids=["plain", "reusing", "noisy"])
 @pytest.mark.parametrize("name", ROLES)
 def test_a_kill_at_every_point(stage: Stage, name: str, kind: JobKind) -> None:
     expected = stage.reference(kind)
@@ -116,6 +125,8 @@ def test_a_kill_at_every_point(stage: Stage, name: str, kind: JobKind) -> None:
         run.note_sends()
         run.start_all(others)
         killed_at(run, name, [*AT_THE_START, *AROUND_THE_LOG, *MID_SEND, *MID_CHECKPOINT, *MID_RENAME])
+        if kind is NOISY and name != LABEL:
+            killed_at(run, name, AROUND_THE_CHARGES)
         killed_at(run, name, last_round(kind))
         run.start(name)
         run.survives(expected)
@@ -133,11 +144,31 @@ def test_a_kill_before_the_folder_is_whole(stage: Stage, name: str) -> None:
         run.survives(expected)
 
 
+def charges(run: Run, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.site.out(name) / "charges.jsonl").read_text().splitlines()]
+
+
+def test_what_was_noised_is_charged_once_and_sent_as_it_was(stage: Stage) -> None:
+    """Killed before, during and after a charge and its message: the same digests, and no charge twice."""
+    expected = stage.reference(NOISY)
+    with stage.run(NOISY, pause_ms=5) as run:
+        run.note_sends()
+        run.start_all([other for other in EVERYBODY if other != "shop"])
+        killed_at(run, "shop", [*AROUND_THE_CHARGES[:3], *MID_SEND[:2]])
+        run.start("shop")
+        run.survives(expected)
+        for name in FEATURES:
+            names = [line["charge"] for line in charges(run, name)]
+            rests = NOISY.rounds // 6 + 1
+            assert len(names) == len(set(names)) == NOISY.rounds + rests
+            assert charges(run, name)[-1]["most_uses_of_a_row"]["releases"] == rests
+
+
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_random_kill_every_half_second(stage: Stage, seed: int) -> None:
     choice = random.Random(seed)  # noqa: S311
-    kind = (PLAIN, REUSING)[seed % 2]
+    kind = (PLAIN, REUSING, PLAIN, REUSING, NOISY)[seed]
     expected = stage.reference(kind)
     with stage.run(kind, pause_ms=20) as run:
         run.note_sends()

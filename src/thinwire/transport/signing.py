@@ -28,6 +28,7 @@ from thinwire.types import PartyName
 __all__ = ["CertifiedIdentity"]
 
 _LENGTH = 4  # bytes
+_WHOLE = 1024
 _PSS = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
 
 
@@ -49,12 +50,15 @@ class CertifiedIdentity:
                 signature = key.sign(statement, _PSS, SHA256())
             case _:
                 raise BadCertificate("the private key", "it is neither ECDSA nor RSA", "have another one issued")
-        return len(mine.certificate_pem).to_bytes(_LENGTH, "big") + mine.certificate_pem + signature
+        lengths = [len(part).to_bytes(_LENGTH, "big") for part in (mine.certificate_pem, signature)]
+        proof = b"".join([*lengths, mine.certificate_pem, signature])
+        return proof + bytes(-len(proof) % _WHOLE)
 
     def verify(self, party: PartyName, statement: bytes, proof: bytes) -> None:
         """Raises Denied unless `party` signed, with a certificate that our own authority issued to it."""
-        size = int.from_bytes(proof[:_LENGTH], "big")
-        chain_pem, signature = proof[_LENGTH : _LENGTH + size], proof[_LENGTH + size :]
+        chain, size = (int.from_bytes(proof[at : at + _LENGTH], "big") for at in (0, _LENGTH))
+        rest = proof[2 * _LENGTH :]
+        chain_pem, signature = rest[:chain], rest[chain : chain + size]
         problem = self._problem(party, statement, chain_pem, signature)
         if problem is not None:
             raise Denied(
