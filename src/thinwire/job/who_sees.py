@@ -55,7 +55,7 @@ def budget(recipe: Recipe, training: Training, limit: Budget | None) -> str:
 
 def _label_party_sees(recipe: Recipe, roster: Roster) -> list[str]:
     summed = isinstance(recipe.aggregation, SecureSum)
-    how = "the sum of" if summed else "every party's"
+    how = "the sum of all parties'" if summed else "every party's"
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if roster.has_test_rows:
         exact = "by the same mechanism" if summed else "exactly"
