@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thinwire import compress, errors, methods, models, privacy, schedule, streams, surrogates, types, wire
+    from thinwire import align, compress, errors, methods, models, privacy, schedule, streams, surrogates, types, wire
     from thinwire.job import Job, Result, train
     from thinwire.models import losses
     from thinwire.models.optimizers import SGD, AdaGrad, Adam
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _MODULES = {
+    "align": "align",
     "compress": "compress",
     "errors": "errors",
     "losses": "models.losses",
@@ -58,6 +59,7 @@ __all__ = [
     "Result",
     "Storage",
     "__version__",
+    "align",
     "compress",
     "errors",
     "losses",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from thinwire.job.aligned import RowsOf, require_one_alignment
 from thinwire.job.calls import optimizer_of, recipe_of, training_of
 from thinwire.job.job import Job, embedding_width
 from thinwire.job.judged import budget_of, judge, judge_batch_size, judge_settings
@@ -45,6 +46,7 @@ def _job(file: JobFile, folder: Path) -> Job:
     recipe = recipe_of("recipe", file.recipe)
     optimizer = optimizer_of("optimizer", file.optimizer)
     judge_settings(settings)
+    _require_one_alignment(file, folder)
     sections = Sections(folder, settings.seed)
     parties = [sections.feature_party(section) for section in file.party]
     data = sections.label_data(file.label_party)
@@ -75,6 +77,13 @@ def _job(file: JobFile, folder: Path) -> Job:
     )
     judge(job)
     return job
+
+
+def _require_one_alignment(file: JobFile, folder: Path) -> None:
+    sections = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
+    for kind in (RowsOf.training, RowsOf.test):
+        every = [kind(path, section) for path, section in sections]
+        require_one_alignment({f"{rows.path}.{rows.prefix}alignment": rows.read(folder) for rows in every})
 
 
 def _link(section: LinkSection) -> Link:

@@ -21,6 +21,7 @@ from torch import nn
 from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
 from thinwire.job import who_sees as sights
+from thinwire.job.aligned import RowsOf
 from thinwire.job.calls import training_of
 from thinwire.job.job import embedding_width
 from thinwire.job.judged import budget_of, judge, judge_batch_size
@@ -195,11 +196,14 @@ class OwnPart:
 
     @cached_property
     def _ids(self) -> RowIds | None:
-        return self._read_ids("ids", self.section.ids)
+        """Of aligned rows, the alignment's own digest, which all parties have."""
+        aligned = RowsOf.training(self._path, self.section).row_ids(self.folder)
+        return aligned or self._read_ids("ids", self.section.ids)
 
     @cached_property
     def _test_ids(self) -> RowIds | None:
-        return self._read_ids("test_ids", self.section.test_ids)
+        aligned = RowsOf.test(self._path, self.section).row_ids(self.folder)
+        return aligned or self._read_ids("test_ids", self.section.test_ids)
 
     def _read_ids(self, field: str, source: ColumnSource | None) -> RowIds | None:
         if source is None:

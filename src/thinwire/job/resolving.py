@@ -12,7 +12,7 @@ from thinwire.models import OPTIMIZERS
 __all__ = ["resolved_document"]
 
 _SOURCES = ("features", "test_features", "labels", "test_labels", "ids", "test_ids")
-_FILES = ("certificate", "key", "authority", "revoked")
+_FILES = ("certificate", "key", "authority", "revoked", "alignment", "test_alignment")
 
 
 def resolved_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any]:

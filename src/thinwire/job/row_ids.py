@@ -20,7 +20,7 @@ from thinwire.data.opening import require_file
 from thinwire.errors import BadInput
 from thinwire.job.messages import did_you_mean
 
-__all__ = ["RowIds", "digest_of", "read_ids"]
+__all__ = ["RowIds", "digest_of", "read_id_texts", "read_ids"]
 
 _MOST = 5  # rows named in one message
 _DAMAGED = (OSError, ValueError, TypeError, EOFError, KeyError, NotImplementedError, BadZipFile, zlib.error)
@@ -40,21 +40,27 @@ class RowIds:
 
 def read_ids(file: Path, key: str | None = None, column: str | None = None, delimiter: str = ",") -> RowIds:
     """The digest of an array of an NPZ file, or of one column of a table; refuses rows that it cannot tell apart."""
+    try:
+        return digest_of(read_id_texts(file, key, column, delimiter))
+    except BadInput as error:
+        said = str(error)
+        raise BadInput(said if said.startswith(str(file)) else f"{file}: {said}") from None
+
+
+def read_id_texts(
+    file: Path, key: str | None = None, column: str | None = None, delimiter: str = ","
+) -> list[str | None]:
+    """Each row's id as it stands there; None where there is none."""
     require_file(file)
     if file.suffix.lower() == ".npz":
         if column is not None:
             raise BadInput(f"{file}: 'column' does not fit .npz: columns have names in tables; an NPZ file has keys")
-        texts = _of_npz(file, key)
-    else:
-        if key is not None:
-            raise BadInput(f"{file}: 'key' does not fit {file.suffix or 'this file'}: keys are for NPZ files")
-        if column is None:
-            raise BadInput(f'{file}: say which column holds the ids: column = "..."')
-        texts = _of_table(file, column, delimiter)
-    try:
-        return digest_of(texts)
-    except BadInput as error:
-        raise BadInput(f"{file}: {error}") from None
+        return _of_npz(file, key)
+    if key is not None:
+        raise BadInput(f"{file}: 'key' does not fit {file.suffix or 'this file'}: keys are for NPZ files")
+    if column is None:
+        raise BadInput(f'{file}: say which column holds the ids: column = "..."')
+    return _of_table(file, column, delimiter)
 
 
 def digest_of(ids: Sequence[str | None]) -> RowIds:

@@ -164,6 +164,8 @@ class PartyEntry(Section):
     optimizer: Table | None = None
     ids: ColumnSource | None = None
     test_ids: ColumnSource | None = None
+    alignment: Text | None = None  # which of the rows are shared, as `thinwire align` wrote it; needs ids
+    test_alignment: Text | None = None
     certificate: Text | None = None
     key: Text | None = None
     authority: Text | None = None

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from thinwire.data import Values, read_features, read_labels
 from thinwire.errors import BadInput
+from thinwire.job.aligned import RowsOf
 from thinwire.job.calls import optimizer_of
 from thinwire.job.job import embedding_width
 from thinwire.job.messages import at, did_you_mean
 from thinwire.job.modules import module_of, weight_seed
-from thinwire.job.schema import ColumnSource, LabelEntry, LabelSection, PartySection, Source
+from thinwire.job.schema import ColumnSource, LabelEntry, LabelSection, PartyEntry, PartySection, Source
 from thinwire.models import LOSSES, fused_width
 from thinwire.models.losses import Loss
 from thinwire.party import FeatureParty, LabelParty
@@ -46,19 +47,25 @@ class Sections:
     def feature_party(self, section: PartySection) -> FeatureParty:
         path = f"party.{section.name}"
         features = self._features(f"{path}.features", section.features)
+        rows = RowsOf.training(path, section)
         return FeatureParty(
             section.name,
-            features.array,
+            rows.taken(features.array, rows.read(self.folder), "features"),
             self._bottom(path, section.name, section.model, features),
-            self._test_features(path, section.test_features, features),
+            self._test_features(path, section, features),
             None if section.optimizer is None else optimizer_of(f"{path}.optimizer", section.optimizer),
         )
 
     def label_data(self, section: LabelSection) -> LabelData:
         path = "label_party"
         loss_of(section)
-        labels = self._labels(f"{path}.labels", section.labels)
-        tests = None if section.test_labels is None else self._labels(f"{path}.test_labels", section.test_labels)
+        rows, test_rows = RowsOf.training(path, section), RowsOf.test(path, section)
+        alignment, test_alignment = rows.read(self.folder), test_rows.read(self.folder)
+        labels = rows.taken(self._labels(f"{path}.labels", section.labels), alignment, "labels")
+        tests = None
+        if section.test_labels is not None:
+            every = self._labels(f"{path}.test_labels", section.test_labels)
+            tests = test_rows.taken(every, test_alignment, "test_labels")
         if section.features is None:
             return LabelData(labels, tests)
         values = self._features(f"{path}.features", section.features)
@@ -66,8 +73,8 @@ class Sections:
         if section.model is None:
             raise BadInput(f"{path}.model is missing: features need a bottom model")
         bottom = self._bottom(path, section.name, section.model, values)
-        test_features = self._test_features(path, section.test_features, values)
-        features = torch.as_tensor(values.array)
+        test_features = self._test_features(path, section, values)
+        features = torch.as_tensor(rows.taken(values.array, alignment, "features"))
         return LabelData(
             labels,
             tests,
@@ -114,7 +121,8 @@ class Sections:
                 self.folder / source.file, source.key, source.columns, source.all_but or (), source.delimiter or ","
             )
 
-    def _test_features(self, path: str, source: Source | None, training: Values) -> Any:
+    def _test_features(self, path: str, section: PartyEntry, training: Values) -> Any:
+        source = section.test_features
         if source is None:
             return None
         test = self._features(f"{path}.test_features", source)
@@ -128,7 +136,8 @@ class Sections:
                 f"{path}.test_features has rows of shape {list(test.array.shape[1:])}, features "
                 f"{list(training.array.shape[1:])}"
             )
-        return test.array
+        rows = RowsOf.test(path, section)
+        return rows.taken(test.array, rows.read(self.folder), "test_features")
 
     def _labels(self, path: str, source: ColumnSource) -> Tensor:
         with at(path):

@@ -1,0 +1,176 @@
+"""A party's ids as they are compared: Unicode NFC, trimmed, each there once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from numbers import Integral
+from typing import Any
+from unicodedata import normalize
+from uuid import UUID
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from thinwire.errors import BadInput
+
+__all__ = ["LONGEST_ID", "Ids", "RowNumbers", "normalised"]
+
+LONGEST_ID = 1 << 20  # bytes of UTF-8
+_MOST = 5  # rows named in one message
+_NULLS = ("NAType", "NaTType")  # what pandas puts where nothing is
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """Normalised ids in the order of a party's rows; one buffer, so that a hundred million fit."""
+
+    _data: bytes
+    _ends: RowNumbers  # where each id ends in the data
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def texts(self, rows: RowNumbers) -> list[bytes]:
+        """The UTF-8 text of each of these rows."""
+        ends = self._ends[rows]
+        starts = np.where(rows > 0, self._ends[rows - 1], 0)
+        data = self._data
+        return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def digest(self) -> str:
+        """SHA-256 over all ids in order, each behind its length in 8 bytes; tells whether a table has changed."""
+        digest, start, data = hashlib.sha256(), 0, memoryview(self._data)
+        for end in self._ends.tolist():
+            digest.update((end - start).to_bytes(8, "big"))
+            digest.update(data[start:end])
+            start = end
+        return digest.hexdigest()
+
+    def ways_of_writing(self) -> str:
+        """How ids here are written where others often write them otherwise; '' where nothing stands out."""
+        zeros = capitals = fractions = 0
+        for text in self.texts(np.arange(len(self))):
+            zeros += text.startswith(b"0") and len(text) > 1 and text.isdigit()
+            capitals += text != text.lower()
+            fractions += text.endswith(b".0")
+        found = [
+            f"{count} of {len(self)} {what}"
+            for count, what in (
+                (zeros, "begin with a zero"),
+                (capitals, "hold capital letters"),
+                (fractions, "end with '.0', as numbers do that were read with a fraction"),
+            )
+            if count
+        ]
+        return "; ".join(found)
+
+
+def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
+    """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
+
+    Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
+    dates and UUIDs as `str` writes them. Refuses rows without an id, ids that are there twice, and anything else.
+    """
+    texts: list[bytes] = []
+    missing: list[int] = []
+    for row, value in enumerate(_listed(values, where), 1):
+        text = _text(value, row, where)
+        if text:
+            texts.append(text)
+        else:
+            missing.append(row)
+    if missing:
+        what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
+        raise BadInput(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
+    if not texts:
+        raise BadInput(f"{where}: there are no ids; give one for each row")
+    _require_different(texts, where)
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return Ids(b"".join(texts), ends)
+
+
+def _listed(values: Any, where: str) -> Iterable[Any]:
+    """Plain values; a column knows best how to give them."""
+    if isinstance(values, (str, bytes)):
+        raise BadInput(f"{where}: one text is no list of ids; give a list, or a column of a table")
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise BadInput(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
+        if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as"):
+            values = values.astype("M8[us]")  # those have no times of Python's, and would be listed as numbers
+    for listing in ("to_pylist", "to_list", "tolist"):
+        if hasattr(values, listing):
+            listed: Iterable[Any] = getattr(values, listing)()
+            return listed
+    if not isinstance(values, Iterable):
+        raise BadInput(f"{where}: {type(values).__name__} is no list of ids; give a list, or a column of a table")
+    return values
+
+
+def _text(value: Any, row: int, where: str) -> bytes | None:
+    """The id as it is compared; None or nothing where there is none."""
+    match value:
+        case str():
+            text = value if value.isascii() else normalize("NFC", value)
+        case None:
+            return None
+        case bool() | np.bool_():
+            raise _unfit(value, row, where)
+        case Integral():
+            text = str(int(value))
+        case bytes():
+            try:
+                text = normalize("NFC", value.decode())
+            except UnicodeDecodeError:
+                raise BadInput(f"{where}: row {row} has bytes that are no UTF-8 text") from None
+        case float() | np.floating() if np.isnan(value):
+            return None
+        case _ if type(value).__name__ in _NULLS:
+            return None
+        case date() | UUID():
+            text = str(value)
+        case _:
+            raise _unfit(value, row, where)
+    try:
+        data = text.strip().encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{where}: row {row} has an id that is no Unicode text") from None
+    if len(data) > LONGEST_ID:
+        raise BadInput(f"{where}: the id of row {row} has {len(data)} bytes, at most {LONGEST_ID} can be")
+    return data
+
+
+def _unfit(value: Any, row: int, where: str) -> BadInput:
+    way_out = "ids are text or whole numbers"
+    if isinstance(value, (float, np.floating)):
+        way_out += "; read the column as text (pandas makes fractions of whole numbers where a row has none)"
+    return BadInput(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
+
+
+def _require_different(texts: Sequence[bytes], where: str) -> None:
+    """Refuses ids that are there twice; only those whose short hash is there twice are compared in full."""
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, texts), np.uint64, len(texts))
+    order = np.argsort(hashes, kind="stable")
+    same = hashes[order[1:]] == hashes[order[:-1]]
+    suspects = np.union1d(order[1:][same], order[:-1][same])
+    first: dict[bytes, int] = {}
+    again = [(row, before) for row in suspects.tolist() if (before := first.setdefault(texts[row], row)) != row]
+    if again:
+        shown = ", ".join(f"row {row + 1} has that of row {before + 1}" for row, before in again[:_MOST])
+        more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
+        what = "1 id is there twice" if len(again) == 1 else f"{len(again)} ids are there already"
+        raise BadInput(
+            f"{where}: {what}: {shown}{more}; every row needs an id of its own (spaces around it, and whether an "
+            "accent is a character of its own, do not count)"
+        )
+
+
+def _rows(rows: Sequence[int]) -> str:
+    shown = ", ".join(map(str, rows[:_MOST]))
+    return f"row {shown}" if len(rows) == 1 else f"rows {shown}" + ("" if len(rows) <= _MOST else " ...")

@@ -1,0 +1,68 @@
+"""An alignment of parties that are all in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from thinwire.align.alignment import Alignment
+from thinwire.align.backend import Backend, Progress
+from thinwire.align.conversation import Conversation
+from thinwire.align.ids import Ids, normalised
+from thinwire.align.ristretto import ristretto
+from thinwire.align.roles import align_feature_party, align_label_party
+from thinwire.align.terms import Terms
+from thinwire.errors import BadParameter
+from thinwire.transport.ledger import Ledger
+from thinwire.transport.simulated import Simulation
+from thinwire.types import PartyName
+
+__all__ = ["Aligned", "intersect"]
+
+
+class Aligned(dict[PartyName, Alignment]):
+    """Each party's alignment, and what was sent for it."""
+
+    def __init__(self, alignments: Mapping[PartyName, Alignment], ledger: Ledger) -> None:
+        super().__init__(alignments)
+        self.ledger = ledger
+
+
+def intersect(
+    ids_by_party: Mapping[PartyName, Iterable[Any] | Ids],
+    label_party: PartyName,
+    *,
+    min_overlap: int | float = 1,
+    workers: int | None = None,
+    backend: Backend | None = None,
+    on_progress: Progress | None = None,
+) -> Aligned:
+    """Which rows all parties have, and in which common order; by the same messages as between real parties.
+
+    `on_progress` is told what the label party has done; `workers` is for the default backend.
+    """
+    if label_party not in ids_by_party:
+        raise BadParameter(f"label_party {label_party!r} is not among the parties, {', '.join(ids_by_party)}")
+    if len(ids_by_party) < 2:
+        raise BadParameter(f"an alignment needs two parties at least, there is {label_party!r} alone")
+    terms = Terms(min_overlap)
+    ids = {
+        party: values if isinstance(values, Ids) else normalised(values, f"ids of {party!r}")
+        for party, values in ids_by_party.items()
+    }
+    features = [party for party in ids if party != label_party]
+    simulation = Simulation([*features, label_party], run=0, label_party=label_party)
+    with ExitStack() as stack:
+        used = stack.enter_context(ristretto(workers)) if backend is None else backend
+
+        def program(party: PartyName, mine: Ids) -> Callable[[], Alignment]:
+            talk = Conversation(party, label_party, features, simulation.channel(party))
+            if party != label_party:
+                return partial(align_feature_party, mine, talk, used, terms)
+            told = {} if on_progress is None else {"on_progress": on_progress}
+            return partial(align_label_party, mine, talk, used, terms, **told)
+
+        found = simulation.run({party: program(party, mine) for party, mine in ids.items()})
+    return Aligned({party: found[party] for party in ids}, simulation.ledger)

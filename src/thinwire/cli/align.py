@@ -1,0 +1,187 @@
+"""`thinwire align`: which rows all parties hold, found without showing any other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown
+from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.align import Alignment
+    from thinwire.align import Terms as AlignTerms
+    from thinwire.job.aligned import RowsOf
+
+__all__ = ["align"]
+
+
+def align(
+    job: JobPath,
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--name", metavar="PARTY", help="This party's half, over the network; without it, all in one."),
+    ] = None,
+    settings: Settings = [],  # noqa: B006
+    test: Annotated[
+        bool, typer.Option("--test", help="Align the test rows (test_ids), not the training rows.")
+    ] = False,
+    min_overlap: Annotated[
+        str, typer.Option("--min-overlap", metavar="ROWS|FRACTION", help="Refuse fewer: 1000, or 0.5 of one's own.")
+    ] = "1",
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--workers", min=1, help="Processes that compute; one for each core unless given."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what the others learn unasked.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
+    from thinwire.align import Terms
+
+    terms = Terms(_overlap(min_overlap))
+    if name is None:
+        found = _here(job, settings, test, terms, workers)
+    else:
+        found = _between_organisations(job, name, settings, test, terms, workers, yes)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for line in _shown(found):
+        typer.echo(line)
+
+
+def _here(job: Path, settings: Sequence[str], test: bool, terms: AlignTerms, workers: int | None) -> dict[str, Any]:
+    """All parties in this process, by the same messages."""
+    from thinwire.align import intersect
+    from thinwire.job.aligned import ids_of
+    from thinwire.job.reading import read_text
+    from thinwire.job.schema import RosterFile
+
+    text = read_text(job, settings)
+    folder = job.resolve().parent
+    with text.located():
+        file = text.validated(RosterFile)
+        parties = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
+        rows = [_rows(path, section, test) for path, section in parties]
+        ids = {one.name: ids_of(one, folder) for one in rows}
+    found = intersect(
+        ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=_Progress()
+    )
+    return _written({one.name: (one, found[one.name]) for one in rows}, folder, found.ledger.total().bytes)
+
+
+def _between_organisations(
+    job: Path, name: str, settings: Sequence[str], test: bool, terms: AlignTerms, workers: int | None, yes: bool
+) -> dict[str, Any]:
+    from thinwire.align import ristretto
+    from thinwire.job.aligned import ids_of
+    from thinwire.job.own_part import read_own_part
+    from thinwire.network.aligning import AligningParty
+    from thinwire.transport.certificates import load_credentials
+
+    own = read_own_part(job, name, settings)
+    load_credentials(own.certificate_files, own.certificate_names[own.me])
+    _require_approval(own.me, own.label_party, own.feature_parties, yes)
+    path = "label_party" if own.is_label_party else f"party.{own.me}"
+    rows = _rows(path, own.section, test)
+    with own.text.located():
+        ids = ids_of(rows, own.folder)
+    party = AligningParty(own, "test rows" if test else "training rows", _say)
+    with ristretto(workers) as backend:
+        found = party.align(ids, backend, terms, _Progress())
+    return _written({own.me: (rows, found)}, own.folder, party.ledger.total().bytes)
+
+
+def _rows(path: str, section: Any, test: bool) -> RowsOf:
+    from thinwire.job.aligned import RowsOf
+
+    return RowsOf.test(path, section) if test else RowsOf.training(path, section)
+
+
+def _require_approval(me: str, label_party: str, feature_parties: Sequence[str], yes: bool) -> None:
+    """Before any id is read."""
+    learns = {
+        label_party: f"how many ids {', '.join(feature_parties)} bring, and which of its own ids each of them has"
+    }
+    for party in feature_parties:
+        learns[party] = f"how many ids {label_party} brings, and which of its own ids all parties have"
+    typer.echo(f"{me!r} is asked to align its ids with the others'; no other id is shown", err=True)
+    for party, what in learns.items():
+        typer.echo(f"  {party} learns {what}", err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(f"nobody has approved this for {me!r}: give --yes")
+    if not typer.confirm("Take part?", err=True):
+        raise BadInput("not approved; nothing was read or sent")
+
+
+def _overlap(text: str) -> int | float:
+    try:
+        return int(text) if text.isdecimal() else float(text)
+    except ValueError:
+        raise BadInput(f"--min-overlap must be a number of rows, or a fraction such as 0.5, got {text!r}") from None
+
+
+def _written(found: dict[str, tuple[RowsOf, Alignment]], folder: Path, total: int) -> dict[str, Any]:
+    from thinwire.align import write_alignment
+
+    files, missing = {}, []
+    for name, (rows, alignment) in found.items():
+        file = rows.file(folder)
+        write_alignment(file, alignment)
+        files[name] = str(file)
+        if rows.alignment is None:
+            missing.append(f'{rows.path}: {rows.prefix}alignment = "{file.name}"')
+    alignment = next(iter(found.values()))[1]
+    sizes: dict[str, int] = {}
+    pairwise: dict[str, int] = {}
+    for _, one in found.values():
+        sizes |= one.sizes
+        pairwise |= one.pairwise or {}
+    return {
+        "rows": len(alignment),
+        "digest": alignment.digest,
+        "ids": sizes,
+        "pairwise": pairwise,
+        "bytes": total,
+        "files": files,
+        "to_add": missing,
+    }
+
+
+def _shown(found: dict[str, Any]) -> list[str]:
+    brought = ", ".join(f"{party} {count}" for party, count in found["ids"].items())
+    lines = [f"{found['rows']} rows are held by all parties (ids: {brought}); {bytes_shown(found['bytes'])} sent"]
+    if found["pairwise"]:
+        pairs = ", ".join(f"{count} with {party}" for party, count in found["pairwise"].items())
+        lines.append(f"  the label party also learned how many it shares with each: {pairs}")
+    lines += [f"  {party}: {file}" for party, file in found["files"].items()]
+    lines.append(f"  digest {found['digest'][:16]}, the same at every party")
+    if found["to_add"]:
+        lines.append("add to the job file, so that training uses these rows:")
+        lines += [f"  {line}" for line in found["to_add"]]
+    return lines
+
+
+def _say(sentence: str) -> None:
+    typer.echo(f"thinwire: {sentence}", err=True)
+
+
+class _Progress:
+    """A line for each tenth of a stage."""
+
+    def __init__(self) -> None:
+        self._shown = ("", -1)
+
+    def __call__(self, done: int, total: int, stage: str) -> None:
+        tenth = 10 * done // total if total else 10
+        if (stage, tenth) != self._shown:
+            self._shown = (stage, tenth)
+            typer.echo(f"  {stage}: {done} of {total}", err=True)
