@@ -21,6 +21,7 @@ ORDER = [
     ["compress"],
     ["models", "wire"],
     ["transport"],
+    ["align"],
     ["surrogates"],
     ["streams"],
     ["schedule", "privacy"],
@@ -30,6 +31,7 @@ ORDER = [
     ["party"],
     ["data", "runs"],
     ["job"],
+    ["audit"],
     ["network"],
     ["cli"],
 ]

@@ -9,6 +9,8 @@ import typer
 
 from thinwire import __version__
 from thinwire.cli.abort import abort
+from thinwire.cli.align import align
+from thinwire.cli.audit import audit
 from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.compare import compare
@@ -33,7 +35,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, check, compare, certs, methods, compressors, doctor, party, status, abort, privacy):
+for command in (
+    demo,
+    train,
+    check,
+    compare,
+    certs,
+    methods,
+    compressors,
+    doctor,
+    align,
+    party,
+    status,
+    abort,
+    privacy,
+    audit,
+):
     app.command()(command)
 
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings, bytes_shown, metrics_shown, seconds_shown
+from thinwire.cli.shown import (
+    AsJson,
+    JobPath,
+    PartyName,
+    Settings,
+    bytes_shown,
+    metrics_shown,
+    privacy_shown,
+    seconds_shown,
+)
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -130,4 +139,6 @@ def _print(summary: dict[str, Any]) -> None:
         f"  {bytes_shown(summary['sent_bytes'])} sent, {bytes_shown(summary['received_bytes'])} received"
         f" ({bytes_shown(summary['retransmitted_bytes'])} sent again)"
     )
+    for line in privacy_shown(summary.get("privacy", [])):
+        typer.echo(f"  {line}")
     typer.echo(f"  state {summary['digest'][:16]}, run: {summary['run_dir']}")

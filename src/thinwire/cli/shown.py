@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "JobPath", "PartyName", "Settings", "bytes_shown", "metrics_shown", "seconds_shown"]
+__all__ = ["AsJson", "JobPath", "PartyName", "Settings", "bytes_shown", "metrics_shown", "privacy_shown", "seconds_shown"]
 
 JobPath = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
 PartyName = Annotated[str, typer.Option("--name", metavar="PARTY", help="Which party of the job this is.")]
@@ -45,3 +45,25 @@ def metrics_shown(event: dict[str, Any]) -> str:
     said = [f"loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
     said += [f"{name} {value:.4g}" for name, value in scores.items() if name != "loss"]
     return ", ".join(said)
+
+
+def privacy_shown(privacy: list[dict[str, Any]]) -> list[str]:
+    """What the worst-off row of each feature party has lost, in a line a party; one for all where nothing is proven."""
+    lines = []
+    for ledger in privacy:
+        figures = {row["observer"]: row for row in ledger["observers"]}
+        if figures["label_party"]["releases_epsilon"] == "infinity":
+            continue
+        said = [
+            f"{_epsilon(row['releases_epsilon'])} of the releases, {_epsilon(row['end_to_end_epsilon'])} end to end "
+            f"against {who}"
+            for who, row in (("the label party", figures["label_party"]), ("all others", figures["all_others"]))
+        ]
+        lines.append(f"{ledger['party']}: epsilon {'; '.join(said)} (delta {ledger['delta']:g})")
+    if privacy and not lines:
+        return ["privacy: embeddings leave without noise, nothing is proven (epsilon is infinite)"]
+    return lines
+
+
+def _epsilon(value: float | str) -> str:
+    return "infinite" if isinstance(value, str) else f"{value:.3g}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from thinwire.cli.progress import RunProgress
-from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, metrics_shown, seconds_shown
+from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, metrics_shown, privacy_shown, seconds_shown
 from thinwire.errors import BadInput, ThinwireError
 
 if TYPE_CHECKING:
@@ -80,7 +80,10 @@ def trained(job: Job, console: Console, name: str, out: Path | None = None, resu
     """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
     from thinwire.job import train as train_job
 
-    with RunProgress(console, name, job.batching().rounds) as progress:
+    planned, rounds = job.batching().rounds, job.limited_batching(job.check()).rounds
+    if rounds < planned:
+        console.print(f"the privacy budget allows {rounds} of {planned} rounds: the run ends there", style="yellow")
+    with RunProgress(console, name, rounds) as progress:
         try:
             return train_job(job, callbacks=[progress], out=out, resume=resume, on_round=progress.round)
         except BadInput as error:
@@ -114,4 +117,6 @@ def _print(summary: dict[str, Any]) -> None:
             f"  target {target['metric']} {target['value']:g} "
             + (reached if target["reached_round"] is not None else "not reached")
         )
+    for line in privacy_shown(summary["privacy"]):
+        typer.echo(f"  {line}")
     typer.echo(f"  run: {summary['run_dir']}")

@@ -37,7 +37,7 @@ def train(
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from its last evaluation, bit for bit. Ctrl-C ends after the present round.
     """
-    looking = line_on_terminal(job.batching().rounds) if callbacks is None else callbacks
+    looking = line_on_terminal(job.limited_batching(job.check()).rounds) if callbacks is None else callbacks
     directory = None if out is None else RunDirectory(Path(out))
     if not resume:
         noise_secret = job.noise_secret or secrets.token_bytes(32)

@@ -1,0 +1,198 @@
+"""What leaks, and what a defence costs: the figures of docs/audit.md, as its tables.
+
+    OMP_NUM_THREADS=1 python benchmarks/audit.py [labels] [features] [releases] [stateful]
+
+Everything is seeded; the privacy noise too, which here has to protect nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+
+import thinwire as tw
+from thinwire.audit import AuditReport, Release, Scene, audit_job, audit_release, audit_stateful, heard
+from thinwire.audit.dp_release import FreshNoise, Noise, ReusedNoise, SeededNoise
+from thinwire.audit.listening import with_own_modules
+from thinwire.audit.stateful import PrivateStep, RawStep, TrainStep
+from thinwire.compress import Keystream, PoissonBinomial, Uniform
+from thinwire.methods import cvfl, pbm, svfl
+from thinwire.privacy import NoiseKey, SecureSum, poisson_binomial_epsilon
+from thinwire.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
+from thinwire.privacy.accounting.exposure import end_to_end_epsilon
+from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
+
+KEY = NoiseKey(bytes(range(32)))
+SEEDS = (0, 1, 2)
+EPOCHS = 20
+DELTA = 1e-3
+
+
+def eights(recipe: tw.Recipe, seed: int, width: int = 8) -> tw.Job:
+    """Is this digit an 8? One in ten is. Each of four parties has a quarter of the image."""
+    pixels, digits = load_digits(return_X_y=True)
+    images = torch.tensor(pixels / 16, dtype=torch.float32).reshape(-1, 8, 8)
+    labels = torch.tensor(digits == 8).long()
+    test = torch.arange(len(labels)) % 3 == 0
+    torch.manual_seed(seed)
+    quarters = [images[:, 4 * (k // 2) :, 4 * (k % 2) :][:, :4, :4].flatten(1) for k in range(4)]
+    parties = [
+        tw.FeatureParty(
+            f"quarter{k + 1}",
+            quarter[~test],
+            nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, width), nn.Tanh()),
+            quarter[test],
+        )
+        for k, quarter in enumerate(quarters)
+    ]
+    top = nn.Linear(width, 1)
+    return tw.Job(
+        parties,
+        tw.LabelParty("registry", labels[~test], top, labels[test], loss=tw.losses.binary_cross_entropy),
+        recipe,
+        optimizer=tw.Adam(lr=0.01),
+        batch_size=100,
+        epochs=EPOCHS,
+        seed=seed,
+        metrics=["auc"],
+        diagnostics=False,
+        noise_secret=bytes([seed]) * 32,
+    )
+
+
+def audits(recipe: tw.Recipe) -> list[AuditReport]:
+    found = []
+    for seed in SEEDS:
+        job = eights(recipe, seed)
+        begun = with_own_modules(job)
+        tw.train(job, callbacks=[])
+        found.append(audit_job(job, begun, heard=heard(begun)))
+    return found
+
+
+def mean(reports: list[AuditReport], attack: str, score: str = "score") -> str:
+    values = [getattr(one, score) for report in reports for one in report.findings if one.attack.startswith(attack)]
+    return f"{sum(values) / len(values):.2f}"
+
+
+def labels() -> Iterator[str]:
+    yield "| defence | norm | direction | spectral | completion | model |"
+    yield "|---|---|---|---|---|---|"
+    defences: list[Defence] = [NoDefence(), MaxNorm(), Marvell(1.0), Marvell(4.0), Marvell(16.0)]
+    defences += [LabelDP(3.0), LabelDP(1.0)]
+    for defence in defences:
+        reports = audits(replace(svfl(), defence=defence))
+        cells = [
+            f"{mean(reports, f'{attack}, whole', 'once_score')} / {mean(reports, f'{attack}, whole')}"
+            for attack in ("norm", "direction", "spectral")
+        ]
+        completion = f"{mean(reports, 'model')} ({mean(reports, 'model', 'chance')})"
+        model = sum(report.model.value for report in reports) / len(reports)
+        yield f"| `{defence}` | {' | '.join(cells)} | {completion} | {model:.2f} |"
+
+
+def features() -> Iterator[str]:
+    yield "| recipe | pixels rebuilt (R2), from one message / all epochs | model |"
+    yield "|---|---|---|"
+    summed = replace(cvfl(Uniform(8, bounds=(-1.0, 1.0)), labels="private"), aggregation=SecureSum())
+    recipes = {
+        "`svfl()`": svfl(),
+        "8 bits, secure sum without noise": summed,
+        "`pbm(64, 0.25)`": pbm(64, 0.25),
+        "`pbm(16, 0.2)`": pbm(16, 0.2),
+        "`pbm(4, 0.05)`": pbm(4, 0.05),
+    }
+    for name, recipe in recipes.items():
+        reports = audits(recipe)
+        model = sum(report.model.value for report in reports) / len(reports)
+        once, always = mean(reports, "inv", "once_score"), mean(reports, "inv")
+        yield f"| {name} | {once} / {always} | {model:.2f} |"
+
+
+def releases() -> Iterator[str]:
+    yield "| trials | beta | width | parties | looks | noise | claimed | measured at least | by |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    honest = [
+        (1, 0.25, 1, 2, 1),
+        (4, 0.25, 1, 2, 1),
+        (1, 0.25, 4, 4, 1),
+        (1, 0.1, 8, 3, 1),
+        (2, 0.15, 4, 3, 1),
+        (4, 0.05, 4, 1, 1),
+        (4, 0.05, 16, 4, 1),
+        (4, 0.05, 16, 12, 1),
+        (8, 0.05, 8, 4, 1),
+        (16, 0.05, 4, 4, 1),
+        (64, 0.02, 4, 4, 1),
+        (1, 0.25, 4, 4, 2),
+        (4, 0.05, 4, 3, 4),
+    ]
+    fresh = FreshNoise(KEY)
+    for trials, beta, width, parties, looks in honest:
+        yield _release(Release(PoissonBinomial(trials, beta), width, parties, looks), "as it is", fresh)
+    halved = Release(PoissonBinomial(4, 0.05), 16, 4)
+    yield _release(halved, "**half the variance**", fresh, PoissonBinomial(8, 0.05))
+    yield _release(replace(halved, looks=2), "**the same twice**", ReusedNoise(KEY))
+    yield _release(halved, "**from a known seed**", SeededNoise(0))
+
+
+def _release(said: Release, what: str, noise: Noise, really: PoissonBinomial | None = None) -> str:
+    trials, beta = said.mechanism.trials, said.mechanism.beta
+    claimed = poisson_binomial_epsilon(trials, beta, said.width, said.parties, said.looks, DELTA)
+    done = replace(said, mechanism=really or said.mechanism)
+    found = audit_release(claimed, done, DELTA, noise, samples=800_000, guesses=[SeededNoise(0)])
+    figures = f"{claimed:.2f} | {found.measured:.2f}{'' if found.holds else ' **(refuted)**'} | {found.attacker}"
+    return f"| {trials} | {beta} | {said.width} | {said.parties} | {said.looks} | {what} | {figures} |"
+
+
+def stateful() -> Iterator[str]:
+    yield "| bottom model trained | accounting | claimed | measured at least |"
+    yield "|---|---|---|---|"
+    scene, delta, lr = Scene(PoissonBinomial(4, 0.05)), 1e-5, 100.0
+    by_use = poisson_binomial_epsilon(4, 0.05, scene.width, scene.parties, scene.rounds, delta)
+    release = PoissonBinomialRelease(4, 0.05, scene.width)
+
+    def line(how: str, accounting: str, claimed: float, step: TrainStep) -> str:
+        found = audit_stateful(claimed, scene, delta, step, KEY)
+        refuted = "" if found.holds else " **(refuted)**"
+        return f"| {how} | {accounting} | {claimed:.2f} | {found.measured:.2f}{refuted} |"
+
+    yield line("on raw rows", "of its own releases", by_use, RawStep(lr))
+    for s in (8.0, 4.0, 2.0):
+        exposure = Exposure(release, Parties(scene.parties), PrivatelyTrained(s))
+        claimed = end_to_end_epsilon(exposure, Observer.LABEL_PARTY, exposure.epochs(scene.rounds), delta)
+        step = PrivateStep(lr, 0.01, s, Keystream(bytes(32)))
+        yield line(f"clipped, with noise {s:g}", "end to end", claimed, step)
+    exposure = Exposure(release, Parties(scene.parties), PrivatelyTrained(4.0))
+    claimed = end_to_end_epsilon(exposure, Observer.LABEL_PARTY, exposure.epochs(scene.rounds), delta)
+    yield line(
+        "clipped, the noise left out", "as if with noise 4", claimed, PrivateStep(lr, 0.03, 0.0, Keystream(bytes(32)))
+    )
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "labels": labels,
+    "features": features,
+    "releases": releases,
+    "stateful": stateful,
+}
+
+
+def main() -> None:
+    wanted = sys.argv[1:] or list(TABLES)
+    for name in wanted:
+        if name not in TABLES:
+            raise SystemExit(f"no table {name!r}; there are {', '.join(TABLES)}")
+    for name in wanted:
+        print(f"\n{name}\n")
+        for line in TABLES[name]():
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
