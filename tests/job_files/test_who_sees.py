@@ -38,8 +38,13 @@ def test_error_feedback_sends_changes() -> None:
 
 def test_secure_sum_shows_sums() -> None:
     seen = who_sees(pbm(4, 0.1), TESTED)
-    assert seen["clinic"][0].startswith("its labels, the sum of all parties' embeddings of every training row, as sent by Poisson")
-    assert seen["clinic"][1] == "the sum of all parties' embeddings of every test row, by the same mechanism, at every evaluation"
+    assert seen["clinic"][0].startswith(
+        "its labels, the sum of all parties' embeddings of every training row, as sent by Poisson"
+    )
+    assert (
+        seen["clinic"][1]
+        == "the sum of all parties' embeddings of every test row, by the same mechanism, at every evaluation"
+    )
     assert seen["bank"][0].startswith("the derivative of the sum for every training row")
 
 

@@ -27,6 +27,7 @@ def align(
         Optional[str],  # noqa: UP045
         typer.Option("--name", metavar="PARTY", help="This party's half, over the network; without it, all in one."),
     ] = None,
+    *,
     settings: Settings = [],  # noqa: B006
     test: Annotated[
         bool, typer.Option("--test", help="Align the test rows (test_ids), not the training rows.")

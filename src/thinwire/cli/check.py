@@ -41,6 +41,7 @@ def _print(shown: Preview) -> None:
         say(f"memory at {name}: surrogates {bytes_shown(held)}, workset {bytes_shown(shown.workset_bytes[name])}")
     for name, seen in shown.who_sees.items():
         say(f"{name} sees {'; '.join(seen)}")
+    say(shown.protection)
     for warning in shown.warnings:
         say(f"warning: {warning}")
     say("nothing is wrong with this job")

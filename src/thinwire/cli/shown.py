@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["AsJson", "JobPath", "PartyName", "Settings", "bytes_shown", "metrics_shown", "privacy_shown", "seconds_shown"]
+__all__ = [
+    "AsJson",
+    "JobPath",
+    "PartyName",
+    "Settings",
+    "bytes_shown",
+    "metrics_shown",
+    "privacy_shown",
+    "seconds_shown",
+]
 
 JobPath = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
 PartyName = Annotated[str, typer.Option("--name", metavar="PARTY", help="Which party of the job this is.")]
@@ -48,7 +57,7 @@ def metrics_shown(event: dict[str, Any]) -> str:
 
 
 def privacy_shown(privacy: list[dict[str, Any]]) -> list[str]:
-    """What the worst-off row of each feature party has lost, in a line a party; one for all where nothing is proven."""
+    """What each feature party's worst-off row has lost, in a line each; one for all where nothing is proven."""
     lines = []
     for ledger in privacy:
         figures = {row["observer"]: row for row in ledger["observers"]}

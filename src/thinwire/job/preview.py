@@ -9,7 +9,7 @@ from typing import Any
 
 from thinwire.job.job import Job
 from thinwire.job.training import train
-from thinwire.job.who_sees import Roster, who_sees
+from thinwire.job.who_sees import Roster, budget, who_sees
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.privacy import Labels
 from thinwire.schedule import CachedSteps
@@ -35,6 +35,7 @@ class Preview:
     first_round_bytes: dict[str, int]  # up, down
     once_bytes: int  # at the start: labels, warm start
     who_sees: dict[PartyName, list[str]]
+    protection: str  # what stands between the rows and what is seen
     warnings: list[str]
 
     @property
@@ -54,7 +55,7 @@ def preview(job: Job) -> Preview:
         method=job.recipe.name,
         rows=job.rows,
         test_rows=0 if job.label_party.test_labels is None else len(job.label_party.test_labels),
-        rounds=job.batching().rounds,
+        rounds=job.limited_batching(widths).rounds,
         widths=widths,
         parameters={name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()},
         surrogate_bytes=surrogate_bytes(job, widths),
@@ -62,6 +63,7 @@ def preview(job: Job) -> Preview:
         first_round_bytes=first,
         once_bytes=once,
         who_sees=who_sees(job.recipe, _roster(job)),
+        protection=budget(job.recipe, job.training, job.budget),
         warnings=_warnings(job),
     )
 
