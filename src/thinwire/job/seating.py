@@ -165,7 +165,7 @@ class Seating:
             case TrainedOnRawRows():
                 return self._learner(name, party.bottom, party.optimizer)
             case Frozen():
-                party.bottom.requires_grad_(False).to(self.device).train()
+                party.bottom.requires_grad_(False).to(self.device).eval()  # running averages are frozen too
                 return Learner(name, party.bottom, Untrained(), self.seed, self.batches.rounds)
             case DPBottom() as dp:
                 party.bottom.to(self.device).train()
