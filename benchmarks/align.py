@@ -45,6 +45,9 @@ class Cost:
     bytes: int
     peak_mb: float
     common: int
+    others_cpu_seconds: float = (
+        0.0  # what the rest of the machine used meanwhile: a run beside much of it says little
+    )
 
 
 # One party of ours --------------------------------------------------------------------------------------------------
@@ -166,6 +169,7 @@ print(json.dumps({"wall_seconds": seconds, "cpu_seconds": cpu_seconds, "bytes": 
 
 def cost_of(command: Sequence[str], ids: int, workers: int) -> Cost:
     """Runs both parties; `command` gets the party's place, the port (or the listening socket), ids and workers."""
+    others = _others_cpu_seconds()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         started = [
@@ -186,13 +190,23 @@ def cost_of(command: Sequence[str], ids: int, workers: int) -> Cost:
         bytes=bank.bytes + shop.bytes,
         peak_mb=bank.peak_mb + shop.peak_mb,
         common=shop.common,
+        others_cpu_seconds=_others_cpu_seconds() - others,
     )
+
+
+def _others_cpu_seconds() -> float:
+    """That all processes but those of this benchmark have used since the machine started (Linux)."""
+    with open("/proc/stat") as file:
+        user, nice, system = map(int, file.readline().split()[1:4])
+    ours = os.times()
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(ours[:4])
 
 
 def _shown(name: str, cost: Cost, ids: int) -> str:
     return (
         f"{name:14} {cost.wall_seconds:8.1f} s wall {cost.cpu_seconds:8.1f} s CPU {cost.bytes / 2**20:8.1f} MiB "
-        f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak {cost.common:9} in common"
+        f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak {cost.common:9} in common "
+        f"{cost.others_cpu_seconds:7.1f} s CPU by others"
     )
 
 

@@ -5,7 +5,9 @@
 On loopback: svfl with trivial models, 16 KB up and 16 KB down, in the same run as a raw TCP ping-pong of the same
 bytes and the same rounds in one process. With --wan (root; a folder with up.sh and down.sh, which shape a link
 between two network namespaces): rounds of several sizes on 300 Mbit/s with a round trip of 20 ms, against what the
-link itself needs, the ledger against the interface's own counters, and the link clock's prediction.
+link itself needs, the ledger against the interface's own counters, and the link clock's prediction. Compute is what
+the two programs really took in that run between a message that came in and the next one out: after 20 ms of waiting
+caches are cold, and the same work takes longer than in the simulator.
 """
 
 from __future__ import annotations
@@ -53,9 +55,11 @@ class Shaped:
     congestion: str  # the kernel's congestion control
     body_kb: int
     round_ms: float
+    compute_ms: float  # of both parties
     needed_ms: float  # bits / bandwidth + round trip + compute
     ratio: float
     raw_tcp_ms: float
+    over_raw: float  # against the raw socket and the compute together
     ledger_bytes: int
     interface_bytes: int
     clock_ms: float  # the link clock's prediction
@@ -72,8 +76,37 @@ def party(job: str, name: str, out: str) -> None:
 
     times: list[float] = []
     audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))
-    outcome = party_run(read_own_part(job, name), Path(out), audience).execute()
-    print(json.dumps({**_rounds(times), "summary": outcome.summary}))
+    run = party_run(read_own_part(job, name), Path(out), audience)
+    computing = _Computing(run.channel)
+    run.channel = computing  # type: ignore[assignment]
+    outcome = run.execute()
+    print(json.dumps({**_rounds(times), "compute_ms": computing.median_ms(), "summary": outcome.summary}))
+
+
+class _Computing:
+    """A channel that notes how long its program computes between what comes in and what goes out."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._got = 0.0
+        self._times: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def receive(self, *arguments: Any) -> Any:
+        message = self._channel.receive(*arguments)
+        self._got = perf_counter()
+        return message
+
+    def send(self, message: Any) -> None:
+        if self._got:
+            self._times.append(perf_counter() - self._got)
+        self._got = 0.0
+        self._channel.send(message)
+
+    def median_ms(self) -> float:
+        return 1e3 * statistics.median(self._times[5:])
 
 
 def _rounds(times: Sequence[float]) -> dict[str, float]:
@@ -126,9 +159,9 @@ def parties(job: Path, spaces: tuple[list[str], list[str]] = ([], [])) -> dict[s
     bank = subprocess.run(
         [*spaces[1], *command, "bank", str(job.parent / "run-bank")], stdout=subprocess.PIPE, check=True
     )
-    shop.communicate(timeout=60)
+    theirs = json.loads(shop.communicate(timeout=60)[0])
     measured: dict[str, Any] = json.loads(bank.stdout)
-    return measured
+    return {**measured, "compute_ms": measured["compute_ms"] + theirs["compute_ms"]}
 
 
 def simulated(job: Path, link: bool) -> tuple[float, float]:
@@ -249,20 +282,22 @@ def shaped(tools: Path, rounds: int, congestion: str) -> list[Shaped]:
                 before = interface_bytes(spaces[0])
                 real = parties(job, spaces)
                 crossed = interface_bytes(spaces[0]) - before
-                compute_ms, _ = simulated(job, link=False)
                 _, clock_ms = simulated(job, link=True)
                 raw_ms = raw_tcp("10.99.0.1:7444", body_kb << 10, 40, spaces)
                 summary = real["summary"]
                 ledger = summary["sent_bytes"] + summary["received_bytes"]
+                compute_ms = real["compute_ms"]
                 needed = 2 * body_kb * 1024 * 8 / (MBIT * 1e3) + ROUND_TRIP_MS + compute_ms
                 found.append(
                     Shaped(
                         congestion,
                         body_kb,
                         real["median_ms"],
+                        compute_ms,
                         needed,
                         real["median_ms"] / needed,
                         raw_ms,
+                        real["median_ms"] / (raw_ms + compute_ms),
                         ledger,
                         crossed,
                         clock_ms,
@@ -305,13 +340,15 @@ def show(local: Loopback, far: list[Shaped]) -> None:
     if not far:
         return
     print(f"{MBIT:.0f} Mbit/s, {ROUND_TRIP_MS:.0f} ms round trip, MTU 9000 (bars: 1.08x, 3 %, 10 %)")
-    print("       body KB  round ms  needed ms  ratio  raw TCP ms  ledger B   interface B  over   clock ms  to real")
+    print(
+        "       body KB  round ms  compute  needed  ratio  raw TCP  to raw  ledger B  interface B  over  clock  to real"
+    )
     for line in far:
         over = line.interface_bytes / line.ledger_bytes - 1
         print(
-            f"{line.congestion:5}  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.needed_ms:9.2f}  {line.ratio:5.3f}"
-            f"  {line.raw_tcp_ms:10.2f}  {line.ledger_bytes:9d}  {line.interface_bytes:11d}  {over:5.1%}"
-            f"  {line.clock_ms:8.2f}  {line.clock_ms / line.round_ms:7.3f}"
+            f"{line.congestion:5}  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.compute_ms:7.2f}"
+            f"  {line.needed_ms:6.2f}  {line.ratio:5.3f}  {line.raw_tcp_ms:7.2f}  {line.over_raw:6.3f}  {line.ledger_bytes:8d}"
+            f"  {line.interface_bytes:11d}  {over:4.1%}  {line.clock_ms:5.2f}  {line.clock_ms / line.round_ms:7.3f}"
         )
 
 
