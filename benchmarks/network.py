@@ -341,14 +341,15 @@ def show(local: Loopback, far: list[Shaped]) -> None:
         return
     print(f"{MBIT:.0f} Mbit/s, {ROUND_TRIP_MS:.0f} ms round trip, MTU 9000 (bars: 1.08x, 3 %, 10 %)")
     print(
-        "       body KB  round ms  compute  needed  ratio  raw TCP  to raw  ledger B  interface B  over  clock  to real"
+        "       body KB  round ms  compute  needed  ratio  raw TCP  to raw  ledger B  interface B  over  clock"
+        "  to real"
     )
     for line in far:
         over = line.interface_bytes / line.ledger_bytes - 1
         print(
             f"{line.congestion:5}  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.compute_ms:7.2f}"
-            f"  {line.needed_ms:6.2f}  {line.ratio:5.3f}  {line.raw_tcp_ms:7.2f}  {line.over_raw:6.3f}  {line.ledger_bytes:8d}"
-            f"  {line.interface_bytes:11d}  {over:4.1%}  {line.clock_ms:5.2f}  {line.clock_ms / line.round_ms:7.3f}"
+            f"  {line.needed_ms:6.2f}  {line.ratio:5.3f}  {line.raw_tcp_ms:7.2f}  {line.over_raw:6.3f}"
+            f"  {line.ledger_bytes:8d}  {line.interface_bytes:11d}  {over:4.1%}  {line.clock_ms:5.2f}  {line.clock_ms / line.round_ms:7.3f}"
         )
 
 
