@@ -349,7 +349,8 @@ def show(local: Loopback, far: list[Shaped]) -> None:
         print(
             f"{line.congestion:5}  {line.body_kb:7d}  {line.round_ms:8.2f}  {line.compute_ms:7.2f}"
             f"  {line.needed_ms:6.2f}  {line.ratio:5.3f}  {line.raw_tcp_ms:7.2f}  {line.over_raw:6.3f}"
-            f"  {line.ledger_bytes:8d}  {line.interface_bytes:11d}  {over:4.1%}  {line.clock_ms:5.2f}  {line.clock_ms / line.round_ms:7.3f}"
+            f"  {line.ledger_bytes:8d}  {line.interface_bytes:11d}  {over:4.1%}  {line.clock_ms:5.2f}"
+            f"  {line.clock_ms / line.round_ms:7.3f}"
         )
 
 
