@@ -71,6 +71,9 @@ class JobKind:
         return int(6 * self.epochs)
 
 
+NOISY = JobKind(recipe='{ method = "pbm", trials = 8, beta = 0.2 }', epochs=40, training="frozen")
+
+
 # The processes ----------------------------------------------------------------------------------------------------
 
 

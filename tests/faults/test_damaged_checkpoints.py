@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from faults.conftest import Stage
-from faults.running import EVERYBODY, FEATURES, LABEL, ROLES, JobKind, Run
+from faults.running import EVERYBODY, FEATURES, LABEL, NOISY, ROLES, JobKind, Run
 
 KIND = JobKind(epochs=30)
 Damage = Callable[[Run, str, random.Random], None]
@@ -100,7 +100,17 @@ def test_damaged_checkpoints_fall_back(stage: Stage) -> None:
 @pytest.mark.parametrize("name", ROLES)
 @pytest.mark.parametrize("what", DAMAGES)
 def test_every_damage_falls_back(stage: Stage, what: str, name: str) -> None:
-    kind = JobKind(epochs=60)
+    every_damage_falls_back(stage, what, name, JobKind(epochs=60))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("what", DAMAGES)
+def test_every_damage_falls_back_and_nothing_is_charged_twice(stage: Stage, what: str) -> None:
+    """Never behind the privacy ledger: what was released stays charged, whatever checkpoint is left."""
+    every_damage_falls_back(stage, what, "shop", NOISY)
+
+
+def every_damage_falls_back(stage: Stage, what: str, name: str, kind: JobKind) -> None:
     expected = stage.reference(kind)
     choice = random.Random(f"{what} {name}")  # noqa: S311
     with stage.run(kind) as run:

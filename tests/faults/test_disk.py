@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from faults.conftest import Stage
-from faults.running import EVERYBODY, LABEL, ROLES, JobKind
+from faults.running import EVERYBODY, LABEL, NOISY, ROLES, JobKind
 
 KIND = JobKind(epochs=15)
 # What a write is for, by the call that makes it: the names in messages are those of the files.
@@ -170,4 +170,22 @@ def test_a_log_of_events_that_cannot_be_written_stops_nothing(stage: Stage, name
         run.start_all([other for other in EVERYBODY if other != name])
         run.start(name, [fault("text", "/log.jsonl", "ENOSPC", 5, **{"for": 20})])
         stage.tally.inject("full disks")
+        run.survives(expected)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("call", ["writev", "fsync"])
+def test_a_full_disk_at_a_charge(stage: Stage, call: str) -> None:
+    """Nothing leaves that is not on record: the party waits for room, and then goes on."""
+    expected = stage.reference(NOISY)
+    with stage.run(NOISY, pause_ms=5) as run:
+        freed = run.site.folder / "freed"
+        run.start_all([other for other in EVERYBODY if other != "shop"])
+        process = run.start("shop", [fault(call, "/charges.jsonl", "ENOSPC", 20, until=str(freed))])
+        run.until(lambda: "charges.jsonl" in process.said(), 30, "nobody says that the disk is full")
+        stage.tally.inject("full disks")
+        before = run.round(LABEL)
+        sleep(1.5)
+        assert run.round(LABEL) <= before + 1
+        freed.touch()
         run.survives(expected)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from faults.conftest import Stage
-from faults.running import EVERYBODY, FEATURES, LABEL, ROLES, JobKind, Run
+from faults.running import EVERYBODY, FEATURES, LABEL, NOISY, ROLES, JobKind, Run
 
 PLAIN = JobKind(epochs=40)
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
-NOISY = JobKind(recipe='{ method = "pbm", trials = 8, beta = 0.2 }', epochs=40, training="frozen")
 START_SECONDS = 30  # until a first new round
 
 

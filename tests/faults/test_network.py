@@ -11,7 +11,7 @@ import pytest
 
 from faults.conftest import Stage
 from faults.proxy import DOWN, UP, Proxy
-from faults.running import FEATURES, LABEL, JobKind, Run
+from faults.running import FEATURES, LABEL, NOISY, JobKind, Run
 
 KIND = JobKind(epochs=30)
 HEALED_SECONDS = 10.0
@@ -86,8 +86,8 @@ def test_partition_and_one_way_drop(stage: Stage, ways: tuple[str, ...], seconds
 
 
 @pytest.mark.faults
-def test_flapping(stage: Stage) -> None:
-    kind = JobKind(epochs=60)
+@pytest.mark.parametrize("kind", [JobKind(epochs=60), NOISY], ids=["plain", "noisy"])
+def test_flapping(stage: Stage, kind: JobKind) -> None:
     expected = stage.reference(kind)
     choice = random.Random(4)  # noqa: S311
     with behind_a_proxy(stage, kind) as (run, proxy):

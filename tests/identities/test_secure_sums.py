@@ -11,8 +11,9 @@ import pytest
 import thinwire as tw
 from identities.small import job, same_models, trained, without_times
 from thinwire.compress import StdGrid, Uniform
-from thinwire.methods import celu, cvfl, efvfl, svfl
-from thinwire.privacy import SecureSum
+from thinwire.methods import celu, cvfl, efvfl, pbm, svfl
+from thinwire.privacy import Context, Frozen, SecureSum, SecureSumSender
+from thinwire.privacy import keys as keys_module
 from thinwire.streams import Direct
 
 LEVELS = Uniform(8, dither=False, bounds=(-3, 3))
@@ -88,3 +89,37 @@ def test_no_single_embedding_goes_up_or_down(name: str) -> None:
     assert size(entries, "SURROGATE_DIGEST") == 0
     if "shared" in name:
         assert size(entries, "REPRESENTATIONS") < size(plain, "REPRESENTATIONS")
+
+
+@pytest.mark.parametrize("name", ["levels", "error feedback of levels, warm", "shared labels"])
+def test_no_context_repeats_in_a_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training, evaluations and the warm start: every sealed message has a context of its own."""
+    contexts: list[bytes] = []
+    seal = SecureSumSender.seal
+
+    def noted(self: SecureSumSender, symbols: Any, adding: Any, context: Context) -> Any:
+        if self._me == "p0":
+            contexts.append(context.to_bytes())
+        return seal(self, symbols, adding, context)
+
+    monkeypatch.setattr(SecureSumSender, "seal", noted)
+    trained(summed(name), eval_every=2)
+    assert len(contexts) == len(set(contexts)) == 20 + 11 + int("warm" in name)
+
+
+def test_pbm_draws_new_noise_for_every_release() -> None:
+    """The same embeddings, of frozen models, are never sent twice under the same noise."""
+    keys: list[bytes] = []
+    derive = keys_module.derived_key
+
+    def noted(key: bytes, info: bytes) -> bytes:
+        if b"thinwire noise 1" in info:
+            keys.append(derive(key, info))
+        return derive(key, info)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys_module, "derived_key", noted)
+        trained(pbm(4, 0.1), eval_every=2, training=Frozen())
+    releases = [key for key in keys if keys.count(key) > 1]
+    assert not releases
+    assert len(keys) >= 3 * (20 + 11)

@@ -131,6 +131,15 @@ def test_blocks_do_not_show_in_the_masks() -> None:
     assert opened(sealed_by_all(counts, context), context) == plain_sum(counts, context)
 
 
+@pytest.mark.parametrize("fill", ["random", "nothing won", "everything won"])
+def test_a_million_sums(fill: str) -> None:
+    context = context_of(names(4), 16)
+    counts = random_counts(4, 16, (1_000_000,))
+    if fill != "random":
+        counts = [counts_of(np.full(1_000_000, 16 if fill == "everything won" else 0, np.uint8), 16)] * 4
+    assert opened(sealed_by_all(counts, context), context) == plain_sum(counts, context)
+
+
 def test_the_sum_stands_for_the_sum_of_the_embeddings() -> None:
     x = [torch.full((200, 50), value) for value in (-0.9, 0.1, 0.5)]
     compressor = PoissonBinomial(trials=16, beta=0.125)
