@@ -7,8 +7,6 @@ can change unnoticed.
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +18,7 @@ from safetensors import numpy as safetensors
 
 from thinwire.align.alignment import Alignment
 from thinwire.errors import BadInput
-from thinwire.transport.record_file import WriteFailed, sync_folder, write_all
+from thinwire.transport.record_file import WriteFailed, replace_file
 
 __all__ = ["read_alignment", "write_alignment"]
 
@@ -58,19 +56,8 @@ def write_alignment(path: str | Path, alignment: Alignment) -> None:
     metadata = {"alignment": held.model_dump_json(), "sha256": _UNSET}
     data = safetensors.save({"rows": alignment.rows.astype("<i8")}, metadata)
     data = _resealed(data, _UNSET, sha256(data).hexdigest())
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                write_all(descriptor, [data])
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        replace_file(path, data, mode=0o600)
     except OSError as error:
         raise WriteFailed(path, len(data), error) from error
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from threading import RLock
 
 from thinwire.network.introduction import About
-from thinwire.runs.private_state import canonical, replace_file
+from thinwire.runs.private_state import canonical
 from thinwire.transport.peer_link import PeerLink
-from thinwire.transport.record_file import WriteFailed
+from thinwire.transport.record_file import WriteFailed, replace_file
 from thinwire.transport.service import Refused
 from thinwire.types import PartyName
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
-from thinwire.runs.private_state import NAME, PrivateState, replace_file
-from thinwire.transport.record_file import WriteFailed, write_all
+from thinwire.runs.private_state import NAME, PrivateState
+from thinwire.transport.record_file import WriteFailed, replace_file, write_all
 from thinwire.types import PartyName
 
 __all__ = ["RunDirectory"]

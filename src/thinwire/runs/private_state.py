@@ -12,9 +12,9 @@ from threading import Lock
 from typing import Any
 
 from thinwire.errors import BadInput, BadState, ThinwireError
-from thinwire.transport.record_file import WriteFailed, sync_folder, write_all
+from thinwire.transport.record_file import WriteFailed, replace_file, sync_folder
 
-__all__ = ["PrivateState", "Replaced", "canonical", "replace_file"]
+__all__ = ["PrivateState", "Replaced", "canonical"]
 
 FORMAT = 1
 NAME = "private.json"
@@ -145,26 +145,6 @@ class PrivateState:
 def canonical(value: Any) -> bytes:
     """The one JSON text of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """The file holds the old bytes or the new ones, and the new ones once this returns, whatever happens."""
-    for unfinished in path.parent.glob(f".{path.name}.*.part"):
-        unfinished.unlink(missing_ok=True)
-    # A name of its own: a process that was stopped while writing would go on in this file.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        try:
-            write_all(descriptor, [data])
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
 
 
 def _read(path: Path) -> _Fields:

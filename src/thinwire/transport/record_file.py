@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import struct
 from array import array
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ __all__ = [
     "Segment",
     "WriteFailed",
     "packed_header",
+    "replace_file",
     "scan",
     "segments_in",
     "sync_folder",
@@ -182,3 +184,23 @@ def _is_whole(record: memoryview, sequence: int) -> bool:
     digest.update(record[HEADER_SIZE:])
     (checksum,) = _CHECKSUM.unpack_from(record, _CHECKED)
     return bool(digest.intdigest() == checksum)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """The file holds the old bytes or the new ones, and the new ones once this returns, whatever happens."""
+    for unfinished in path.parent.glob(f".{path.name}.*.part"):
+        unfinished.unlink(missing_ok=True)
+    # A name of its own: a process that was stopped while writing would go on in this file.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        try:
+            write_all(descriptor, [data])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
