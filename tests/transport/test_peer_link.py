@@ -233,3 +233,23 @@ def test_a_failed_link_raises_wherever_a_program_touches_it(tmp_path: Path) -> N
     ):
         with pytest.raises(TransportError, match="over"):
             touch()
+
+
+def test_a_peer_may_let_go_of_frames_in_the_very_moment_they_are_replayed(tmp_path: Path) -> None:
+    """A restarted program posts again what is logged, while the peer says what it has kept."""
+    frames, first = 600, link(tmp_path, "bank")
+    for number in range(frames):
+        first.post(Kind.EMBEDDING, number, b"body", durable=False)
+        if number % 5 == 4:
+            first.log.roll()
+    first.log.close()
+    for attempt in range(5):
+        restarted = link(tmp_path, "bank", incarnation=attempt + 2)
+        began = restarted.log.first_sequence
+        keeps = Thread(target=lambda log=restarted.log: [log.prune(number) for number in range(frames - 100)])
+        keeps.start()
+        for number in range(frames):
+            restarted.post(Kind.EMBEDDING, number, b"body", durable=False)
+        keeps.join()
+        restarted.log.close()
+        assert restarted.log.first_sequence >= began

@@ -90,10 +90,17 @@ class OutgoingLog:
             self.sync()
 
     def read(self, sequence: int) -> bytes:
+        frame = self.held(sequence)
+        if frame is None:
+            held = f"{self.first_sequence} up to, not including, {self._next}"
+            raise DamagedLog(self._folder, None, f"number {sequence} is asked for, the log holds {held}")
+        return frame
+
+    def held(self, sequence: int) -> bytes | None:
+        """The frame, or None where it is not held, or no longer: peers may let it be pruned at any moment."""
         with self._lock:
             if sequence not in self:
-                held = f"{self.first_sequence} up to, not including, {self._next}"
-                raise DamagedLog(self._folder, None, f"number {sequence} is asked for, the log holds {held}")
+                return None
             index = bisect_right(self._segments, sequence, key=lambda segment: segment.first) - 1
             return self._segments[index].read(sequence)
 

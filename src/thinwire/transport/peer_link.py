@@ -101,8 +101,10 @@ class PeerLink:
                 if self._attached is not None and self._attached.is_before(sequence):
                     self._fresh[sequence] = (header, body)
                 self._to_send.notify_all()
-        elif sequence >= self.log.first_sequence and self.log.read(sequence)[:HEADER_SIZE] != header:
-            self._events("replay_differs", self.ends.peer, round=round, kind=kind.name)
+        else:
+            logged = self.log.held(sequence)  # None once the peer has kept it
+            if logged is not None and logged[:HEADER_SIZE] != header:
+                self._events("replay_differs", self.ends.peer, round=round, kind=kind.name)
         self._posted = sequence + 1
         return len(header) + len(body)
 
