@@ -7,8 +7,8 @@ parties' rows; CPU seconds and peak memory are the two processes' together. With
 go through openmined-psi in the same run, also as two processes over TCP, with its setup and its request computed at
 the same time; only its client learns the intersection. It pins protobuf, so it needs an environment of its own:
 
-    python -m venv /tmp/openmined && /tmp/openmined/bin/pip install openmined-psi
-    python benchmarks/align.py --openmined-python /tmp/openmined/bin/python
+    python -m venv openmined && openmined/bin/pip install openmined-psi
+    python benchmarks/align.py --openmined-python openmined/bin/python
 """
 
 from __future__ import annotations

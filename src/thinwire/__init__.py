@@ -8,7 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from thinwire import align, compress, errors, methods, models, privacy, schedule, streams, surrogates, types, wire
+    from thinwire import (
+        align,
+        audit,
+        compress,
+        errors,
+        methods,
+        models,
+        privacy,
+        schedule,
+        streams,
+        surrogates,
+        types,
+        wire,
+    )
     from thinwire.job import Job, Result, train
     from thinwire.models import losses
     from thinwire.models.optimizers import SGD, AdaGrad, Adam
@@ -21,6 +34,7 @@ __version__ = "0.1.0.dev0"
 
 _MODULES = {
     "align": "align",
+    "audit": "audit",
     "compress": "compress",
     "errors": "errors",
     "losses": "models.losses",
@@ -60,6 +74,7 @@ __all__ = [
     "Storage",
     "__version__",
     "align",
+    "audit",
     "compress",
     "errors",
     "losses",
