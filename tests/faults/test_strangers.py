@@ -102,7 +102,13 @@ def standing_still(stage: Stage) -> Iterator[Run]:
         run.kill("post")
         run.until(lambda: run.count(LABEL, "disconnected", "post") == 1, 15, "post is not missed")
         folder = run.site.out(LABEL)
-        run.until(lambda: state_of(folder) == state_of(folder), 5, "it does not stand still")
+
+        def still() -> bool:
+            before = state_of(folder), run.round(LABEL)
+            sleep(1.0)  # what post had sent before is still worked through
+            return (state_of(folder), run.round(LABEL)) == before
+
+        run.until(still, 20, "it does not stand still")
         connected = [name for name in FEATURES if run.count(LABEL, "connected", name)]
         before, round = state_of(folder), run.round(LABEL)
         yield run

@@ -13,15 +13,28 @@ from torch import nn
 import thinwire as tw
 from identities.small import WIDTH, job, same_models, trained
 from thinwire.compress import PoissonBinomial, Uniform
+from thinwire.conversations.guard import Guard, classes_of
 from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.methods import celu, cvfl, pbm, svfl
-from thinwire.privacy import SecureSum
+from thinwire.party import Batches
+from thinwire.privacy import NoiseKey, SecureSum
 from thinwire.privacy.accounting import Budget, BudgetExceeded, PrivacyLedger, poisson_binomial_epsilon
 from thinwire.privacy.defences import LabelDP, MaxNorm
 from thinwire.privacy.dp_bottom import DPBottom, Frozen
 from thinwire.streams import Direct
 
 SECRET = bytes(range(32))
+
+
+class Reading(nn.Module):
+    """Looks at its values, as torch.func.vmap cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x if bool((x > 100).any()) else x + 0)  # type: ignore[no-any-return]
 
 
 def spent(result: tw.Result, place: int = 0) -> dict[str, Any]:
@@ -112,11 +125,16 @@ def test_the_ledger_itself_refuses_too(monkeypatch: pytest.MonkeyPatch) -> None:
         tw.train(given)
 
 
-def test_announced_rows_are_counted_as_they_come() -> None:
+def test_announced_rows_are_counted_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(poisson_binomial_epsilon(4, 0.05, WIDTH, 3, 2, 1e-5) + 1e-9)
-    given = job(pbm(4, 0.05), epochs=4, eval_every=1000, training=Frozen(), budget=budget, batches="announced")
+    settings: dict[str, Any] = {"epochs": 4, "eval_every": 1000, "training": Frozen(), "batches": "announced"}
+    result = trained(pbm(4, 0.05), budget=budget, **settings)
+    assert result.summary()["rounds"] == 10
+    # A label party that announces the same rows again and again is refused by the ledger.
+    again = Batches.rows
+    monkeypatch.setattr(Batches, "rows", lambda self, _: again(self, 0))
     with pytest.raises(BudgetExceeded):
-        tw.train(given)
+        trained(pbm(4, 0.05), budget=budget, **settings)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +157,44 @@ def test_batch_normalisation_is_refused_where_a_guarantee_is_made() -> None:
         given.parties[1].bottom = nn.Sequential(nn.Linear(16, WIDTH), nn.BatchNorm1d(WIDTH), nn.Tanh())
         with pytest.raises(BadInput, match="party 'p1': the bottom model normalises over the batch"):
             tw.train(given)
+
+
+def test_embeddings_beyond_their_bound_are_cut_off() -> None:
+    """Nothing stops, and nothing is said of them: a refusal would tell the others a value."""
+    given = job(pbm(16, 0.25), epochs=1)
+    for party in given.parties:
+        party.bottom = nn.Linear(16, WIDTH)
+        with torch.no_grad():
+            party.bottom.weight.mul_(100)
+    assert tw.train(given).summary()["rounds"] == 5
+
+
+@pytest.mark.parametrize(
+    ("bottom", "says"),
+    [
+        (nn.Sequential(nn.Linear(16, WIDTH), nn.Dropout(0.5)), "has dropout"),
+        (Reading(), "cannot be trained by DPBottom"),
+    ],
+)
+def test_what_cannot_be_trained_privately_is_refused_at_the_start(bottom: nn.Module, says: str) -> None:
+    given = job(svfl(), training=DPBottom(1.0, 1.0))
+    given.parties[0].bottom = bottom
+    with pytest.raises(BadInput, match=f"party 'p0': the bottom model {says}"):
+        tw.train(given)
+
+
+def test_a_top_model_that_mixes_rows_is_refused_where_derivatives_come_from_it() -> None:
+    recipe = replace(cvfl(PoissonBinomial(4, 0.1)), aggregation=SecureSum())
+    given = job(recipe, training=DPBottom(1.0, 1.0))
+    given.label_party.top = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 10))
+    with pytest.raises(BadInput, match="the top model, through which DPBottom's derivatives come, normalises"):
+        tw.train(given)
+
+
+def test_a_label_party_with_features_cannot_send_noise_of_its_own() -> None:
+    recipe = replace(cvfl(PoissonBinomial(4, 0.1)), aggregation=SecureSum())
+    with pytest.raises(IncompatibleRecipe, match="the label party's own embedding travels by itself"):
+        trained(recipe, parties=4, own=True)
 
 
 def test_a_resumed_ledger_has_spent_as_much(tmp_path: Path) -> None:
@@ -181,6 +237,18 @@ def test_label_dp_trains_on_labels_that_are_sometimes_wrong() -> None:
     )
     noisy = trained(replace(svfl(), defence=LabelDP(1.0)), epochs=10)
     assert noisy.history[-1]["train"]["loss"] > nearly.history[-1]["train"]["loss"]
+
+
+def test_label_dp_does_not_depend_on_which_labels_there_are() -> None:
+    """The classes are the top model's: one label more or less changes no other row's."""
+    guard = Guard(LabelDP(0.5), NoiseKey(SECRET), 1, "lab", "sum")
+    top = nn.Linear(WIDTH, 10)
+    zeros, one = torch.zeros(500, dtype=torch.int64), torch.zeros(500, dtype=torch.int64)
+    one[7] = 9
+    a, b = (guard.labels(labels, classes_of(top, WIDTH)) for labels in (zeros, one))
+    assert set(a.tolist()) == set(range(10))
+    assert (a != b).nonzero().flatten().tolist() == [7]
+    assert classes_of(nn.Linear(WIDTH, 1), WIDTH) == 2
 
 
 def test_a_defence_needs_private_labels() -> None:

@@ -21,10 +21,14 @@ from network.parties import (
     processes,
     ran,
     simulated,
+    threads,
 )
+from thinwire.errors import ThinwireError
 from thinwire.job.loading import load_job
 from thinwire.job.result import Result
 from thinwire.job.simulated import own_secret
+from thinwire.network.feature_run import run_secret
+from thinwire.network.label_run import LabelRun
 from thinwire.privacy import poisson_binomial_epsilon
 from thinwire.runs import PrivateState
 
@@ -118,23 +122,27 @@ def test_the_network_trains_what_the_simulator_trains(name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("training", ["frozen", {"name": "DPBottom", "clip": 1.0, "noise_multiplier": 3.0}])
-def test_with_the_same_secrets_pbm_is_the_simulators(training: Any, tmp_path: Path) -> None:
+def test_with_the_same_secrets_pbm_is_the_simulators(
+    training: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = {"method": "pbm", "trials": 16, "beta": 0.2}
     place = made(tmp_path, Shape(recipe, parties=3, model=TANH, job={"training": training}))
     for name in place.names:
         PrivateState.open(place.out(name)).set_noise_secret(own_secret(SECRET, name))
     summaries = ran(place)
-    job = load_job(place.job)
-    job.noise_secret = SECRET
-    there = tw.train(job, callbacks=[])
+    nonce = PrivateState.open(place.out("bank")).run_nonce or ""
+    secrets = {name: run_secret(own_secret(SECRET, name), nonce) for name in place.names}
+    monkeypatch.setattr("thinwire.job.simulated.own_secret", lambda _, name: secrets[name])
+    there = tw.train(load_job(place.job), callbacks=[])
     require_same(place, there)
     for number, party in enumerate(place.feature_parties):
         assert summaries[party]["privacy"] == [there.summary()["privacy"][number]]
         lines = (place.out(party) / "charges.jsonl").read_text().splitlines()
         spent = [json.loads(line) for line in lines]
         assert len({line["charge"] for line in spent}) == len(spent)
-        assert {key: spent[-1][key] for key in ("observers", "delta")} == {
-            key: summaries[party]["privacy"][0][key] for key in ("observers", "delta")
+        told = {row["observer"]: row for row in summaries[party]["privacy"][0]["observers"]}
+        assert spent[-1]["epsilons"] == {
+            name: [row["releases_epsilon"], row["end_to_end_epsilon"]] for name, row in told.items()
         }
 
 
@@ -149,6 +157,36 @@ def test_a_privacy_budget_ends_the_run_at_the_same_round_everywhere(tmp_path: Pa
     assert {summary["rounds"] for summary in summaries.values()} == {6}  # two epochs of three rounds
     for party in place.feature_parties:
         assert summaries[party]["privacy"][0]["budget"]["spent"] <= budget["epsilon"]
+
+
+def test_a_party_does_not_believe_other_widths_than_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label party that tells of a narrower embedding would make the others count too little."""
+    place = made(tmp_path, Shape({"method": "pbm", "trials": 4, "beta": 0.1}, parties=3, model=TANH))
+    tell = LabelRun.tell_all
+
+    def lies(self: LabelRun, news: dict[str, Any]) -> None:
+        begin = news.get("begin")
+        tell(self, news if begin is None else {"begin": {**begin, "bank": 1}})
+
+    monkeypatch.setattr(LabelRun, "tell_all", lies)
+    with threads(place) as parties:
+        for name in ("shop", "post"):
+            parties[name].join()
+            assert isinstance(parties[name].error, ThinwireError)
+            assert "'clinic' tells of other widths than ours" in str(parties[name].error)
+
+
+def test_nobody_hears_what_is_wrong_with_anothers_rows(tmp_path: Path) -> None:
+    place = made(tmp_path, Shape({"method": "svfl"}, parties=2, job={"epochs": 4}))
+    place.document["optimizer"] = {"name": "sgd", "lr": 1e30}
+    place.write("job.toml")
+    with threads(place) as parties:
+        for party in parties.values():
+            party.join()
+        said = {name: str(party.error) for name, party in parties.items()}
+    stopped = [text for text in said.values() if "stopped: " in text and "its own log says more" in text]
+    assert stopped, said
+    assert not any(word in text for text in stopped for word in ("nan", "inf", "row "))
 
 
 def test_noise_differs_from_run_to_run(tmp_path: Path) -> None:

@@ -78,6 +78,18 @@ def test_the_noise_has_its_size_and_comes_from_the_key() -> None:
     assert not torch.equal(gradients(module)[0], first[0])
 
 
+def test_a_row_beyond_the_floats_teaches_nothing() -> None:
+    module, (x, derivative) = bottom(), batch(8)
+    derivative[3] = 1e38
+    DPBottom(1.0, 1e-12).set_gradients(module, x, derivative, Keystream(KEY))
+    with_it = gradients(module)
+    derivative[3] = 0.0
+    DPBottom(1.0, 1e-12).set_gradients(module, x, derivative, Keystream(KEY))
+    for a, b in zip(with_it, gradients(module), strict=True):
+        assert bool(a.isfinite().all())
+        assert torch.allclose(a, b, atol=1e-6)
+
+
 def test_a_frozen_part_stays_frozen() -> None:
     module = bottom()
     module[0].requires_grad_(False)  # type: ignore[index]
@@ -102,9 +114,37 @@ class _Ranked(nn.Module):
         return x.argsort(dim=0).float()
 
 
+class _Gated(nn.Module):
+    """Does nothing yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.gate * x.mean(dim=0)
+
+
+class _Remembering(nn.Module):
+    """Averages over rows while it trains, and uses it when it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean: Tensor
+        self.register_buffer("mean", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.mean += x.detach().mean(dim=0)
+            return x
+        return x - self.mean
+
+
 @pytest.mark.parametrize(
     ("module", "says"),
     [
+        (_Gated(), "rows see each other"),
+        (_Remembering(), "rows see each other"),
         (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "normalises over the batch .*use LayerNorm"),
         (nn.Sequential(nn.Linear(6, 3), _Centred()), "rows see each other"),
         (nn.Sequential(nn.Linear(6, 3), _Ranked()), "rows see each other"),
@@ -119,3 +159,17 @@ def test_rows_that_see_each_other_are_refused(module: nn.Module, says: str) -> N
 @pytest.mark.parametrize("module", [bottom(), nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.5)), nn.GroupNorm(2, 6)])
 def test_rows_by_themselves_are_fine(module: nn.Module) -> None:
     require_separate_rows("party 'bank'", module, batch(8)[0])
+
+
+def test_categories_are_left_as_they_are() -> None:
+    """Rows change company, not values: an embedding has no row for a category that is not there."""
+
+    class Looked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table(x[:, 0].long())  # type: ignore[no-any-return]
+
+    require_separate_rows("party 'bank'", Looked(), torch.tensor([[3.0], [0.0], [3.0]]))

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from thinwire.compress import Hint
 from thinwire.conversations.evaluation import embedded
-from thinwire.conversations.guard import Guard
+from thinwire.conversations.guard import Guard, classes_of
 from thinwire.conversations.seat import on
 from thinwire.job import Job
-from thinwire.models.fusion import fuse
+from thinwire.models.fusion import fuse, fused_width
 from thinwire.privacy import Labels, NoiseKey, SecureSum
 from thinwire.streams import ErrorFeedback, StreamSpec
 from thinwire.types import PartyName
@@ -59,7 +59,8 @@ def views(job: Job, rows: Tensor, looks: int) -> Views:
     guard = Guard(job.recipe.defence, AUDIT_KEY, 0, job.label_party.name, job.label_party.fusion)
     labels = job.label_party.labels[rows]
     if job.recipe.labels is Labels.PRIVATE:
-        labels = guard.labels(labels)
+        widths = [table.shape[1] for table in (*exact.values(), *own)]
+        labels = guard.labels(labels, classes_of(job.label_party.top, fused_width(job.label_party.fusion, widths)))
 
     def seen(look: int) -> Views:
         received = _received(job, exact, look)

@@ -37,7 +37,7 @@ def align(
     ] = "1",
     workers: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--workers", min=1, help="Processes that compute; one for each core unless given."),
+        typer.Option("--workers", min=1, help="How many compute at once; as many as cores, 8 at most, unless given."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve what the others learn unasked.")] = False,
     as_json: AsJson = False,
@@ -61,10 +61,12 @@ def _here(job: Path, settings: Sequence[str], test: bool, terms: AlignTerms, wor
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.aligned import ids_of
+    from thinwire.job.messages import at
     from thinwire.job.reading import read_text
     from thinwire.job.schema import RosterFile
 
-    text = read_text(job, settings)
+    with at(str(job)):
+        text = read_text(job, settings)
     folder = job.resolve().parent
     with text.located():
         file = text.validated(RosterFile)

@@ -37,6 +37,8 @@ def audit(
         typer.echo(json.dumps({"run_dir": str(run), **report.to_dict()}))
     else:
         _print(Console(), report)
+    if report.release is not None and not report.release.holds:
+        raise typer.Exit(1)
 
 
 def _print(console: Console, report: AuditReport) -> None:
@@ -63,7 +65,8 @@ def _print(console: Console, report: AuditReport) -> None:
 def _notes(report: AuditReport) -> Iterator[str]:
     if report.release is not None:
         said = f"epsilon {report.release.claimed:.3g} is claimed, {report.release.measured:.3g} at least was measured"
-        yield f"One noisy sum about a row, seen by the label party: {said}; see thinwire privacy for the whole run."
+        verdict = "" if report.release.holds else ". REFUTED: the noise is not what it claims to be"
+        yield f"One noisy sum about a row, seen by the label party: {said}{verdict}; see thinwire privacy for a run."
     for note in report.notes:
         yield f"note: {note}"
     yield "no run: what the attacker had without it. no defence: nothing compressed, summed or noisy."

@@ -103,6 +103,10 @@ class Compressor(ABC):
         """How several parties' integers of this round add up; None where they do not."""
         return None
 
+    def at_once(self) -> Compressor:
+        """For what is sent once: one that cuts nothing off which a later message would have made good."""
+        return self
+
     @abstractmethod
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         """The symbols of `x`, one message of any shape. Refuses empty, NaN and infinite input."""

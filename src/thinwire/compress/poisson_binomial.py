@@ -10,18 +10,17 @@ from torch import Tensor
 
 from thinwire.compress.adding import AddingCounts
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
-from thinwire.compress.message import MessageValues, blocks, message_values
+from thinwire.compress.message import blocks, message_values
 from thinwire.compress.parameters import check_number, check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.symbols import Counts, codes_dtype
-from thinwire.errors import BadTensor
 
 __all__ = ["PoissonBinomial"]
 
 
 @dataclass(frozen=True, slots=True)
 class PoissonBinomial(Compressor):
-    """q ~ Binomial(trials, 1/2 + beta x / bound) for |x| <= bound; unbiased once decoded.
+    """q ~ Binomial(trials, 1/2 + beta x / bound) for |x| <= bound, unbiased once decoded; beyond, x is cut off.
 
     The variance is at most bound^2 / (4 beta^2 trials) a value. It is private only as far as its
     generator is secret: pass a Keystream with a 256-bit key of the party's own. A throw compares 32
@@ -49,7 +48,6 @@ class PoissonBinomial(Compressor):
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Counts:
         message = message_values(x)
-        self._require_bound(message)
         stream = keystream(rng)
         least, most = ceil((0.5 - self.beta) * 2**32), floor((0.5 + self.beta) * 2**32)
         counts = np.zeros(message.size, dtype=codes_dtype(0, self.trials))
@@ -60,17 +58,10 @@ class PoissonBinomial(Compressor):
                 counts[block] += stream.words(thresholds.size) < thresholds
         return Counts(message.shape, counts, self.trials + 1, self.trials, self.beta, self.bound)
 
-    def _require_bound(self, message: MessageValues) -> None:
-        if message.largest > self.bound:
-            raise BadTensor(
-                f"PoissonBinomial: |x| reaches {message.largest:g}, over the bound {self.bound:g}; "
-                "end the bottom model with tanh, or clamp its output"
-            )
-
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
-        self._require_bound(message)
         variance = self.bound**2 / (4 * self.beta**2 * self.trials)
         # Every throw the same way: the decoded value is then bound / (2 beta), x at most bound.
         farthest = self.bound / (2 * self.beta) + self.bound
-        return ErrorBound.of(message, message.size * variance, message.size * farthest**2)
+        beyond = max(0.0, message.largest - self.bound)
+        return ErrorBound.of(message, message.size * (variance + beyond**2), message.size * (farthest + beyond) ** 2)

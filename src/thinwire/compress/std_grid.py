@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
@@ -20,6 +20,7 @@ from thinwire.errors import BadTensor
 __all__ = ["StdGrid"]
 
 _MOST_CODE = 2**31 - 4
+_MOST_LIMIT = 32767
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ class StdGrid(Compressor):
         if self.scale is not None:
             check_number(self, "scale", above=0, up_to=1e30)
         if self.limit is not None:
-            check_whole(self, "limit", 1, 32767)
+            check_whole(self, "limit", 1, _MOST_LIMIT)
+
+    def at_once(self) -> StdGrid:
+        return self if self.limit is None else replace(self, limit=_MOST_LIMIT)
 
     def adding(self, round: int = 0) -> AddingGrids | None:
         if self.scale is None or self.limit is None:

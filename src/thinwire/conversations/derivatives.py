@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from thinwire.compress import Symbols
-from thinwire.conversations.guard import Guard
+from thinwire.conversations.guard import Guard, classes_of
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
 from thinwire.conversations.sums import TRAINING, WARM_START, Sealing, opened, relay_keys
+from thinwire.models.fusion import fused_width
 from thinwire.privacy import SecureSum
 from thinwire.schedule import CachedSteps, cosine_weights
 from thinwire.streams import ErrorFeedback, Rows
@@ -218,7 +219,9 @@ class LabelEnd:
         self._seat = seat
         self._side = side
         self._guard = guard
-        side.labels = guard.labels(side.labels)
+        side.labels = guard.labels(
+            side.labels, classes_of(side.top.module, fused_width(side.fusion, list(widths.values())))
+        )
         self._summed = isinstance(recipe.aggregation, SecureSum)
         # Under secure sum there is one embedding, the sum, and one derivative, the same for all.
         owners = (seat.label_party,) if self._summed else seat.feature_parties

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from thinwire.compress import Hint, Identity
 from thinwire.conversations.seat import Seat, on
-from thinwire.conversations.sums import EVALUATION, Sealing, opened
+from thinwire.conversations.sums import EVALUATION, Sealing, opened, sum_compressor
 from thinwire.errors import Malformed
 from thinwire.models.fusion import fuse
 from thinwire.types import Kind, Round
@@ -65,7 +65,7 @@ def send_test_embedding(
             body = seat.encode(Identity().compress(h, torch.Generator()))
         else:
             noise = sealing.noise(round, EVALUATION)
-            symbols = seat.recipe.uplink.compressor.compress(h, noise, Hint(round))
+            symbols = sum_compressor(seat.recipe, EVALUATION).compress(h, noise, Hint(round))
             body = seat.encode(sealing.seal(symbols, round, torch.arange(len(h)), EVALUATION))
     seat.send(seat.label_party, Kind.EVALUATION, round, body)
 

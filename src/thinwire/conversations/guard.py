@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from thinwire.conversations.evaluation import evaluating
 from thinwire.privacy import NoiseKey
 from thinwire.privacy.defences import Defence
 from thinwire.types import PartyName, Round
 
-__all__ = ["Guard"]
+__all__ = ["Guard", "classes_of"]
+
+
+def classes_of(top: nn.Module, width: int) -> int:
+    """As many as the top model tells apart; a single output tells two. It must not follow from the labels."""
+    like = next(top.parameters(), torch.zeros(1))
+    with evaluating(top):
+        outputs: Tensor = top(torch.zeros(1, width, dtype=like.dtype, device=like.device))
+    return max(2, outputs.shape[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +33,8 @@ class Guard:
     label_party: PartyName
     fusion: str
 
-    def labels(self, labels: Tensor) -> Tensor:
-        """The labels to train on: the same ones whenever this run goes on."""
-        classes = max(2, int(labels.max()) + 1)
+    def labels(self, labels: Tensor, classes: int) -> Tensor:
+        """The labels to train on: the same ones whenever this run goes on. `classes` must not follow from them."""
         return self.defence.labels(labels, classes, self.noise_key.for_round(self.run, 0, 0, self._named("labels")))
 
     def protected(self, derivatives: list[Tensor], labels: Tensor, round: Round) -> list[Tensor]:

@@ -14,7 +14,7 @@ from thinwire.privacy.dp_bottom import DPBottom
 from thinwire.seeds import derived_seed
 from thinwire.types import Round
 
-__all__ = ["Frozen", "Learner", "OptimizerSpec", "PrivateLearner", "prefixed", "unprefixed"]
+__all__ = ["Learner", "OptimizerSpec", "PrivateLearner", "Untrained", "prefixed", "unprefixed"]
 
 
 class OptimizerSpec(Protocol):
@@ -25,7 +25,7 @@ class OptimizerSpec(Protocol):
     def lr_at(self, round: Round, total_rounds: int) -> float: ...
 
 
-class Frozen:
+class Untrained:
     """The optimiser of a model that is not ours to train."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> None:

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Identity, Remembers, Symbols
-from thinwire.compress.symbols import Grid
+from thinwire.compress.symbols import Counts, Grid, LevelSum
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Frozen, Learner, prefixed, unprefixed
+from thinwire.conversations.learner import Learner, Untrained, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
 from thinwire.conversations.sums import TRAINING, WARM_START, Sealing, opened, relay_keys
 from thinwire.errors import Malformed
@@ -95,6 +95,8 @@ class _Others:
 
     def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
         symbols = self._seat.decode(body, party)
+        if isinstance(symbols, LevelSum | Counts) and symbols.parties != len(self._seat.feature_parties):
+            raise Malformed(f"round {round}: a sum of {symbols.parties} parties' embeddings")
         if party in self.streams:
             return self.streams[party].incoming(rows, symbols, round)
         if symbols.shape[0] != len(rows):
@@ -203,7 +205,7 @@ class FeatureEnd:
         self._others = _Others(seat, shown)
         self._shown = tuple(shown)
         self._side = LabelSide(
-            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), Frozen(), seat.seed, 1),
+            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), Untrained(), seat.seed, 1),
             labels=side.labels[:0],  # they come with the first message
             loss=side.loss,
             fusion=side.fusion,

@@ -43,12 +43,20 @@ class Spending:
         """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
         behind = self._rows if use == EVALUATION else 0
         self.ledger.charge_release(rows.numpy() + behind)
-        self._charges.record(f"release {round}{use}", self.ledger.spent)
+        self._charges.record(f"release {round}{use}", self._figures)
 
     def step(self, round: Round, step: int, rows: Tensor) -> None:
         """Before a noisy gradient step from these rows."""
         self.ledger.charge_step(rows.numpy())
-        self._charges.record(f"step {round} {step}", self.ledger.spent)
+        self._charges.record(f"step {round} {step}", self._figures)
+
+    def _figures(self) -> dict[str, Any]:
+        """What the worst-off row has lost by now."""
+        spent = self.ledger.spent()
+        epsilons = {
+            one["observer"]: [one["releases_epsilon"], one["end_to_end_epsilon"]] for one in spent["observers"]
+        }
+        return {**spent["most_uses_of_a_row"], "delta": spent["delta"], "epsilons": epsilons}
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: torch.from_numpy(counts) for name, counts in self.ledger.state().items()}

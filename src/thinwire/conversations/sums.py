@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 import torch
-import xxhash
 from torch import Tensor
 
-from thinwire.compress import Keystream, Symbols
+from thinwire.compress import Compressor, Keystream, Symbols
 from thinwire.compress.adding import Adding
 from thinwire.compress.symbols import Masked
 from thinwire.conversations.learner import prefixed, unprefixed
@@ -26,24 +26,31 @@ from thinwire.privacy import (
     open_sum,
     ring_modulus,
 )
+from thinwire.recipe import Recipe
 from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.bundle import pack_bundle, unpack_bundle
 
-__all__ = ["EVALUATION", "TRAINING", "WARM_START", "Sealing", "opened", "relay_keys"]
+__all__ = ["EVALUATION", "TRAINING", "WARM_START", "Sealing", "opened", "relay_keys", "sum_compressor"]
 
 
 class Sealing:
     """A feature party's masks, and its own noise. Nothing can be sealed before the parties agreed on keys."""
 
     def __init__(
-        self, seat: Seat, aggregation: SecureSum, identity: Identity, secret: bytes, spending: Spending
+        self,
+        seat: Seat,
+        aggregation: SecureSum,
+        identity: Identity,
+        secret: bytes,
+        spending: Spending,
+        nonce: str = "",
     ) -> None:
         self._seat = seat
         self._spending = spending
         self._aggregation = aggregation
         self._noise_key = NoiseKey(secret)
-        subject = Subject(seat.run, seat.recipe.digest(), seat.feature_parties)
+        subject = Subject(seat.run, f"{seat.recipe.digest()} {nonce}", seat.feature_parties)
         self._agreement = KeyAgreement(seat.me, subject, identity, secret)
         self._publics: dict[PartyName, bytes] = {}
         self._sender: SecureSumSender | None = None
@@ -69,7 +76,7 @@ class Sealing:
         if self._sender is None:
             raise BadState(f"{self._seat.me!r} has agreed on no keys; nothing may be sent without masks")
         self._spending.release(round, rows, use)
-        adding = _adding(self._seat, round)
+        adding = _adding(self._seat, round, use)
         return self._sender.seal(symbols, adding, _context(self._seat, adding, round, rows, use))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -100,12 +107,18 @@ def relay_keys(seat: Seat) -> None:
 
 def opened(seat: Seat, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
     """The sum of all parties' integers; nothing else can be read from them."""
-    adding = _adding(seat, round)
+    adding = _adding(seat, round, use)
     return open_sum(sealed, adding, _context(seat, adding, round, rows, use))
 
 
-def _adding(seat: Seat, round: Round) -> Adding:
-    compressor = seat.recipe.uplink.compressor
+def sum_compressor(recipe: Recipe, use: str) -> Compressor:
+    """Of one use: what an evaluation loses, no later message makes good."""
+    compressor = recipe.uplink.compressor
+    return compressor.at_once() if use == EVALUATION else compressor
+
+
+def _adding(seat: Seat, round: Round, use: str) -> Adding:
+    compressor = sum_compressor(seat.recipe, use)
     adding = compressor.adding(round)
     if adding is None:
         raise IncompatibleRecipe(f"SecureSum adds integers; {compressor}'s symbols are not additive")
@@ -118,7 +131,7 @@ def _context(seat: Seat, adding: Adding, round: Round, rows: Rows, use: str) -> 
         recipe=seat.recipe.digest() + use,
         round=round,
         attempt=0,
-        rows_digest=xxhash.xxh3_64_intdigest(rows.numpy().tobytes()),
+        rows_digest=int.from_bytes(sha256(rows.numpy().tobytes()).digest(), "big"),
         parties=seat.feature_parties,
         top=adding.top,
         modulus=ring_modulus(len(seat.feature_parties), adding.top),

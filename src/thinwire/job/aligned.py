@@ -40,7 +40,7 @@ class RowsOf:
         return folder / (self.alignment or f"{self.name}{'-test' if self.prefix else ''}.alignment")
 
     def read(self, folder: Path) -> Alignment | None:
-        """Refuses an alignment of other parties, or of ids that have changed since; None where there is none."""
+        """Refuses another party's alignment, and one of ids that have changed since; None where there is none."""
         if self.alignment is None:
             return None
         with at(f"{self.path}.{self.prefix}alignment"):

@@ -11,15 +11,23 @@ import xxhash
 from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
-from thinwire.errors import BadInput, BadParameter
+from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
 from thinwire.job.privacy_plan import PrivacyPlan, is_noisy
 from thinwire.models.fusion import check_fusion
 from thinwire.models.metrics import metric
 from thinwire.models.optimizers import SGD, OptimizerSpec
 from thinwire.party.batches import Batches
 from thinwire.party.description import FeatureParty, LabelParty
+from thinwire.privacy import Labels
 from thinwire.privacy.accounting import Budget, Parties
-from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training, require_separate_rows
+from thinwire.privacy.dp_bottom import (
+    DPBottom,
+    Frozen,
+    TrainedOnRawRows,
+    Training,
+    require_row_gradients,
+    require_separate_rows,
+)
 from thinwire.recipe import Recipe
 from thinwire.surrogates import Storage
 from thinwire.transport.link import Link
@@ -155,14 +163,37 @@ class Job:
         self._check_top(widths)
         self._check_batch_norm()
         for party in self.parties:
-            self.check_separate_rows(f"party {party.name!r}: the bottom model", party)
+            self.check_separate_rows(f"party {party.name!r}: the bottom model", party, widths[party.name])
+        self._check_guarantee(widths)
         return widths
 
-    def check_separate_rows(self, where: str, party: FeatureParty) -> None:
+    def check_separate_rows(self, where: str, party: FeatureParty, width: int) -> None:
         """Where a guarantee is made for single rows, each must be computed by itself."""
-        if is_noisy(self.recipe) or isinstance(self.training, DPBottom):
-            like = next(party.bottom.parameters(), party.features)
-            require_separate_rows(where, party.bottom, party.features[:3].to(like.device))
+        if not is_noisy(self.recipe) and not isinstance(self.training, DPBottom):
+            return
+        like = next(party.bottom.parameters(), party.features)
+        few = party.features[:3].to(like.device)
+        require_separate_rows(where, party.bottom, few)
+        if isinstance(self.training, DPBottom):
+            require_row_gradients(where, self.training, party.bottom, few, width)
+
+    def _check_guarantee(self, widths: Mapping[PartyName, int]) -> None:
+        """What shared labels add: everyone computes with the top model, and the label party's embedding travels."""
+        if self.recipe.labels is not Labels.SHARED:
+            return
+        if isinstance(self.training, DPBottom):
+            fused = sum(widths.values()) if self.label_party.fusion == "concat" else next(iter(widths.values()))
+            like = next(self.label_party.top.parameters(), torch.zeros(1))
+            rng = torch.Generator().manual_seed(0)
+            few = torch.randn(3, fused, generator=rng).to(like)
+            require_separate_rows(
+                "the top model, through which DPBottom's derivatives come,", self.label_party.top, few
+            )
+        if is_noisy(self.recipe) and self.label_party.features is not None:
+            raise IncompatibleRecipe(
+                f"{self.recipe.uplink.compressor} protects inside a sum, and with shared labels the label party's "
+                "own embedding travels by itself; use labels='private', or a label party without features"
+            )
 
     def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
         holds = self.label_party.features is not None

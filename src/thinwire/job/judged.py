@@ -7,7 +7,7 @@ from torch import Tensor
 
 from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput
-from thinwire.job.job import Job
+from thinwire.job.job import Job, embedding_width
 from thinwire.job.messages import at, did_you_mean
 from thinwire.job.schema import JobSection
 from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
@@ -43,7 +43,8 @@ def judge(job: Job) -> None:
     with at("recipe"):
         job.recipe.check(len(job.parties), job.label_party.fusion)
     for party in job.parties:
-        job.check_separate_rows(f"party.{party.name}.model:", party)
+        where = f"party.{party.name}.model:"
+        job.check_separate_rows(where, party, embedding_width(where, party.bottom, party.features))
     with at("label_party"):  # bottom models were tried before
         widths = job.check()
     with at("job.budget"):

@@ -123,7 +123,7 @@ class OwnPart:
     def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
         """What rows cost; the same at every party. `widths` has the label party's where it holds features."""
         noisy = Parties(len(self.feature_parties), self.label_party in widths)
-        width = widths[self.feature_parties[0]]
+        width = widths[self.feature_parties[0] if self.is_label_party else self.me]
         return PrivacyPlan(self.recipe, self.training, budget_of(self.settings), width, noisy)
 
     def resolved_text(self) -> str:
@@ -223,7 +223,7 @@ class OwnPart:
             party if name == self.me else absent_feature_party(name, rows, width) for name in self.feature_parties
         ]
         job = job_of(self.recipe, self.settings, parties, absent_label_party(self.label_party, rows))
-        job.check_separate_rows(f"{self._path}.model:", party)
+        job.check_separate_rows(f"{self._path}.model:", party, width)
         widths = job.check()
         with at("job.budget"):
             job.limited_batching(widths)

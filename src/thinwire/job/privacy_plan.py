@@ -60,8 +60,7 @@ class PrivacyPlan:
 
     def limited(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
         """As many of the rounds as the budget allows; refuses one that allows none."""
-        # Announced rows follow from no plan: there the ledger alone says when it is over.
-        if self.budget is None or batches.announced:
+        if self.budget is None:
             return batches
         allowed = self._allowed(self.budget, batches, eval_every, test_rows)
         if allowed == 0:

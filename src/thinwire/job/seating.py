@@ -12,8 +12,7 @@ from thinwire.compress import Keystream
 from thinwire.conversations import derivatives, representations
 from thinwire.conversations.guard import Guard
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Frozen as Untrained
-from thinwire.conversations.learner import Learner, PrivateLearner
+from thinwire.conversations.learner import Learner, PrivateLearner, Untrained
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.spending import Spending
 from thinwire.conversations.sums import Sealing
@@ -43,6 +42,7 @@ class Own:
     identity: Identity
     secret: bytes = field(repr=False)
     spending: Spending
+    nonce: str = ""  # of the run: a signed key serves no other
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Seating:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
         sealing = None
         if isinstance(self.recipe.aggregation, SecureSum):
-            sealing = Sealing(seat, self.recipe.aggregation, own.identity, own.secret, own.spending)
+            sealing = Sealing(seat, self.recipe.aggregation, own.identity, own.secret, own.spending, own.nonce)
         learner = self._bottom_learner(party, own)
         features = party.features.to(self.device)
         end: Any

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Frozen, Learner
+from thinwire.conversations.learner import Learner, Untrained
 from thinwire.conversations.spending import Spending
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Own, Seating
 from thinwire.network.introduction import About, compare, read_about, read_news
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import Control, FeatureParty, FeatureProgram
-from thinwire.privacy import Labels
+from thinwire.privacy import Labels, SecureSum
+from thinwire.privacy.context import framed
+from thinwire.privacy.keys import derived_key
 from thinwire.runs import ChargeLog, FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_channel import Dialer, Target, Unreached
@@ -22,10 +24,15 @@ from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName, Round
 
-__all__ = ["FeatureRun"]
+__all__ = ["FeatureRun", "run_secret"]
 
 _TELL_SECONDS = 10.0
 _LABEL_PARTY_FIRST = 30.0  # seconds: it stops first, and names whom all have waited for
+
+
+def run_secret(secret: bytes, nonce: str) -> bytes:
+    """A party's secret for one run: a folder that was copied before its run began serves no second one."""
+    return derived_key(secret, framed("thinwire run secret 1", nonce))
 
 
 class FeatureRun(PartyRun):
@@ -86,6 +93,8 @@ class FeatureRun(PartyRun):
         widths = {name: told[name] for name in (*self.own.feature_parties, self.own.label_party) if name in told}
         if widths[self.own.me] != self._held.width:
             raise Refused(f"{self.own.label_party!r} takes our embedding to be {widths[self.own.me]} wide")
+        if isinstance(self.own.recipe.aggregation, SecureSum) and set(widths.values()) != {self._held.width}:
+            raise Refused(f"{self.own.label_party!r} tells of other widths than ours, and a sum has one")
         return widths
 
     def _known_widths(self) -> dict[PartyName, int]:
@@ -100,7 +109,8 @@ class FeatureRun(PartyRun):
         identity = CertifiedIdentity(self.credentials, self.own.certificate_names, Revocations(self.own.revoked))
         ledger = self.own.privacy_plan(widths).ledger(self.own.me, self._held.rows + self._held.test_rows)
         self._spending = Spending(ledger, self._held.rows, self)
-        own = Own(identity, self.private.noise_secret, self._spending)
+        nonce = self.private.run_nonce or ""
+        own = Own(identity, run_secret(self.private.noise_secret, nonce), self._spending, nonce)
         return seating.feature_program(self._party, seat, widths, control, own=own, side=side)
 
     def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
@@ -111,7 +121,7 @@ class FeatureRun(PartyRun):
         """The label party's top model as this party's own job file describes it; its weights come every round."""
         top, loss, fusion = self.own.top_module(widths)
         labels = self._party.features.new_zeros(0).long()
-        learner = Learner(f"{self.own.label_party}/top", top.to(self.own.settings.device), Frozen(), 0, 1)
+        learner = Learner(f"{self.own.label_party}/top", top.to(self.own.settings.device), Untrained(), 0, 1)
         return LabelSide(learner, labels.to(self.own.settings.device), loss, fusion)
 
     # The greeter: what is said when the line is up -----------------------------------------------------------

@@ -48,8 +48,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_DISK_SECONDS = 1.0
 _LONGEST_REASON = 1000  # characters of a peer's
 _MOST_BYTES = 9  # that the codec spends on a value
+_MOST_SIGNED = 1 << 16  # bytes of a signed key, with its certificates
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 # Starting again would only fail again: the others are told to stop too.
+_TOLD = (BudgetExceeded, SurrogatesDiffer, WireError, WrongMessage)
 _INCURABLE = (BadInput, BudgetExceeded, Diverged, SurrogatesDiffer, WireError, WrongMessage)
 
 
@@ -182,7 +184,9 @@ class PartyRun(ABC):
                 raise
             raise BadInput(str(error)) from error  # nothing was started
         except _INCURABLE as error:
-            self.tell_all({"stopped": f"{self.own.me!r} stopped: {error}"})
+            # What went wrong with one's own rows, and where, is no matter of the others.
+            why = str(error) if isinstance(error, _TOLD) else f"{type(error).__name__}; its own log says more"
+            self.tell_all({"stopped": f"{self.own.me!r} stopped: {why}"})
             if self._begun and isinstance(error, BadInput):
                 raise FailedInRun(str(error)) from error
             raise
@@ -462,7 +466,8 @@ class PartyRun(ABC):
         if self.own.recipe.labels is Labels.SHARED:
             return MAX_BODY  # everyone's embeddings and the top model
         rows = max(self._held.rows, self._held.test_rows)
-        return min(MAX_BODY, (1 << 16) + _MOST_BYTES * rows * width)
+        signed_keys = _MOST_SIGNED * len(self.own.feature_parties)
+        return min(MAX_BODY, (1 << 16) + signed_keys + _MOST_BYTES * rows * width)
 
     # Saying who we are ----------------------------------------------------------------------------------------
 

@@ -23,7 +23,15 @@ from thinwire.errors import BadInput
 from thinwire.privacy.accounting.exposure import BottomModel, Frozen, PrivatelyTrained, TrainedOnRawRows
 from thinwire.privacy.defences import standard_normal
 
-__all__ = ["DPBottom", "Frozen", "TrainedOnRawRows", "Training", "accounted", "require_separate_rows"]
+__all__ = [
+    "DPBottom",
+    "Frozen",
+    "TrainedOnRawRows",
+    "Training",
+    "accounted",
+    "require_row_gradients",
+    "require_separate_rows",
+]
 
 _ROWS = 256  # at once: a gradient a row is as large as the model
 _TOLERANCE = 1e-4
@@ -51,9 +59,12 @@ class DPBottom:
             part = slice(start, start + _ROWS)
             gradients = self._of_rows(module, parameters, x[part], rows * derivative[part])
             norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
-            scale = (self.clip / norms.clamp(min=1e-30)).clamp(max=1.0)
+            # A row whose gradient leaves the range of floats teaches nothing.
+            finite = norms.isfinite()
+            scale = torch.where(finite, (self.clip / norms.clamp(min=1e-30)).clamp(max=1.0), 0.0)
             for name, gradient in gradients.items():
-                total[name] += torch.einsum("i,i...->...", scale, gradient)
+                kept = torch.where(finite.reshape(-1, *[1] * (gradient.dim() - 1)), gradient, 0.0)
+                total[name] += torch.einsum("i,i...->...", scale, kept)
         for name, parameter in parameters.items():
             drawn = torch.from_numpy(standard_normal(noise, tuple(parameter.shape)))
             deviation = self.noise_multiplier * self.clip
@@ -75,7 +86,11 @@ class DPBottom:
 
 
 def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
-    """Refuses a bottom model in which rows of a batch see each other: no bound on one row's influence would hold."""
+    """Refuses a model in which rows of a batch see each other: no bound on one row's influence would hold.
+
+    It looks for what can be seen from outside: with other rows beside it, and other weights, a row must come out the
+    same. That is a help, not a proof; a guarantee says what it rests on.
+    """
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise BadInput(
@@ -84,19 +99,54 @@ def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
             )
     if len(x) < 3:
         return
-    tried = copy.deepcopy(module).train()
-    for part in tried.modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd):
-            part.eval()
+    tried = _stirred(module)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        together, apart = tried(x[:3]), tried(x[:1])
-        changed = tried(torch.cat([x[:1], x[1:3] + 1]))
-    for other in (apart[0], changed[0]):
-        if not torch.allclose(together[0], other, rtol=_TOLERANCE, atol=_TOLERANCE):
+        seen = [tried(x[:1])[0], tried(x[:2])[0], tried(x[[0, 2, 1]])[0]]
+        after = [_after_training_with(module, x[[0, company]], x[:1]) for company in (1, 2)]
+    for one, other in ((seen[0], seen[1]), (seen[0], seen[2]), (after[0], after[1])):
+        if not torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE):
             raise BadInput(
                 f"{where} gives a row another embedding in other company: its rows see each other, and no privacy "
                 "guarantee holds; let every row be computed by itself"
             )
+
+
+def _stirred(module: nn.Module) -> nn.Module:
+    """With other weights, for a part that does nothing yet, and without chance."""
+    tried = copy.deepcopy(module).train()
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in tried.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=rng).to(parameter))
+    for part in tried.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd):
+            part.eval()
+    return tried
+
+
+def _after_training_with(module: nn.Module, batch: Tensor, row: Tensor) -> Tensor:
+    """A row's embedding in evaluation mode, after a batch in training mode: averages that run may remember it."""
+    tried = _stirred(module)
+    tried(batch)
+    embedding: Tensor = tried.eval()(row)[0]
+    return embedding
+
+
+def require_row_gradients(where: str, dp: DPBottom, module: nn.Module, x: Tensor, width: int) -> None:
+    """Refuses a bottom model whose gradient cannot be taken row by row, before anything is sent."""
+    if any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in module.modules()):
+        raise BadInput(
+            f"{where} has dropout: the private gradient would be that of another draw than the embedding that was "
+            "sent; leave dropout out, DPBottom's noise does its work"
+        )
+    tried = copy.deepcopy(module).train()
+    try:
+        dp.set_gradients(tried, x[:2], x.new_zeros(len(x[:2]), width), Keystream(bytes(32)))
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+        raise BadInput(
+            f"{where} cannot be trained by DPBottom, which takes one row's gradient at a time (torch.func.vmap): "
+            f"{str(error).splitlines()[0]}"
+        ) from error
 
 
 Training: TypeAlias = TrainedOnRawRows | Frozen | DPBottom  # of every feature party's bottom model

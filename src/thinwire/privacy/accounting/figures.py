@@ -10,6 +10,7 @@ from typing import Any
 from thinwire.privacy.accounting.exposure import (
     Exact,
     Exposure,
+    Frozen,
     PrivatelyTrained,
     TrainedOnRawRows,
     Uses,
@@ -86,6 +87,10 @@ def conditions(exposure: Exposure) -> list[str]:
         "The noise comes from a secret of this party's own, never from the run's seed.",
         "Every pass over training rows is charged: epochs, evaluations, predictions, and retries with new noise.",
     ]
+    if isinstance(exposure.bottom, Frozen):
+        says.append("The frozen bottom model was never trained on private rows, here or before.")
     if isinstance(exposure.bottom, PrivatelyTrained):
         says.append("Each row's gradient is clipped on its own before it is added, and every step has fresh noise.")
+        says.append("The bottom model's first weights do not depend on private rows.")
+        says.append("Gaussian noise is drawn in floating point, as everywhere; the proof is for real numbers.")
     return says
