@@ -149,9 +149,11 @@ class Site:
         settings = {"checkpoint_seconds": 0.2, "wait_seconds": 90, **(network or {})}
         self.job.write_text(self._text(settings))
         if "pbm" in self.kind.recipe:
-            # Two runs with noise are the same only where every party has the same secret in both.
+            # Two runs with noise are the same only where every party has one secret in both, and both have one nonce.
             for number, name in enumerate(EVERYBODY):
-                PrivateState.open(self.out(name)).set_noise_secret(bytes([number]) * 32)
+                private = PrivateState.open(self.out(name))
+                private.set_noise_secret(bytes([number]) * 32)
+                private.set_run_nonce("5" * 32)
 
     def out(self, name: str) -> Path:
         return self.folder / "runs" / name
