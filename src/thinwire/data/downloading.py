@@ -1,0 +1,65 @@
+"""One file from its publisher: whole and with the published checksum, or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+
+from thinwire.errors import BadInput
+
+__all__ = ["Download", "fetch"]
+
+_PIECE = 1 << 20
+_SILENCE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Download:
+    """Where a file is published, how long it is, and its MD5, which is what these publishers publish."""
+
+    url: str
+    size: int
+    md5: str
+
+
+def fetch(download: Download, file: Path) -> None:
+    """Writes `file`, or raises and leaves nothing behind."""
+    if not download.url.startswith(("https://", "http://")):
+        raise BadInput(f"{download.url}: not an http address")
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as opened:
+            digest = _copied(download, opened.fileno())
+            os.fsync(opened.fileno())
+        if digest != download.md5:
+            raise BadInput(f"{download.url}: what came has MD5 {digest}, the publisher says {download.md5}")
+        part.replace(file)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise BadInput(f"{download.url}: {error.code} {error.reason}") from None
+    except (OSError, HTTPException) as error:
+        raise BadInput(f"{download.url}: {getattr(error, 'reason', error)}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _copied(download: Download, out: int) -> str:
+    """The MD5 of what came; never more than announced reaches the disk."""
+    digest = hashlib.md5(usedforsecurity=False)
+    size = 0
+    with urllib.request.urlopen(download.url, timeout=_SILENCE_SECONDS) as answer:  # noqa: S310  http only: see fetch
+        while piece := answer.read(_PIECE):
+            size += len(piece)
+            if size > download.size:
+                raise BadInput(f"{download.url}: sends more than the {download.size} bytes of this file")
+            os.write(out, piece)
+            digest.update(piece)
+    if size != download.size:
+        raise BadInput(f"{download.url}: ended after {size} of {download.size} bytes")
+    return digest.hexdigest()

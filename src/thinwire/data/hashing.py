@@ -1,0 +1,74 @@
+"""Hashes that are the same on every machine and in every version: of row numbers, and of categories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types
+import xxhash
+from numpy.typing import NDArray
+
+from thinwire.errors import BadParameter
+from thinwire.seeds import derived_seed
+
+__all__ = ["Buckets", "encoded", "hashed_codes", "row_keys"]
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+
+
+def row_keys(rows: NDArray[np.int64], *use: object) -> NDArray[np.uint64]:
+    """64 bits for each row number and use (splitmix64); sorting by them shuffles."""
+    x = rows.astype(np.uint64) * _STEP + np.uint64(derived_seed(*use))
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """How many codes a hashed column has: code 0 is "missing", the others share the categories."""
+
+    default: int = 1_000
+    by_column: Mapping[str, int] | tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_column", tuple(dict(self.by_column).items()))
+        for name, count in {"default": self.default, **dict(self.by_column)}.items():
+            if not 2 <= count <= 1 << 24:
+                raise BadParameter(f"Buckets: {name} must be from 2 to {1 << 24}, which a float holds, got {count}")
+
+    def __str__(self) -> str:
+        others = ", ".join(f"{count} for {name}" for name, count in dict(self.by_column).items())
+        return f"{self.default} codes" + (f" ({others})" if others else "")
+
+    def of(self, column: str) -> int:
+        return dict(self.by_column).get(column, self.default)
+
+
+def hashed_codes(column: str, values: Any, buckets: int) -> NDArray[np.float32]:
+    """0 where missing, else 1 + XXH3-64(value; seed XXH3-64(column)) mod (buckets - 1), for an Arrow column."""
+    digest = xxhash.xxh3_64_intdigest
+    seed = digest(column.encode())
+
+    def table(words: list[bytes]) -> NDArray[np.float32]:
+        hashes = np.array([digest(word, seed) for word in words], dtype=np.uint64)
+        return np.append(1 + hashes % np.uint64(buckets - 1), 0).astype(np.float32)
+
+    return encoded(values, table)
+
+
+def encoded(values: Any, table: Callable[[list[bytes]], NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Looks every value up in `table(words)`: a number for each of the words, and a last one for missing values."""
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    codes = [np.zeros(0, dtype=np.float32)]
+    for chunk in chunks:
+        whole = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+        words = whole.dictionary.cast(pa.string()).cast(pa.binary()).to_pylist()
+        places = pc.fill_null(whole.indices.cast(pa.int64()), len(words)).to_numpy(zero_copy_only=False)
+        codes.append(table(words)[places])
+    return np.concatenate(codes)

@@ -1,0 +1,50 @@
+"""A data set cut by columns: what each party holds of the same rows, in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from thinwire.errors import BadTensor
+
+__all__ = ["LABEL", "VerticalData"]
+
+LABEL = "label"  # the label party's name in splits and in `categories`
+
+
+@dataclass(frozen=True, eq=False)
+class VerticalData:
+    """Training and test rows of every party. A party's category codes are its first columns, then its numbers."""
+
+    names: tuple[str, ...]  # the feature parties
+    features: tuple[Tensor, ...]  # float32 [N, ...] each
+    test_features: tuple[Tensor, ...]
+    labels: Tensor  # int64 classes, or float32
+    test_labels: Tensor
+    label_features: Tensor | None = None  # what the label party holds itself
+    test_label_features: Tensor | None = None
+    categories: dict[str, tuple[int, ...]] = field(default_factory=dict)  # party -> codes of each category column
+    about: str = ""  # one sentence for reports
+
+    def __post_init__(self) -> None:
+        if not len(self.names) == len(self.features) == len(self.test_features):
+            raise BadTensor(
+                f"{len(self.names)} feature parties, {len(self.features)} tensors of training features and "
+                f"{len(self.test_features)} of test features; there must be one of each a party"
+            )
+        train = {**dict(zip(self.names, self.features, strict=True)), LABEL: self.label_features}
+        test = {**dict(zip(self.names, self.test_features, strict=True)), LABEL: self.test_label_features}
+        _check("training", train, len(self.labels))
+        _check("test", test, len(self.test_labels))
+
+
+def _check(part: str, held: dict[str, Tensor | None], rows: int) -> None:
+    for name, x in held.items():
+        if x is None:
+            continue
+        if x.dtype != torch.float32:
+            raise BadTensor(f"party {name!r}: its {part} features are {x.dtype}, expected torch.float32")
+        if len(x) != rows:
+            raise BadTensor(f"party {name!r}: {len(x)} {part} rows of features, but {rows} labels")
