@@ -33,10 +33,10 @@ AT_THE_START = [
     at("replace", "private.json", "before"),
     at("replace", "private.json", "after"),
     at("open", "/incarnation-", "after"),
-    at("replace", "private.json", "after", number=2),
     at("open", "/sent/", "after"),
     at("replace", "peers.json", "before"),
     at("replace", "peers.json", "after"),
+    at("replace", "private.json", "after", number=2),
 ]
 AROUND_THE_LOG = [
     at("writev", "/sent/", "before", number=3),
