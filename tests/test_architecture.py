@@ -31,7 +31,7 @@ ORDER = [
     ["party"],
     ["data", "runs"],
     ["job"],
-    ["audit"],
+    ["audit", "reproduce"],
     ["network"],
     ["cli"],
 ]

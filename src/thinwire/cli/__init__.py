@@ -20,6 +20,7 @@ from thinwire.cli.doctor import doctor
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
+from thinwire.cli.reproduce import reproduce
 from thinwire.cli.status import status
 from thinwire.cli.train import train
 from thinwire.errors import BadInput, ThinwireError
