@@ -51,6 +51,7 @@ for command in (
     abort,
     privacy,
     audit,
+    reproduce,
 ):
     app.command()(command)
 
