@@ -30,6 +30,11 @@ def newest_round(folder: Path, run: Run) -> int:
     return int(loaded.data["round"])
 
 
+def generation(folder: Path) -> int:
+    """Of the newest checkpoint, by its name: nothing of it is read while it may be replaced."""
+    return max((int(one.name.partition("-")[0]) for one in (folder / "checkpoints").glob("0*")), default=0)
+
+
 def stopped_by_term(run: Run, name: str) -> None:
     run.signal(name, signal.SIGTERM)
     run.tally.inject("SIGTERM")
@@ -58,6 +63,8 @@ def test_sigterm_while_it_waits_for_another(stage: Stage, name: str) -> None:
     with stage.run(KIND) as run:
         run.start_all()
         run.await_round(LABEL, 10)
+        # A busy machine checkpoints less often: it may cost a twentieth of the time.
+        run.until(lambda: generation(run.site.out(name)) > 2, 20, "it has not saved")
         run.kill(missing)
         sleep(1)
         stopped_by_term(run, name)
