@@ -183,9 +183,9 @@ def columns(rows: int) -> Iterator[pa.Table]:
 
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 def test_memory_is_bounded(tmp_path: Path, kind: str) -> None:
-    """48 MB pass through 12 MiB; twice that is too little to hold them, so the limit is a real one."""
+    """120 MB pass through 32 MiB; twice that is too little to hold them, so the limit is a real one."""
     files = []
-    for name, rows in (("large", 600_000), ("small", 20_000)):
+    for name, rows in (("large", 1_500_000), ("small", 20_000)):
         files.append(tmp_path / f"{name}.{kind}")
         if kind == "arrow":
             write_arrow(files[-1], columns(rows))
@@ -194,6 +194,6 @@ def test_memory_is_bounded(tmp_path: Path, kind: str) -> None:
                 for table in columns(rows):
                     writer.write_table(table)
     large, small = files
-    assert large.stat().st_size > 48e6
-    assert limited(large, small, 12, "batches") == "done"
-    assert limited(large, small, 24, "whole") == "out of memory"
+    assert large.stat().st_size > 120e6
+    assert limited(large, small, 32, "batches") == "done"
+    assert limited(large, small, 64, "whole") == "out of memory"
