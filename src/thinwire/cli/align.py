@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from thinwire.align import Alignment
     from thinwire.align import Terms as AlignTerms
     from thinwire.job.aligned import RowsOf
+    from thinwire.job.schema import PartyEntry
+
+    _Kind = Callable[[str, PartyEntry], RowsOf]  # of the training rows, or of the test rows
 
 __all__ = ["align"]
 
@@ -44,12 +47,13 @@ def align(
 ) -> None:
     """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
     from thinwire.align import Terms
+    from thinwire.job.aligned import RowsOf
 
-    terms = Terms(_overlap(min_overlap))
+    terms, kind = Terms(_overlap(min_overlap)), RowsOf.test if test else RowsOf.training
     if name is None:
-        found = _here(job, settings, test, terms, workers)
+        found = _here(job, settings, kind, terms, workers)
     else:
-        found = _between_organisations(job, name, settings, test, terms, workers, yes)
+        found = _between_organisations(job, name, settings, kind, terms, workers, yes)
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -57,7 +61,7 @@ def align(
         typer.echo(line)
 
 
-def _here(job: Path, settings: Sequence[str], test: bool, terms: AlignTerms, workers: int | None) -> dict[str, Any]:
+def _here(job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None) -> dict[str, Any]:
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.aligned import ids_of
@@ -71,7 +75,7 @@ def _here(job: Path, settings: Sequence[str], test: bool, terms: AlignTerms, wor
     with text.located():
         file = text.validated(RosterFile)
         parties = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
-        rows = [_rows(path, section, test) for path, section in parties]
+        rows = [kind(path, section) for path, section in parties]
         ids = {one.name: ids_of(one, folder) for one in rows}
     found = intersect(
         ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=_Progress()
@@ -80,7 +84,7 @@ def _here(job: Path, settings: Sequence[str], test: bool, terms: AlignTerms, wor
 
 
 def _between_organisations(
-    job: Path, name: str, settings: Sequence[str], test: bool, terms: AlignTerms, workers: int | None, yes: bool
+    job: Path, name: str, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None, yes: bool
 ) -> dict[str, Any]:
     from thinwire.align import ristretto
     from thinwire.job.aligned import ids_of
@@ -92,19 +96,13 @@ def _between_organisations(
     load_credentials(own.certificate_files, own.certificate_names[own.me])
     _require_approval(own.me, own.label_party, own.feature_parties, yes)
     path = "label_party" if own.is_label_party else f"party.{own.me}"
-    rows = _rows(path, own.section, test)
+    rows = kind(path, own.section)
     with own.text.located():
         ids = ids_of(rows, own.folder)
-    party = AligningParty(own, "test rows" if test else "training rows", _say)
+    party = AligningParty(own, rows.what, _say)
     with ristretto(workers) as backend:
         found = party.align(ids, backend, terms, _Progress())
     return _written({own.me: (rows, found)}, own.folder, party.ledger.total().bytes)
-
-
-def _rows(path: str, section: Any, test: bool) -> RowsOf:
-    from thinwire.job.aligned import RowsOf
-
-    return RowsOf.test(path, section) if test else RowsOf.training(path, section)
 
 
 def _require_approval(me: str, label_party: str, feature_parties: Sequence[str], yes: bool) -> None:

@@ -22,7 +22,8 @@ from thinwire.conversations.guard import Guard, classes_of
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
-from thinwire.conversations.sums import TRAINING, WARM_START, Sealing, opened, relay_keys
+from thinwire.conversations.spending import TRAINING, WARM_START
+from thinwire.conversations.sums import Sealing, opened, relay_keys
 from thinwire.models.fusion import fused_width
 from thinwire.privacy import SecureSum
 from thinwire.schedule import CachedSteps, cosine_weights

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from thinwire.compress import Hint, Identity
 from thinwire.conversations.seat import Seat, on
-from thinwire.conversations.sums import EVALUATION, Sealing, opened, sum_compressor
+from thinwire.conversations.spending import EVALUATION
+from thinwire.conversations.sums import Sealing, opened, sum_compressor
 from thinwire.errors import Malformed
 from thinwire.models.fusion import fuse
 from thinwire.types import Kind, Round

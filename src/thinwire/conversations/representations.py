@@ -28,7 +28,8 @@ from thinwire.compress.symbols import Counts, Grid, LevelSum
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained, prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
-from thinwire.conversations.sums import TRAINING, WARM_START, Sealing, opened, relay_keys
+from thinwire.conversations.spending import TRAINING, WARM_START
+from thinwire.conversations.sums import Sealing, opened, relay_keys
 from thinwire.errors import Malformed
 from thinwire.privacy import SecureSum
 from thinwire.streams import ErrorFeedback, Rows, Stream

@@ -13,7 +13,7 @@ from thinwire.compress.adding import Adding
 from thinwire.compress.symbols import Masked
 from thinwire.conversations.learner import prefixed, unprefixed
 from thinwire.conversations.seat import Seat
-from thinwire.conversations.spending import EVALUATION, TRAINING, WARM_START, Spending
+from thinwire.conversations.spending import EVALUATION, TRAINING, Spending
 from thinwire.errors import BadState, IncompatibleRecipe
 from thinwire.privacy import (
     Context,
@@ -31,7 +31,7 @@ from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.bundle import pack_bundle, unpack_bundle
 
-__all__ = ["EVALUATION", "TRAINING", "WARM_START", "Sealing", "opened", "relay_keys", "sum_compressor"]
+__all__ = ["Sealing", "opened", "relay_keys", "sum_compressor"]
 
 
 class Sealing:

@@ -35,6 +35,10 @@ class RowsOf:
     def test(cls, path: str, section: PartyEntry) -> RowsOf:
         return cls(path, "test_", section.name, section.test_ids, section.test_alignment)
 
+    @property
+    def what(self) -> str:
+        return "test rows" if self.prefix else "training rows"
+
     def file(self, folder: Path) -> Path:
         """Where `thinwire align` writes."""
         return folder / (self.alignment or f"{self.name}{'-test' if self.prefix else ''}.alignment")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -103,12 +103,6 @@ class OutgoingLog:
                 return None
             index = bisect_right(self._segments, sequence, key=lambda segment: segment.first) - 1
             return self._segments[index].read(sequence)
-
-    def frames_from(self, sequence: int) -> Iterator[tuple[int, bytes]]:
-        """Each record from this number on, those included that are appended meanwhile."""
-        while sequence < self._next:
-            yield sequence, self.read(sequence)
-            sequence += 1
 
     def roll(self) -> None:
         """The next append begins a new segment: prune removes whole ones."""
