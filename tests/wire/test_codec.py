@@ -216,9 +216,9 @@ def test_chosen_values_are_not_chosen_among_again() -> None:
 # Integers and index sets ------------------------------------------------------------------------------
 
 
-def through(values: Array, effort: Any) -> tuple[Coding, Array]:
+def through(values: Array, effort: Any, width: int = 1) -> tuple[Coding, Array]:
     out = Writer()
-    write_integers(out, values, effort)
+    write_integers(out, values, effort, width)
     reader = Reader(out.body(), 1 << 20)
     back = read_integers(reader, values.size, -(2**31), 2**32)
     reader.finish()
@@ -233,13 +233,17 @@ SUITED = {
     Coding.RANGE: (RNG.geometric(0.3, 5000), "small"),
     Coding.UNARY: (RNG.geometric(0.5, 60), "small"),
     Coding.SPARSE: (np.where(RNG.random(5000) < 0.02, RNG.integers(-9, 9, 5000), 3), "fast"),
+    Coding.COLUMNS: (
+        np.rint(RNG.normal([-3, 0, 0, 4, 7], [0, 0.2, 1, 0.3, 2], (1000, 5))).astype(int).ravel(),
+        "small",
+    ),
 }
 
 
 @pytest.mark.parametrize("coding", Coding, ids=lambda coding: coding.name)
 def test_each_coding_is_chosen_where_it_suits_and_is_exact(coding: Coding) -> None:
     values, effort = SUITED[coding]
-    chosen, back = through(values, effort)
+    chosen, back = through(values, effort, 5 if coding is Coding.COLUMNS else 1)
     assert chosen == coding
     assert np.array_equal(back, values)
 
@@ -254,7 +258,8 @@ def test_any_integers_survive(data: st.DataObject, effort: Any) -> None:
     span = data.draw(st.sampled_from([0, 1, 3, 200, 1023, 1024, 5000, 2**20, 2**32 - 1]))
     high = min(low + span, 2**32 - 1)
     values = data.draw(integers(count, low, high))
-    assert np.array_equal(through(values, effort)[1], values)
+    width = data.draw(st.sampled_from([width for width in (1, 2, 3, 16) if count % width == 0]))
+    assert np.array_equal(through(values, effort, width)[1], values)
 
 
 @given(st.sets(st.integers(0, 3000), min_size=1, max_size=300), st.integers(0, 10))
@@ -284,6 +289,12 @@ def test_any_index_set_survives(indices: set[int], slack: int) -> None:
         (b"\x03\x00\x01\x00\x05\x00\x00", 4, Malformed, "fewer than two symbols"),
         (b"\x03\x00\x01\x00\x10\x10\x01" + b"\x00" * 4, 4, Malformed, "end with an empty one"),
         (b"\x03\x00\x01\x00\x10\x10\x02" + b"\xff" * 8, 4, Malformed, "do not end with the last symbol"),
+        (b"\x06\x00\x01\x01", 4, Malformed, "in 1 columns"),
+        (b"\x06\x00\x01\x03", 4, Malformed, "4 integers up to 1 in 3 columns"),
+        (b"\x06\x00\x40\x02", 4, Malformed, "4 integers up to 64 in 2 columns"),
+        (b"\x06\x00\x01\x02\x10\x10\x00\x00", 4, Malformed, "no symbol occurs"),
+        (b"\x06\x00\x01\x02\x10\x00\x00\x10\x01" + b"\xff" * 4, 4, Malformed, "do not end with the last"),
+        (b"\x06\x00\x02\x02\x10\x00\x00\x00\x10\x00\x00", 4, Malformed, "do not span"),
         (b"\x04\x00\x09\x01", 4, Truncated, "1 unary integers where 4"),
         (b"\x04\x00\x01\xff", 4, Malformed, "set after the last unary"),
         (b"\x04\x00\x01\xe4", 4, Malformed, "a unary integer is over 1"),

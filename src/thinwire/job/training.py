@@ -35,7 +35,7 @@ def train(
 
     `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run.
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
-    `resume=True` goes on from its last evaluation, bit for bit. Ctrl-C ends after the present round.
+    `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
     looking = line_on_terminal(job.limited_batching(job.check()).rounds) if callbacks is None else callbacks
     directory = None if out is None else RunDirectory(Path(out))
@@ -72,6 +72,8 @@ class _Run:
         self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
         self.parties = SimulatedParties(job, self._at_rest, noise_secret, on_round)
         self._began = perf_counter()
+        self._saved = self._began
+        self._saving_seconds = 0.0
 
     def go(self) -> Result:
         self._began = perf_counter()
@@ -107,12 +109,14 @@ class _Run:
         """All parties wait: look, tell, save, and say whether to stop."""
         event = self._event(evaluated)
         self._history.append(event)
+        stop = self._goal.is_met(event)
         if self.directory is not None:
             self.directory.append(event)
-            self._save(resting=True)
+            if stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
+                self._save(resting=True)
         for callback in self._callbacks:
             callback(event)
-        return self._goal.is_met(event)
+        return stop
 
     def _event(self, evaluated: Evaluated) -> dict[str, Any]:
         parties, job = self.parties, self.job
@@ -154,9 +158,14 @@ class _Run:
 
     # Saving ---------------------------------------------------------------------------------------------
 
+    def _saving_is_due(self) -> bool:
+        """Surrogates of all rows may take longer to save than a round: a tenth of the time is enough for it."""
+        return perf_counter() - self._saved >= 9 * self._saving_seconds
+
     def _save(self, resting: bool) -> None:
         if self.directory is None:
             return
+        began = perf_counter()
         simulation = self.parties.simulation
         data = {
             "job": self.job.digests(),
@@ -171,6 +180,8 @@ class _Run:
         }
         tensors = {program.seat.me: program.end.tensors() for program in self.parties.programs}
         self.directory.save(data, tensors)
+        self._saved = perf_counter()
+        self._saving_seconds = self._saved - began
 
     def resume(self, directory: RunDirectory, data: dict[str, Any], tensors: dict[PartyName, Any]) -> None:
         self._history = directory.truncate(data["events"])

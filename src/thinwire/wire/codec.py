@@ -202,7 +202,7 @@ def _write_levels(out: Writer, s: Levels | Dithered, effort: Effort) -> None:
     out.byte(s.bits)
     out.float32(s.low)
     out.float32(s.high)
-    write_integers(out, s.codes, effort)
+    _write_codes(out, s, effort)
 
 
 def _read_levels(reader: Reader) -> Levels:
@@ -228,7 +228,7 @@ def _read_dithered(reader: Reader) -> Dithered:
 def _write_grid(out: Writer, s: Grid, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.step)
-    write_integers(out, s.codes, effort)
+    _write_codes(out, s, effort)
 
 
 def _read_grid(reader: Reader) -> Grid:
@@ -243,7 +243,7 @@ def _write_row_grid(out: Writer, s: RowGrid, effort: Effort) -> None:
     out.shape(s.shape)
     out.whole(s.top)
     out.raw(s.scales.astype("<f4").tobytes())
-    write_integers(out, s.codes, effort)
+    _write_codes(out, s, effort)
 
 
 def _read_row_grid(reader: Reader) -> RowGrid:
@@ -423,6 +423,10 @@ def _read_range(reader: Reader) -> tuple[float, float]:
     if low > high:
         raise Malformed(f"a range from {low} to {high}")
     return low, high
+
+
+def _write_codes(out: Writer, s: Levels | Dithered | Grid | RowGrid, effort: Effort) -> None:
+    write_integers(out, s.codes, effort, s.shape[-1] if len(s.shape) > 1 else 1)
 
 
 def _read_codes(reader: Reader, shape: tuple[int, ...], low: int, high: int) -> Array:

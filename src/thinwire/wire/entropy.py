@@ -8,6 +8,7 @@
 | RANGE    | range asymmetric numeral system, one table     | within a percent of the entropy        |
 | UNARY    | value v is v zeros and a one                   | geometric: the quotients of index gaps |
 | SPARSE   | places and values of all but the common value  | nearly all the same; fast              |
+| COLUMNS  | as RANGE, a table for each column              | embeddings, whose columns differ       |
 
 `FORMAT.md` has the bytes.
 """
@@ -16,10 +17,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import constriction
 import numpy as np
 import zstandard
 
@@ -29,12 +30,13 @@ from thinwire.errors import BadParameter, Malformed, UnknownTag
 from thinwire.wire.bits import bits_for, pack, packed_size, unpack
 from thinwire.wire.buffers import Reader, Writer
 from thinwire.wire.indices import read_indices, unary, unary_read, write_indices
+from thinwire.wire.tables import MOST_TABLE, coded_bits, coder, model_of, weight_bytes
 
 __all__ = ["Coding", "Effort", "check_effort", "read_integers", "write_integers"]
 
 Effort: TypeAlias = Literal["small", "fast"]
 
-_MOST_TABLE = 1024
+_MOST_COLUMN_TABLE = 64  # symbols of a column
 _WORTH_ZSTD = 0.97  # fast: zstd must save this much over plain packing
 _MOSTLY_ONE = 0.92  # fast: above this share of one value, listing the others is cheaper and smaller
 _SPAN_LIMIT = 2**32
@@ -49,6 +51,7 @@ class Coding(IntEnum):
     RANGE = 3
     UNARY = 4
     SPARSE = 5
+    COLUMNS = 6
 
 
 def check_effort(effort: str) -> None:
@@ -56,8 +59,8 @@ def check_effort(effort: str) -> None:
         raise BadParameter(f"effort must be 'small' or 'fast', got {effort!r}")
 
 
-def write_integers(out: Writer, values: Array, effort: Effort) -> None:
-    """Writes a flat array of integers; the reader is told its length."""
+def write_integers(out: Writer, values: Array, effort: Effort, width: int = 1) -> None:
+    """Writes a flat array of integers, rows of `width`; the reader is told its length."""
     low, high = int(values.min()), int(values.max())
     if low == high:
         out.byte(Coding.CONSTANT)
@@ -65,7 +68,7 @@ def write_integers(out: Writer, values: Array, effort: Effort) -> None:
         return
     span = high - low
     offsets = values if low == 0 else _offsets(values, low, span)
-    coding, payload = _smallest(offsets, span) if effort == "small" else _fastest(offsets, span)
+    coding, payload = _smallest(offsets, span, width) if effort == "small" else _fastest(offsets, span)
     out.byte(coding)
     out.signed(low)
     out.whole(span)
@@ -109,19 +112,27 @@ def _shifted(offsets: Array, low: int, span: int) -> Array:
 # Choosing ---------------------------------------------------------------------------------------------
 
 
-def _smallest(offsets: Array, span: int) -> tuple[Coding, bytes]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What a coding would take, and the coding itself once it is chosen."""
+
+    size: int  # estimated
+    write: Callable[[], bytes]
+
+
+def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
     bits = bits_for(span)
-    sizes = {Coding.PACKED: packed_size(offsets.size, bits), Coding.UNARY: _unary_size(offsets)}
-    ranged = _Table.fitted(offsets, span)
-    sizes[Coding.RANGE] = ranged.size
     zstd = _zstd(offsets, span, _ZSTD.small)
-    sizes[Coding.ZSTD] = len(zstd)
-    best = min(sizes, key=lambda coding: sizes[coding])
-    if best is Coding.ZSTD:
-        return best, zstd
-    if best is Coding.RANGE:
-        return best, ranged.encode(offsets)
-    return best, unary(offsets) if best is Coding.UNARY else pack(offsets, bits)
+    plans = {
+        Coding.PACKED: _Plan(packed_size(offsets.size, bits), lambda: pack(offsets, bits)),
+        Coding.UNARY: _Plan(_unary_size(offsets), lambda: unary(offsets)),
+        Coding.RANGE: _range(offsets, span),
+        Coding.ZSTD: _Plan(len(zstd), lambda: zstd),
+    }
+    if 1 < width < offsets.size and span < _MOST_COLUMN_TABLE:
+        plans[Coding.COLUMNS] = _columns(offsets, span, width)
+    best = min(plans, key=lambda coding: plans[coding].size)
+    return best, plans[best].write()
 
 
 def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
@@ -196,63 +207,39 @@ def _read_zstd(reader: Reader, count: int, span: int) -> Array:
 # Range coding -----------------------------------------------------------------------------------------
 
 
-class _Table:
-    """How often each symbol occurs, a byte each, and the coder that follows from it.
+def _range(offsets: Array, span: int) -> _Plan:
+    """One table. Large alphabets drop `shift` low bits, which are packed as they are."""
+    shift = max(0, bits_for(span) - bits_for(MOST_TABLE - 1))
+    high = (offsets >> shift if shift else offsets).astype(np.intp)
+    counts = np.bincount(high, minlength=(span >> shift) + 1)
+    weights = weight_bytes(counts)
+    low_bits = packed_size(offsets.size, shift) if shift else 0
 
-    A weight byte c > 0 means (16 + m) * 2^e with c - 1 = 16 e + m: five significant bits, which costs
-    less than a thousandth of the size. Large alphabets drop `shift` low bits, which are packed as they are.
-    """
-
-    def __init__(self, weights: Array, shift: int, size: int = 0) -> None:
-        self.weights = weights
-        self.shift = shift
-        self.size = size  # the whole payload, estimated
-        self._model = constriction.stream.model.Categorical(_weight_values(weights), perfect=False)
-
-    @classmethod
-    def fitted(cls, offsets: Array, span: int) -> _Table:
-        shift = max(0, bits_for(span) - bits_for(_MOST_TABLE - 1))
-        counts = np.bincount((offsets >> shift if shift else offsets).astype(np.intp), minlength=(span >> shift) + 1)
-        weights = _weight_bytes(counts)
-        values = _weight_values(weights)
-        used = counts > 0
-        bits = float(np.sum(counts[used] * np.log2(values.sum() / values[used])))
-        low = packed_size(offsets.size, shift) if shift else 0
-        return cls(weights, shift, int(bits / 32 + 1) * 4 + 4 + weights.size + low)
-
-    def encode(self, offsets: Array) -> bytes:
-        coder = constriction.stream.stack.AnsCoder()
-        coder.encode_reverse((offsets >> self.shift).astype(np.int32), self._model)
-        words = coder.get_compressed()
+    def write() -> bytes:
         out = Writer()
-        out.byte(self.shift)
-        out.raw(self.weights.tobytes())
-        out.whole(words.size)
-        out.raw(words.astype("<u4").tobytes())
-        if self.shift:
-            out.raw(pack(offsets & ((1 << self.shift) - 1), self.shift))
+        out.byte(shift)
+        out.raw(weights.tobytes())
+        ans = coder()
+        ans.encode_reverse(high.astype(np.int32), model_of(weights))
+        _write_words(out, ans)
+        if shift:
+            out.raw(pack(offsets & ((1 << shift) - 1), shift))
         return out.body()
 
-    def decode(self, words: Array, count: int) -> Array:
-        if words.size and words[-1] == 0:
-            raise Malformed("range-coded words end with an empty one")
-        coder = constriction.stream.stack.AnsCoder(words.astype(np.uint32))
-        symbols: Array = coder.decode(self._model, count)
-        if not coder.is_empty():
-            raise Malformed("range-coded words do not end with the last symbol")
-        return symbols
+    return _Plan(_words_size(coded_bits(counts, weights)) + 1 + weights.size + low_bits, write)
 
 
 def _read_range(reader: Reader, count: int, span: int) -> Array:
     shift = reader.byte()
     alphabet = (span >> shift) + 1
-    if not 2 <= alphabet <= _MOST_TABLE:
-        raise Malformed(f"a table of {alphabet} symbols, from 2 to {_MOST_TABLE} are allowed")
+    if not 2 <= alphabet <= MOST_TABLE:
+        raise Malformed(f"a table of {alphabet} symbols, from 2 to {MOST_TABLE} are allowed")
     weights = np.frombuffer(reader.raw(alphabet), np.uint8)
     if np.count_nonzero(weights) < 2:
         raise Malformed("a table in which fewer than two symbols occur")
-    words = reader.array("<u4", reader.whole())
-    symbols = _Table(weights, shift).decode(words, count)
+    ans = _read_words(reader)
+    symbols: Array = ans.decode(model_of(weights), count)
+    _require_empty(ans)
     offsets = symbols.astype(codes_dtype(0, span))
     if shift:
         offsets = (symbols.astype(np.int64) << shift).astype(np.uint32)
@@ -261,17 +248,71 @@ def _read_range(reader: Reader, count: int, span: int) -> Array:
     return offsets
 
 
-def _weight_bytes(counts: Array) -> Array:
-    scaled = np.maximum(counts * (2.0**19 / counts.max()), 16.0)
-    exponents = np.floor(np.log2(scaled)).astype(np.int64) - 4
-    mantissas = np.rint(scaled / 2.0**exponents).astype(np.int64) - 16  # 16 carries into the exponent
-    return np.where(counts > 0, 1 + 16 * exponents + mantissas, 0).astype(np.uint8)
+def _words_size(bits: float) -> int:
+    return int(bits / 32 + 1) * 4 + 3
 
 
-def _weight_values(weights: Array) -> Array:
-    code = weights.astype(np.int64) - 1
-    values: Array = np.where(weights > 0, (16 + (code & 15)) << (code >> 4 & 15), 0).astype(np.float64)
-    return values
+def _write_words(out: Writer, ans: Any) -> None:
+    words = ans.get_compressed()
+    out.whole(words.size)
+    out.raw(words.astype("<u4").tobytes())
+
+
+def _read_words(reader: Reader) -> Any:
+    words = reader.array("<u4", reader.whole())
+    if words.size and words[-1] == 0:
+        raise Malformed("range-coded words end with an empty one")
+    return coder(words)
+
+
+def _require_empty(ans: Any) -> None:
+    if not ans.is_empty():
+        raise Malformed("range-coded words do not end with the last symbol")
+
+
+# Range coding, a table a column -----------------------------------------------------------------------
+
+
+def _columns(offsets: Array, span: int, width: int) -> _Plan:
+    """Columns of an embedding differ: some move, some rest. Column by column, each with its own table."""
+    table = offsets.reshape(-1, width)
+    places = table.astype(np.intp) + np.arange(width) * (span + 1)
+    counts = np.bincount(places.ravel(), minlength=width * (span + 1)).reshape(width, span + 1)
+    weights = weight_bytes(counts)
+
+    def write() -> bytes:
+        out = Writer()
+        out.whole(width)
+        out.raw(weights.tobytes())
+        ans = coder()
+        for column in reversed(_coded(weights)):
+            ans.encode_reverse(np.ascontiguousarray(table[:, column]).astype(np.int32), model_of(weights[column]))
+        _write_words(out, ans)
+        return out.body()
+
+    return _Plan(_words_size(coded_bits(counts, weights)) + 2 + weights.size, write)
+
+
+def _read_columns(reader: Reader, count: int, span: int) -> Array:
+    width = reader.count(count, "the number of columns")
+    if width < 2 or count % width or span >= _MOST_COLUMN_TABLE:
+        raise Malformed(f"{count} integers up to {span} in {width} columns")
+    weights = np.frombuffer(reader.raw(width * (span + 1)), np.uint8).reshape(width, span + 1)
+    if not weights.any(axis=1).all():
+        raise Malformed("a column's table in which no symbol occurs")
+    ans = _read_words(reader)
+    table = np.empty((count // width, width), dtype=codes_dtype(0, span))
+    table[:] = weights.argmax(axis=1)  # of a column with one symbol
+    for column in _coded(weights):
+        table[:, column] = ans.decode(model_of(weights[column]), len(table))
+    _require_empty(ans)
+    return table.reshape(-1)
+
+
+def _coded(weights: Array) -> list[int]:
+    """The columns in which more than one symbol occurs."""
+    coded: list[int] = np.flatnonzero(np.count_nonzero(weights, axis=1) > 1).tolist()
+    return coded
 
 
 # Unary ------------------------------------------------------------------------------------------------
@@ -316,4 +357,5 @@ _DECODERS: dict[int, Callable[[Reader, int, int], Array]] = {
     Coding.RANGE: _read_range,
     Coding.UNARY: _read_unary,
     Coding.SPARSE: _read_sparse,
+    Coding.COLUMNS: _read_columns,
 }
