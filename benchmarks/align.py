@@ -16,190 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import socket
-import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
-from queue import SimpleQueue
+from dataclasses import asdict
 from statistics import median
-from threading import Thread
-from time import perf_counter, process_time
 
-from thinwire.errors import ThinwireError
-from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
-from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.frame import HEADER_SIZE, Frame, body_length, open_frame, pack_frame
-
-NAMES = ("bank", "shop")  # the feature party, the label party
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Of both parties together; `wall_seconds` of the slower one."""
-
-    wall_seconds: float
-    cpu_seconds: float
-    bytes: int
-    peak_mb: float
-    common: int
-    others_cpu_seconds: float = (
-        0.0  # what the rest of the machine used meanwhile: a run beside much of it says little
-    )
-
-
-# One party of ours --------------------------------------------------------------------------------------------------
-
-
-class SocketChannel:
-    """A `Channel` to one peer; a thread reads, so that two parties that send at once do not stop each other."""
-
-    def __init__(self, me: int, connection: socket.socket) -> None:
-        self.sent = 0  # bytes
-        self._me = me
-        self._connection = connection
-        self._inbox: SimpleQueue[Frame] = SimpleQueue()
-        Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        with self._connection.makefile("rb") as stream:
-            while len(header := stream.read(HEADER_SIZE)) == HEADER_SIZE:
-                self._inbox.put(open_frame(header, stream.read(body_length(header))))
-
-    def send(self, message: Message) -> None:
-        frame = Frame(0, self._me, 1 - self._me, message.kind, message.round, 0, message.body)
-        data = pack_frame(frame)
-        self.sent += len(data)
-        self._connection.sendall(data)
-
-    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
-        frame = self._inbox.get()
-        if (frame.kind, frame.round) != (kind, round):
-            raise ThinwireError(f"{frame.kind.name} {frame.round} came, {kind.name} {round} was next")
-        return Message(sender, NAMES[self._me], kind, round, frame.body)
-
-    def ready(self, sender: PartyName, kind: Kind, round: Round) -> bool:
-        return not self._inbox.empty()
-
-    def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
-        return False
-
-    def untimed(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def worked(self, steps: int) -> None:
-        """Real time passes anyway."""
-
-
-def party(me: int, port: int, ids: int, workers: int) -> None:
-    """Aligns, and prints what it cost."""
-    from thinwire.align import Conversation, align_feature_party, align_label_party, normalised, ristretto
-
-    first = 0 if me else ids // 2
-    texts = [f"customer-{number:09d}" for number in range(first, first + ids)]
-    role = align_label_party if me else align_feature_party
-    with _connected(me, port) as connection, ristretto(workers) as backend:
-        channel = SocketChannel(me, connection)
-        began, worked = perf_counter(), process_time()
-        alignment = role(normalised(texts), Conversation(NAMES[me], NAMES[1], NAMES[:1], channel), backend)
-        seconds, cpu_seconds = perf_counter() - began, process_time() - worked
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cost = Cost(seconds, cpu_seconds, channel.sent, peak_mb, len(alignment))
-    print(json.dumps(asdict(cost)))
-
-
-def _connected(me: int, port: int) -> socket.socket:
-    if me:
-        return socket.create_connection(("127.0.0.1", port))
-    with socket.socket(fileno=os.dup(port)) as listening:  # the feature party inherits it, open
-        return listening.accept()[0]
-
-
-# The same by openmined-psi, in its own environment ------------------------------------------------------------------
-
-OPENMINED = """
-import json, os, resource, socket, sys, time
-import private_set_intersection.python as psi
-
-me, port, ids = map(int, sys.argv[1:4])
-first = 0 if me else ids // 2
-texts = [f"customer-{number:09d}" for number in range(first, first + ids)]
-if me:
-    connection = socket.create_connection(("127.0.0.1", port))
-else:
-    connection = socket.socket(fileno=os.dup(port)).accept()[0]
-stream = connection.makefile("rwb")
-sent = 0
-
-def send(message):
-    global sent
-    data = message.SerializeToString()
-    stream.write(len(data).to_bytes(8, "big") + data)
-    stream.flush()
-    sent += 8 + len(data)
-
-def receive(kind):
-    message = kind()
-    message.ParseFromString(stream.read(int.from_bytes(stream.read(8), "big")))
-    return message
-
-began, worked, common = time.perf_counter(), time.process_time(), 0
-if me:
-    client = psi.client.CreateWithNewKey(True)
-    send(client.CreateRequest(texts))
-    setup, response = receive(psi.ServerSetup), receive(psi.Response)
-    common = len(client.GetIntersection(setup, response))
-else:
-    server = psi.server.CreateWithNewKey(True)
-    setup = server.CreateSetupMessage(1e-9, ids, texts, psi.DataStructure.GCS)
-    request = receive(psi.Request)  # before anything is sent: two that write at once would wait for each other
-    send(setup)
-    send(server.ProcessRequest(request))
-seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
-peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"wall_seconds": seconds, "cpu_seconds": cpu_seconds, "bytes": sent, "peak_mb": peak_mb,
-                  "common": common}))
-"""
-
-
-# Both ---------------------------------------------------------------------------------------------------------------
-
-
-def cost_of(command: Sequence[str], ids: int, workers: int) -> Cost:
-    """Runs both parties; `command` gets the party's place, the port (or the listening socket), ids and workers."""
-    others = _others_cpu_seconds()
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        started = [
-            subprocess.Popen(
-                [*command, str(me), str(port if me else listening.fileno()), str(ids), str(workers)],
-                stdout=subprocess.PIPE,
-                pass_fds=() if me else (listening.fileno(),),
-            )
-            for me in (0, 1)
-        ]
-        shown = [process.communicate()[0] for process in started]
-    if any(process.returncode for process in started):
-        raise SystemExit("a party failed; its message stands above")
-    bank, shop = (Cost(**json.loads(text)) for text in shown)
-    return Cost(
-        wall_seconds=max(bank.wall_seconds, shop.wall_seconds),
-        cpu_seconds=bank.cpu_seconds + shop.cpu_seconds,
-        bytes=bank.bytes + shop.bytes,
-        peak_mb=bank.peak_mb + shop.peak_mb,
-        common=shop.common,
-        others_cpu_seconds=_others_cpu_seconds() - others,
-    )
-
-
-def _others_cpu_seconds() -> float:
-    """That all processes but those of this benchmark have used since the machine started (Linux)."""
-    with open("/proc/stat") as file:
-        user, nice, system = map(int, file.readline().split()[1:4])
-    ours = os.times()
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(ours[:4])
+from thinwire.bench.psi import Cost, cost_of, openmined_command, our_command
 
 
 def _shown(name: str, cost: Cost, ids: int) -> str:
@@ -211,9 +32,6 @@ def _shown(name: str, cost: Cost, ids: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    if arguments is None and sys.argv[1:2] == ["party"]:
-        party(*map(int, sys.argv[2:]))
-        return
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--ids", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=1, help="of each party")
@@ -221,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=1, help="of both in turn")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    commands = {"thinwire": [sys.executable, __file__, "party"]}
+    commands = {"thinwire": our_command()}
     if options.openmined_python:
-        commands["openmined-psi"] = [options.openmined_python, "-c", OPENMINED]
+        commands["openmined-psi"] = openmined_command(options.openmined_python)
     load = os.getloadavg()[0]
     runs = [
         {name: cost_of(command, options.ids, options.workers) for name, command in commands.items()}

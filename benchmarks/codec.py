@@ -15,7 +15,6 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from math import lgamma, log, prod
 from time import perf_counter
 from typing import Any
 
@@ -26,8 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from thinwire import compress, wire
-from thinwire.compress.message import Array
-from thinwire.compress.symbols import Columns, Dense, Lattice, Narrow, Sampled, Signs, Sparse, Symbols, Zeros
+from thinwire.bench.entropy import embedding, entropy_bits
 
 SHAPES = ((4096, 256), (60000, 16))
 
@@ -72,45 +70,6 @@ class Line:
     fast_decode: float
     small_encode: float
     small_decode: float
-
-
-def embedding(shape: tuple[int, int]) -> torch.Tensor:
-    rng = torch.Generator().manual_seed(0)
-    rows, width = shape
-    hidden = torch.relu(torch.randn(rows, 64, generator=rng) @ torch.randn(64, 64, generator=rng) / 8)
-    return torch.tanh(hidden @ torch.randn(64, width, generator=rng) / 8)
-
-
-def entropy_bits(symbols: Symbols) -> float:
-    """The least that these symbols cost: order-0 entropy of their integers, log2 C(n, k) for places."""
-    size = prod(symbols.shape)
-    match symbols:
-        case Zeros():
-            return 0.0
-        case Dense(dtype=dtype):
-            return 8.0 * dtype.itemsize * size
-        case Narrow(dense=dense):
-            return entropy_bits(dense)
-        case Sparse(indices=indices, values=values):
-            return places_bits(size, indices.size) + entropy_bits(values)
-        case Sampled(values=values) | Columns(values=values):
-            return entropy_bits(values)
-        case Lattice(rows=rows, columns=columns):
-            return counted_bits(rows.astype(np.int64) * 65536 + columns)
-        case Signs(bits=bits):
-            return counted_bits(bits)
-    extra = 32.0 * symbols.scales.size if hasattr(symbols, "scales") else 0.0
-    codes: Array = symbols.codes if hasattr(symbols, "codes") else symbols.counts  # type: ignore[attr-defined]
-    return counted_bits(codes) + extra
-
-
-def counted_bits(codes: Array) -> float:
-    _, counts = np.unique(codes, return_counts=True)
-    return float(-np.sum(counts * np.log2(counts / codes.size)))
-
-
-def places_bits(size: int, count: int) -> float:
-    return (lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)) / log(2)
 
 
 def against_copy(work: Callable[[], Any], x: torch.Tensor, repeats: int) -> float:

@@ -31,8 +31,9 @@ ORDER = [
     ["party"],
     ["data", "runs"],
     ["job"],
-    ["audit", "reproduce"],
+    ["audit", "reproduce", "tuning"],
     ["network"],
+    ["bench"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -11,6 +11,7 @@ from thinwire import __version__
 from thinwire.cli.abort import abort
 from thinwire.cli.align import align
 from thinwire.cli.audit import audit
+from thinwire.cli.bench import bench
 from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.compare import compare
@@ -23,6 +24,7 @@ from thinwire.cli.privacy import privacy
 from thinwire.cli.reproduce import reproduce
 from thinwire.cli.status import status
 from thinwire.cli.train import train
+from thinwire.cli.tune import tune
 from thinwire.errors import BadInput, ThinwireError
 
 __all__ = ["app", "main"]
@@ -41,6 +43,7 @@ for command in (
     train,
     check,
     compare,
+    tune,
     certs,
     methods,
     compressors,
@@ -52,6 +55,7 @@ for command in (
     privacy,
     audit,
     reproduce,
+    bench,
 ):
     app.command()(command)
 

@@ -1,0 +1,13 @@
+"""`python -m thinwire.bench NAME`: one bench in this process; its rows as JSON on stdout."""
+
+import json
+import sys
+from dataclasses import asdict
+from importlib import import_module
+
+from thinwire.bench.suite import BENCHES
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    rows = import_module(f"thinwire.bench.{BENCHES[name].name}").rows(*arguments)
+    print(json.dumps([asdict(row) for row in rows]))

@@ -1,0 +1,36 @@
+"""The proposal as a job file that `thinwire train` takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from thinwire.job.loading import read_job_file, resolved
+from thinwire.job.toml_text import inline
+from thinwire.tuning.tuned import Tuned
+from thinwire.tuning.tuning import Asked
+
+__all__ = ["overrides", "proposed_recipe", "tuned_job"]
+
+
+def proposed_recipe(asked: Asked, tuned: Tuned) -> dict[str, Any]:
+    """The proposal, and what the job says of outages where cached steps can follow it."""
+    recipe = {} if tuned.proposal is None else dict(tuned.proposal.recipe)
+    own = read_job_file(asked.job, asked.settings).recipe
+    if "on_outage" in own and recipe.get("reuse", 1) > 1:
+        recipe["on_outage"] = own["on_outage"]
+    return recipe
+
+
+def overrides(asked: Asked, tuned: Tuned) -> list[str]:
+    """What turns the job into the proposed one, as --set takes it."""
+    found = [*asked.settings, f"recipe={inline(proposed_recipe(asked, tuned))}"]
+    if asked.link is not None:
+        link = {"bandwidth_mbit": tuned.link.bandwidth_mbit, "latency_ms": tuned.link.latency_ms}
+        link |= {} if tuned.link.compute_ms is None else {"compute_ms": tuned.link.compute_ms}
+        found.append(f"link={inline(link)}")
+    return [*found, f"job.target={inline({'metric': tuned.aim.metric, 'value': tuned.aim.value})}"]
+
+
+def tuned_job(asked: Asked, tuned: Tuned) -> str:
+    """The whole job file, its paths absolute."""
+    return resolved(asked.job, overrides(asked, tuned))
