@@ -244,15 +244,18 @@ class LabelEnd:
     def awaited(self, round: Round) -> bool:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
 
-    def exchange(self, round: Round, rows: Rows) -> None:
+    def exchange(self, round: Round, rows: Rows) -> float:
+        """The loss of the batch before it was learned from."""
         received = self._received(round, rows)
         embeddings = [on(self._side.like(), h).requires_grad_() for h in received]
-        self._side.losses([*embeddings, *self._side.own(rows)], rows).mean().backward()
+        loss = self._side.losses([*embeddings, *self._side.own(rows)], rows).mean()
+        loss.backward()
         # Before the top model's own step, in the order of the parties.
         derivatives = [torch.zeros_like(h) if h.grad is None else h.grad for h in embeddings]
         self._answer(round, rows, self._guard.protected(derivatives, taken(self._side.labels, rows), round))
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
+        return loss.item()
 
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""

@@ -2,13 +2,14 @@
 
 feature party                            label party
 EVALUATION: test embedding  --------->   outputs of the top model; metrics
-go on, or stop  <---------------------   EVALUATION: one byte
+go on, or stop  <---------------------   EVALUATION: a byte; two for the local steps a round from here on
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from struct import Struct
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +29,11 @@ __all__ = [
     "received_test_embeddings",
     "say_go_on",
     "send_test_embedding",
-    "told_to_stop",
+    "told",
 ]
 
 _CHUNK = 8192
+_GO_ON = Struct("<BH")  # stop, local steps a round
 
 
 @contextmanager
@@ -71,8 +73,13 @@ def send_test_embedding(
     seat.send(seat.label_party, Kind.EVALUATION, round, body)
 
 
-def told_to_stop(seat: Seat, round: Round) -> bool:
-    return seat.receive(seat.label_party, Kind.EVALUATION, round) == b"\x01"
+def told(seat: Seat, round: Round) -> tuple[bool, int]:
+    """Whether to stop, and how many local steps to take a round otherwise."""
+    body = bytes(seat.receive(seat.label_party, Kind.EVALUATION, round))
+    if len(body) != _GO_ON.size or body[0] > 1:
+        raise Malformed(f"round {round}: {seat.label_party!r} ended the evaluation with {body[:8]!r}")
+    stop, steps = _GO_ON.unpack(body)
+    return bool(stop), steps
 
 
 def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
@@ -89,9 +96,9 @@ def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) 
     return [one.to_tensor() for one in symbols]
 
 
-def say_go_on(seat: Seat, round: Round, stop: bool) -> None:
+def say_go_on(seat: Seat, round: Round, stop: bool, steps: int) -> None:
     for party in seat.feature_parties:
-        seat.send(party, Kind.EVALUATION, round, b"\x01" if stop else b"\x00")
+        seat.send(party, Kind.EVALUATION, round, _GO_ON.pack(stop, steps))
 
 
 def outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -> Tensor:

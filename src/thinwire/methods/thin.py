@@ -2,7 +2,7 @@
 
     up:    error feedback with integers of `up_step` deviations, entropy-coded (about one bit a value)
     down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average
-    when:  cached steps with weights between exchanges, as CELU-VFL
+    when:  cached steps with weights between exchanges, as CELU-VFL; half as many once the training loss rises
 
 What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up, unbiasedness down.
 """
@@ -16,12 +16,14 @@ from thinwire.streams import Direct, ErrorFeedback
 
 __all__ = ["thin"]
 
+_RISE_LIMIT = 1.5
+
 
 def thin(
-    up_step: float = 2.0,
-    down_step: float = 4.0,
+    up_step: float = 1.5,
+    down_step: float = 8.0,
     capacity: int = 5,
-    reuse: int = 6,
+    reuse: int = 12,
     xi_degrees: float | None = 60.0,
     overlap: bool | str = False,
 ) -> Recipe:
@@ -31,6 +33,8 @@ def thin(
         uplink=ErrorFeedback(StdGrid(up_step)),
         downlink=Direct(StdGrid(down_step, stochastic=True)),
         top=Direct(StdGrid(up_step)),
-        schedule=CachedSteps(capacity, reuse, xi_degrees, overlap=overlap_of("thin", overlap)),
+        schedule=CachedSteps(
+            capacity, reuse, xi_degrees, overlap=overlap_of("thin", overlap), rise_limit=_RISE_LIMIT
+        ),
         labels=Labels.PRIVATE,
     )

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from thinwire.conversations.evaluation import send_test_embedding, told_to_stop
+from thinwire.conversations.evaluation import send_test_embedding, told
 from thinwire.conversations.learner import Learner
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.sums import Sealing
@@ -92,4 +92,6 @@ class FeatureProgram(Program):
 
     def _end_of_rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
-            return told_to_stop(self.seat, done)
+            stop, steps = told(self.seat, done)
+        self.plan.keep_pace(steps)
+        return stop

@@ -28,7 +28,7 @@ class LabelConversation(Protocol):
     def begin(self) -> None: ...
     def warm_start(self, rows: Rows) -> None: ...
     def awaited(self, round: Round) -> bool: ...
-    def exchange(self, round: Round, rows: Rows) -> None: ...
+    def exchange(self, round: Round, rows: Rows) -> float | None: ...
     def local(self, round: Round) -> None: ...
     def forget(self, kept: set[Round]) -> None: ...
     def compare_surrogates(self, round: Round) -> None: ...
@@ -85,7 +85,9 @@ class LabelProgram(Program):
         ):
             match action:
                 case Await():
-                    self.end.exchange(t, rows)
+                    loss = self.end.exchange(t, rows)
+                    if loss is not None:
+                        self.plan.learned(loss)
                 case Local(round):
                     self.end.local(round)
         self.end.forget(self.plan.kept())
@@ -110,7 +112,7 @@ class LabelProgram(Program):
 
     def _end_of_rest(self, done: Round) -> bool:
         with self.seat.channel.untimed():
-            say_go_on(self.seat, done, self.stop_at_rest)
+            say_go_on(self.seat, done, self.stop_at_rest, self.plan.rested(done))
         return self.stop_at_rest
 
     def _outputs(self, done: Round) -> Tensor | None:

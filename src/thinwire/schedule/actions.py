@@ -57,6 +57,18 @@ class Plan(Protocol):
         """The rounds whose exchange may still be used."""
         ...
 
+    def learned(self, loss: float) -> None:
+        """The label party's mean loss of a fresh batch."""
+        ...
+
+    def rested(self, done: Round) -> int:
+        """How many local steps a round from this rest on: the label party decides."""
+        ...
+
+    def keep_pace(self, steps: int) -> None:
+        """As many as the label party said."""
+        ...
+
     def diagnostics(self) -> dict[str, Any]:
         """Figures for people: uses, bubbles."""
         ...
@@ -73,6 +85,15 @@ class ForgetfulPlan:
 
     def kept(self) -> set[Round]:
         return set()
+
+    def learned(self, loss: float) -> None:
+        """Nothing follows from it."""
+
+    def rested(self, done: Round) -> int:
+        return 0
+
+    def keep_pace(self, steps: int) -> None:
+        """There is nothing to change."""
 
     def diagnostics(self) -> dict[str, Any]:
         return {}

@@ -10,6 +10,7 @@ from typing import Any
 from thinwire.compress.parameters import check_choice, check_number, check_whole
 from thinwire.errors import BadParameter
 from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
+from thinwire.schedule.pace import Pace
 from thinwire.schedule.workset import Workset
 from thinwire.types import Round
 
@@ -30,6 +31,8 @@ class CachedSteps:
 
     `local_steps` a round, reuse - 1 unless given, fewer on a bubble. `xi_degrees`: rows whose cached values
     point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
+    `rise_limit`: where the training loss rises to this many times its lowest, from one rest to the next, the
+    steps are halved; None: never.
     """
 
     capacity: int
@@ -38,6 +41,7 @@ class CachedSteps:
     sampling: str = "round_robin"
     overlap: Overlap = Overlap.NONE
     local_steps: int | None = None
+    rise_limit: float | None = None
 
     def __post_init__(self) -> None:
         check_whole(self, "capacity", 1, 10_000)
@@ -47,6 +51,8 @@ class CachedSteps:
             check_number(self, "xi_degrees", above=-1e-9, up_to=180)
         if self.local_steps is not None:
             check_whole(self, "local_steps", 0, 10_000)
+        if self.rise_limit is not None:
+            check_number(self, "rise_limit", above=1, up_to=1e6)
         if not isinstance(self.overlap, Overlap):
             raise BadParameter(f"CachedSteps: overlap must be an Overlap, got {self.overlap!r}")
 
@@ -61,6 +67,7 @@ class CachedSteps:
 class _CachedPlan:
     def __init__(self, schedule: CachedSteps, seed: int) -> None:
         self._schedule = schedule
+        self._pace = Pace(schedule.steps, schedule.rise_limit)
         self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
 
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
@@ -82,7 +89,7 @@ class _CachedPlan:
         yield from self._steps_until(ready) if self._schedule.overlap is Overlap.FILLING else self._steps()
 
     def _steps(self) -> Iterator[Action]:
-        for _ in range(self._schedule.steps):
+        for _ in range(self._pace.steps):
             drawn = self._workset.draw()
             if drawn is None:
                 return
@@ -101,11 +108,21 @@ class _CachedPlan:
     def kept(self) -> set[Round]:
         return self._workset.rounds()
 
+    def learned(self, loss: float) -> None:
+        self._pace.learned(loss)
+
+    def rested(self, done: Round) -> int:
+        return self._pace.rested(done)
+
+    def keep_pace(self, steps: int) -> None:
+        self._pace.steps = steps
+
     def diagnostics(self) -> dict[str, Any]:
-        return self._workset.diagnostics()
+        return {**self._workset.diagnostics(), **self._pace.diagnostics()}
 
     def state(self) -> dict[str, Any]:
-        return self._workset.state()
+        return {**self._workset.state(), "pace": self._pace.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         self._workset.load(state)
+        self._pace.load(state["pace"])
