@@ -124,7 +124,7 @@ def credit(data: VerticalData, recipe: Recipe, seed: int) -> tw.Job:
 
 
 TASKS = {
-    "mnist": Task(*pictures("mnist", 1.0, 14), "accuracy", 0.94),
+    "mnist": Task(*pictures("mnist", 1.0, 20), "accuracy", 0.94),
     "fashion": Task(*pictures("fashion_mnist", 0.3, 12), "accuracy", 0.80),
     "credit": Task(lambda: load_split("credit_card"), credit, "auc", lambda scores: max(scores) - 0.002),
     "movielens": Task(lambda: load_split("movielens", test_rows=20_000), movielens, "auc", lambda scores: scores[-1]),

@@ -25,6 +25,7 @@ class RunProgress:
         self._rounds = rounds
         self._first: tuple[float, int] | None = None  # when, and at which round, we first heard of it
         self._live: Live | None = None
+        self._backed_off = 0  # how often that was said
         self.begun = False
 
     def __enter__(self) -> RunProgress:
@@ -48,6 +49,7 @@ class RunProgress:
         left = self._seconds_left(event["round"])
         place = f"round {event['round']}/{self._rounds}"
         said = f"{metrics_shown(event)}, {_traffic_shown(event)}"
+        self._say_backed_off(event)
         if self._live is None:
             ending = "" if left is None else f", left {seconds_shown(left)}"
             line = f"{self._name}: {place}, {said}{ending}"
@@ -57,6 +59,16 @@ class RunProgress:
             ending = "" if left is None else f"left {seconds_shown(left)}"
             self._bar.update(self._bar.task_ids[0], completed=event["round"], place=place, left=ending)
             self._live.refresh()
+
+    def _say_backed_off(self, event: dict[str, Any]) -> None:
+        found = [one for mine in event["diagnostics"].values() if isinstance(mine, dict) for one in _halved(mine)]
+        for one in found[self._backed_off :]:
+            text = (
+                f"{self._name}: the training loss rose from {one['lowest_loss']:.3g} to {one['loss']:.3g}, so from round "
+                f"{one['round']} on {one['to']} cached steps a round, not {one['from']}"
+            )
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._backed_off = max(self._backed_off, len(found))
 
     def round(self, done: int) -> None:
         """Between evaluations only the bar moves."""
@@ -84,6 +96,11 @@ class RunProgress:
             return None
         began, first = self._first
         return (now - began) / (round - first) * (self._rounds - round) if round > first else None
+
+
+def _halved(diagnostics: dict[str, Any]) -> list[dict[str, Any]]:
+    halved: list[dict[str, Any]] = diagnostics.get("backed_off", [])
+    return halved
 
 
 def _traffic_shown(event: dict[str, Any]) -> str:

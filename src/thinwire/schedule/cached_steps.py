@@ -31,8 +31,8 @@ class CachedSteps:
 
     `local_steps` a round, reuse - 1 unless given, fewer on a bubble. `xi_degrees`: rows whose cached values
     point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
-    `rise_limit`: where the training loss rises to this many times its lowest, from one rest to the next, the
-    steps are halved; None: never.
+    `rise_limit`: where the training loss stays above this many times its lowest for two rests, the steps are
+    halved; None: never.
     """
 
     capacity: int

@@ -1,7 +1,8 @@
 """How many cached steps a round: halved where they make training diverge.
 
 The label party sees the loss of every fresh batch, before it learns from it. At every rest it compares the mean
-since the last one with the lowest so far, and tells the others how many steps to take until the next.
+since the last one with the lowest so far, and tells the others how many steps to take until the next. One high
+mean is no reason: large first steps overshoot, and come back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from thinwire.types import Round
 __all__ = ["Pace"]
 
 _PART = 0.1
+_IN_A_ROW = 2
 
 
 class Pace:
@@ -26,6 +28,7 @@ class Pace:
         self._batches = 0
         self._lowest = inf
         self._first = inf
+        self._high = 0  # rests in a row
         self._halved: list[dict[str, Any]] = []
 
     def learned(self, loss: float) -> None:
@@ -43,12 +46,14 @@ class Pace:
         self._total, self._batches = 0.0, 0
         # Losses near zero are noisy: a rise that matters is also a part of what there was at first.
         risen = mean > self._rise_limit * self._lowest and mean - self._lowest > _PART * self._first
-        if risen and self.steps:
+        self._high = self._high + 1 if risen else 0
+        if self._high == _IN_A_ROW and self.steps:
             self._halved.append(
                 {"round": done, "from": self.steps, "to": self.steps // 2, "loss": mean, "lowest_loss": self._lowest}
             )
             self.steps //= 2
             self._lowest = mean
+            self._high = 0
         self._lowest = min(self._lowest, mean)
         return self.steps
 
@@ -62,6 +67,7 @@ class Pace:
             "batches": self._batches,
             "lowest": None if self._lowest == inf else self._lowest,
             "first": None if self._first == inf else self._first,
+            "high": self._high,
             "halved": self._halved,
         }
 
@@ -71,4 +77,5 @@ class Pace:
         self._batches = state["batches"]
         self._lowest = inf if state["lowest"] is None else state["lowest"]
         self._first = inf if state["first"] is None else state["first"]
+        self._high = state["high"]
         self._halved = list(state["halved"])
