@@ -64,8 +64,8 @@ class RunProgress:
         found = [one for mine in event["diagnostics"].values() if isinstance(mine, dict) for one in _halved(mine)]
         for one in found[self._backed_off :]:
             text = (
-                f"{self._name}: the training loss rose from {one['lowest_loss']:.3g} to {one['loss']:.3g}, so from round "
-                f"{one['round']} on {one['to']} cached steps a round, not {one['from']}"
+                f"{self._name}: the training loss rose from {one['lowest_loss']:.3g} to {one['loss']:.3g}, so from "
+                f"round {one['round']} on {one['to']} cached steps a round, not {one['from']}"
             )
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
         self._backed_off = max(self._backed_off, len(found))
