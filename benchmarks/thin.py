@@ -132,7 +132,8 @@ TASKS = {
 METHODS: dict[str, Callable[[], Recipe]] = {
     "svfl": tw.methods.svfl,
     "thin": tw.methods.thin,
-    "thin-fine": lambda: tw.methods.thin(up_step=1.0, down_step=4.0, reuse=6),
+    "thin-12": lambda: tw.methods.thin(reuse=12),
+    "thin-fine": lambda: tw.methods.thin(up_step=1.0, down_step=4.0),
     "celu": lambda: tw.methods.celu(5, 6, 60.0),
     "efvfl": lambda: tw.methods.efvfl(tw.compress.TopK(0.05), labels="private"),
     "efvfl-qsgd": lambda: tw.methods.efvfl(tw.compress.QSGD(bits=4), labels="private"),

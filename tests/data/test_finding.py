@@ -45,6 +45,23 @@ def test_missing_files_are_said_in_one_message(tmp_path: Path, name: str) -> Non
     assert ("thinwire does not download it: " in message) == (name not in DOWNLOADABLE)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_without_a_folder_what_has_to_be_in_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(BadInput, match="no data folder: say --data DIR") as refused:
+        load_split(name)
+    message = str(refused.value)
+    source = DATA_SETS[name].source
+    assert "\n" not in message
+    assert all(part in message for part in (source.title, source.page, *source.files))
+    with pytest.raises(BadInput) as not_there:
+        load_split(name, folder=tmp_path)
+    first = Path(source.files[0])
+    assert f"there is no {first.name} in {tmp_path / first.parent}" in str(not_there.value)
+
+
 def test_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digits(tmp_path / "mnist")
     monkeypatch.delenv(VARIABLE, raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,26 @@ def test_a_quick_size_says_what_it_changes(name: str) -> None:
     assert file.quick is None or file.quick.says
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if read_experiment(name)[1].quick])
+def test_what_a_quick_size_says_is_what_it_does(name: str) -> None:
+    _, file = read_experiment(name)
+    experiment = at_size(name, file, "quick")
+    settings = experiment.curves[0].settings
+    does = {
+        r"([\d,]+)(?: of the [\d,]+)? rows": experiment.rows,
+        r"(?:^|\W)([\d.]+|one) epochs?\b": settings.epochs,
+        r"batches of ([\d,]+)": settings.batch_size,
+        r"\blr ([\d.]+)": (settings.optimizer or {}).get("lr"),
+        r"(one|two|three) seeds?\b": len(experiment.seeds),
+        r"width (\d+)": experiment.model.bottom.get("base_width"),
+    }
+    words = {"one": 1.0, "two": 2.0, "three": 3.0}
+    for pattern, value in does.items():
+        for said in re.findall(pattern, experiment.says or ""):
+            assert (words.get(said) or float(said.replace(",", "").rstrip("."))) == value, pattern
+    assert re.search(r"(one|two|three) seeds?\b", experiment.says or ""), "how many seeds?"
+
+
 def test_the_beginning_of_a_name_is_all_that_begin_so() -> None:
     assert experiment_names("efvfl-fig2", "quick") == ["efvfl-fig2"]
     assert experiment_names("thin-all", "quick") == [name for name in NAMES if name.startswith("thin-")]
@@ -95,3 +116,19 @@ def test_a_size_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     assert len(quick.expectations) == 1
     assert len(full.expectations) == 2
     assert at_size("tiny", file, "full", (7,)).seeds == (7,)
+
+
+@pytest.mark.parametrize(
+    ("changed", "bottom"),
+    [
+        ("{ width = 8 }", {"name": "linear", "width": 8, "activation": "sigmoid"}),
+        ('{ name = "mlp", width = 4 }', {"name": "mlp", "width": 4}),
+    ],
+)
+def test_a_size_changes_arguments_of_a_model_or_names_another(
+    tmp_path: Path, changed: str, bottom: dict[str, object]
+) -> None:
+    text = EXPERIMENT.replace("[quick]\n", f"[quick]\nbottom = {changed}\n")
+    _, file = read_experiment(write_experiment(tmp_path, text))
+    assert at_size("tiny", file, "quick").model.bottom == bottom
+    assert at_size("tiny", file, "full").model.bottom["name"] == "linear"

@@ -153,3 +153,9 @@ def test_missing_data_is_said_with_file_folder_and_source(tmp_path: Path, data: 
     with pytest.raises(BadInput, match=r"train-labels-idx1-ubyte\.gz.*mnist.*http"):
         reproduce(write_experiment(tmp_path), quick=True, data=tmp_path / "data", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_data_set_without_a_reader_is_said_to_be_one(tmp_path: Path, data: Path) -> None:
+    text = EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"')
+    with pytest.raises(BadInput, match="there is no reader for its data set, imagenet100"):
+        data_of(plan(tmp_path, data, text))

@@ -103,6 +103,13 @@ def test_a_claim_is_met_or_not(expect: dict[str, Any], found: float, met: bool) 
     assert one.met is met
 
 
+@pytest.mark.parametrize(("value", "met"), [(0.734, True), (0.733, False)])
+def test_exactly_at_the_limit_is_within_it(value: float, met: bool) -> None:
+    results = [curve("a", [value]), curve("b", [0.784])]  # 0.734 - 0.784 is no float
+    found = verdict(results, measure="best", metric="test.accuracy", form="difference", of="b", at_least=-0.05)
+    assert found.met is met
+
+
 def test_where_nothing_can_be_said_nothing_is_met() -> None:
     lost = curve("a", [0.1, 0.2], diverged="the loss is nan")
     one = verdict([lost, SLOW], measure="final", metric="test.accuracy", at_most=1)

@@ -1,0 +1,111 @@
+"""Fewer cached steps once they make training diverge: the rule, and runs that need it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import thinwire as tw
+from identities.small import job
+from thinwire.errors import BadParameter
+from thinwire.methods import thin
+from thinwire.schedule import CachedSteps
+from thinwire.schedule.pace import Pace
+
+
+def rested(pace: Pace, *losses: float) -> int:
+    for loss in losses:
+        pace.learned(loss)
+    return pace.rested(7)
+
+
+def test_the_mean_since_the_last_rest_is_compared_with_the_lowest() -> None:
+    pace = Pace(11, 1.5)
+    assert rested(pace, 2.0, 1.0) == 11  # 1.5
+    assert rested(pace, 1.0) == 11
+    assert rested(pace, 3.0, 0.0, 1.4) == 11  # 1.47
+    assert rested(pace, 1.0, 2.1) == 11  # 1.55, once
+    assert rested(pace, 1.6) == 5  # twice
+    assert rested(pace, 2.2) == rested(pace, 2.2) == 5  # from here on 1.6 is what counts
+    assert rested(pace, 2.5) == 5
+    assert rested(pace, 2.5) == 2
+    assert [step["to"] for step in pace.diagnostics()["backed_off"]] == [5, 2]
+
+
+def test_worse_than_before_anything_was_learned_is_a_rise() -> None:
+    pace = Pace(11, 1.5)
+    rested(pace, 2.0, 5.0)
+    assert rested(pace, 4.0) == 5
+
+
+def test_an_overshoot_that_comes_back_is_none() -> None:
+    pace = Pace(11, 1.5)
+    assert [rested(pace, loss) for loss in (1.0, 3.0, 0.9, 3.0, 0.8)] == [11] * 5
+
+
+def test_a_rise_near_zero_is_noise() -> None:
+    pace = Pace(4, 1.5)
+    rested(pace, 2.0)
+    rested(pace, 0.01)
+    assert rested(pace, 0.15) == rested(pace, 0.15) == 4
+    assert rested(pace, 0.25) == 4
+    assert rested(pace, 0.25) == 2
+
+
+def test_steps_are_never_negative_and_stay_without_a_limit() -> None:
+    pace = Pace(1, 1.5)
+    rested(pace, 1.0)
+    assert [rested(pace, loss) for loss in (2.0, 2.0, 4.0, 4.0, 9.0, 9.0)] == [1, 0, 0, 0, 0, 0]
+    free = Pace(3, None)
+    assert rested(free, 1.0) == rested(free, 100.0) == rested(free, 100.0) == 3
+    assert free.diagnostics() == {}
+    assert Pace(3, 1.5).rested(0) == 3  # nothing was learned yet
+
+
+def test_a_pace_survives_saving() -> None:
+    pace = Pace(8, 1.5)
+    for loss in (1.0, 2.0, 2.0, 5.0):
+        rested(pace, loss)
+    pace.learned(5.0)
+    other = Pace(8, 1.5)
+    other.load(json.loads(json.dumps(pace.state())))
+    assert rested(other) == rested(pace) == 2
+    assert other.state() == pace.state()
+
+
+def test_the_limit_is_checked() -> None:
+    with pytest.raises(BadParameter, match="rise_limit"):
+        CachedSteps(5, 5, rise_limit=1.0)
+
+
+def wild(**settings: Any) -> tw.Job:
+    """A step size that many cached steps cannot bear."""
+    return job(thin(), optimizer=tw.SGD(lr=6.0), epochs=8, eval_every=5, **settings)
+
+
+def test_a_diverging_run_backs_off_at_every_party_alike() -> None:
+    result = tw.train(wild(), [])
+    last = result.history[-1]["diagnostics"]
+    label = last.pop("lab")
+    assert label["backed_off"]
+    assert label["local_steps"] < 5
+    feature = [mine for mine in last.values() if isinstance(mine, dict) and "local_steps" in mine]
+    assert feature
+    assert all(mine["local_steps"] == label["local_steps"] for mine in feature)
+    assert all(mine["draws"] == label["draws"] for mine in feature)
+
+
+def test_a_resumed_run_keeps_its_pace(tmp_path: Path) -> None:
+    whole = tw.train(wild(), [])
+    shorter = job(thin(), optimizer=tw.SGD(lr=6.0), epochs=4, eval_every=5)
+    tw.train(shorter, [], out=tmp_path)
+    resumed = tw.train(wild(), [], out=tmp_path, resume=True)
+    assert resumed.history[-1]["train"] == whole.history[-1]["train"]
+    assert resumed.history[-1]["diagnostics"] == whole.history[-1]["diagnostics"]
+    for name, module in whole.models.items():
+        for mine, theirs in zip(module.parameters(), resumed.models[name].parameters(), strict=True):
+            assert torch.equal(mine, theirs)

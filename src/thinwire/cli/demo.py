@@ -47,8 +47,7 @@ def _recipes() -> list[Recipe]:
     from thinwire.compress import TopK
     from thinwire.methods import celu, efvfl, svfl, thin
 
-    # 1,198 rows are soon learned by heart: fewer cached steps than thin takes by itself.
-    return [svfl(), celu(capacity=5, reuse=5), efvfl(TopK(0.1), labels="private"), thin(reuse=6)]
+    return [svfl(), celu(capacity=5, reuse=5), efvfl(TopK(0.1), labels="private"), thin()]
 
 
 def _job(recipe: Recipe, seed: int) -> Job:

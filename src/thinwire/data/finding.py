@@ -21,15 +21,19 @@ class Source:
 
     title: str
     page: str  # the publisher's
+    files: tuple[str, ...]  # as published, each where it is looked for first
     terms: str = ""  # "" where anyone may download it
 
 
-def data_folder(folder: Path | None) -> Path:
-    """The folder that was named, else the one that THINWIRE_DATA names."""
+def data_folder(folder: Path | None, source: Source) -> Path:
+    """The folder that was named, else the one that THINWIRE_DATA names; without one, what has to be in it is said."""
     if folder is None and os.environ.get(VARIABLE):
         folder = Path(os.environ[VARIABLE])
     if folder is None:
-        raise BadInput(f"no data folder: say --data DIR, folder=..., or set {VARIABLE} to it")
+        raise BadInput(
+            f"no data folder: say --data DIR, folder=..., or set {VARIABLE} to one that holds {source.title}: "
+            f"{', '.join(source.files)}, from {source.page}; {_why_not_downloaded(source)}"
+        )
     return Path(folder)
 
 
@@ -55,13 +59,14 @@ def find_or_fetch(source: Source, folder: Path, places: Sequence[str], download:
 def missing(source: Source, folder: Path, places: Sequence[str], why: str = "") -> BadInput:
     """One message: the file, where to put it, whose it is, and why it was not downloaded."""
     wanted = folder / places[0]
-    reason = why or (
-        f"thinwire does not download it: {source.terms}"
-        if source.terms
-        else "it is downloaded only when asked for (download=True)"
-    )
     others = f" (or {', '.join(places[1:])})" if places[1:] else ""
     return BadInput(
         f"{source.title}: there is no {wanted.name} in {wanted.parent}{others}. Get it from {source.page} and put it "
-        f"there; {reason}"
+        f"there; {why or _why_not_downloaded(source)}"
     )
+
+
+def _why_not_downloaded(source: Source) -> str:
+    if source.terms:
+        return f"thinwire does not download it: {source.terms}"
+    return "it is downloaded only when asked for (download=True)"

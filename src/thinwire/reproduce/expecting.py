@@ -11,6 +11,8 @@ from thinwire.reproduce.statistics import CurveResult
 
 __all__ = ["Verdict", "judged"]
 
+_SLACK = 1e-9  # 0.734 - 0.784 is a little below -0.05
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -41,7 +43,9 @@ def _judge(expect: ExpectSection, results: Mapping[str, CurveResult]) -> Verdict
     found = _compared(expect, value, other)
     limit = f"at least {expect.at_least:g}" if expect.at_least is not None else f"at most {expect.at_most:g}"
     met = found is not None and (
-        found >= expect.at_least if expect.at_least is not None else found <= (expect.at_most or 0.0)
+        found >= expect.at_least - _SLACK
+        if expect.at_least is not None
+        else found <= (expect.at_most or 0.0) + _SLACK
     )
     why = _why(expect, value, other, found)
     return Verdict(expect.claim, expect.paper, _checked(expect), value, other, found, limit, met, why)

@@ -100,7 +100,12 @@ def _over(below: SettingsSection, above: SettingsSection) -> SettingsSection:
 
 
 def _model(model: ModelSection, section: SizeSection) -> ModelSection:
-    bottom = {**model.bottom, **section.bottom}
-    label_bottom = None if model.label_bottom is None else {**model.label_bottom, **section.label_bottom}
-    top = {**model.top, **section.top}
+    bottom = _table(model.bottom, section.bottom)
+    label_bottom = None if model.label_bottom is None else _table(model.label_bottom, section.label_bottom)
+    top = _table(model.top, section.top)
     return model.model_copy(update={"bottom": bottom, "label_bottom": label_bottom, "top": top})
+
+
+def _table(model: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """With some arguments changed; or, where a size names a model of its own, that one."""
+    return dict(changed) if "name" in changed else {**model, **changed}

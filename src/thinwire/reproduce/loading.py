@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from thinwire.data.sets import load_split
+from thinwire.data.sets import DATA_SETS, load_split
 from thinwire.data.splits import (
     ColumnsByCount,
     ColumnsByName,
@@ -35,6 +35,11 @@ _SPLITS: dict[str, Callable[..., Split]] = {
 
 def loaded(experiment: Experiment, folder: str | None) -> VerticalData:
     """The rows of this size, the same for every seed; a missing file is said with where to get it."""
+    if experiment.about.data not in DATA_SETS:
+        raise BadInput(
+            f"{experiment.name}: there is no reader for its data set, {experiment.about.data}, so that the file only "
+            "states the settings; docs/data.md says how a reader is added"
+        )
     return load_split(
         experiment.about.data,
         split_of(experiment.about.split),

@@ -70,7 +70,7 @@ def load_split(
     data_set = _named(name) if isinstance(name, str) else name
     if scale is not None and not isinstance(data_set, DigitSet | CifarSet | ModelNet10):
         raise BadParameter(f"{data_set.name}: scale is for pictures; leave it out")
-    request = Request(data_folder(folder), Subset(rows, test_rows, seed), scale, download)
+    request = Request(data_folder(folder, data_set.source), Subset(rows, test_rows, seed), scale, download)
     data = data_set.load(split or data_set.default_split, request)
     for part, labels in (("training", data.labels), ("test", data.test_labels)):
         if not len(labels):

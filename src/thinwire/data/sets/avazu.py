@@ -42,6 +42,7 @@ class Avazu:
     source: Source = Source(
         "Avazu",
         "https://www.kaggle.com/c/avazu-ctr-prediction/data",
+        ("avazu/train.gz",),
         "the competition's rules have to be accepted on its page first",
     )
 

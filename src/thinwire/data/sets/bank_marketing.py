@@ -20,6 +20,7 @@ BANK_MARKETING = TabularSet(
     source=Source(
         "Bank marketing",
         "https://archive.ics.uci.edu/dataset/222/bank+marketing",
+        ("bank_marketing/bank-additional-full.csv",),
         "the publisher offers it inside an archive on its page",
     ),
     places=(

@@ -132,7 +132,7 @@ _PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 CIFAR10 = CifarSet(
     name="cifar10",
-    source=Source("CIFAR-10", _PAGE),
+    source=Source("CIFAR-10", _PAGE, ("cifar10/cifar-10-binary.tar.gz",)),
     folder="cifar-10-batches-bin",
     python_folder="cifar-10-batches-py",
     compact="cifar10/cifar10_10k.npz",
@@ -148,7 +148,7 @@ CIFAR10 = CifarSet(
 
 CIFAR100 = CifarSet(
     name="cifar100",
-    source=Source("CIFAR-100", _PAGE),
+    source=Source("CIFAR-100", _PAGE, ("cifar100/cifar-100-binary.tar.gz",)),
     folder="cifar-100-binary",
     python_folder="cifar-100-python",
     compact="cifar100/cifar100.npz",

@@ -37,6 +37,7 @@ COVTYPE = TabularSet(
     source=Source(
         "Forest cover type",
         "https://archive.ics.uci.edu/dataset/31/covertype",
+        ("covtype/covtype.data.gz",),
         "the publisher offers it inside an archive on its page",
     ),
     places=(

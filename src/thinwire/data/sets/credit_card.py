@@ -19,6 +19,7 @@ CREDIT_CARD = TabularSet(
     source=Source(
         "Default of credit card clients",
         "https://archive.ics.uci.edu/dataset/350/default+of+credit+card+clients",
+        ("credit_card/UCI_Credit_Card.csv",),
         "the publisher offers a spreadsheet, which has to be saved as CSV with the line of column names first",
     ),
     places=(

@@ -41,6 +41,7 @@ class Criteo:
     source: Source = Source(
         "Criteo",
         "https://ailab.criteo.com/ressources/",
+        ("criteo/train.txt",),
         "the publisher's terms have to be accepted on its page first",
     )
 

@@ -41,6 +41,11 @@ class Mimic3:
     source: Source = Source(
         "MIMIC-III in-hospital mortality",
         "https://physionet.org/content/mimiciii/1.4/",
+        tuple(
+            f"in-hospital-mortality/{part}/{name}"
+            for part in ("train", "test")
+            for name in ("listfile.csv", "<stay>.csv")
+        ),
         "it needs a signed data use agreement; prepare it with github.com/YerevaNN/mimic3-benchmarks",
     )
 

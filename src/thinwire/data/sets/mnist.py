@@ -22,6 +22,7 @@ from thinwire.errors import BadInput
 __all__ = ["FASHION_MNIST", "MNIST", "DigitSet"]
 
 _CLASSES = 10
+_PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,17 @@ class DigitSet:
         return find_or_fetch(self.source, request.folder, places, download if request.download else None)
 
 
+def _source(title: str, page: str, folder: str) -> Source:
+    return Source(title, page, tuple(f"{folder}/{part}-ubyte.gz" for part in _PARTS))
+
+
 def _downloads(base: str, *files: tuple[str, int, str]) -> tuple[tuple[str, Download], ...]:
     return tuple((name, Download(base + name, size, md5)) for name, size, md5 in files)
 
 
 MNIST = DigitSet(
     name="mnist",
-    source=Source("MNIST", "http://yann.lecun.com/exdb/mnist/"),
+    source=_source("MNIST", "http://yann.lecun.com/exdb/mnist/", "mnist"),
     folders=("mnist", "MNIST/raw", "MNIST"),
     # The publisher's own server no longer hands the files out; this mirror has them byte for byte.
     downloads=_downloads(
@@ -80,7 +85,7 @@ MNIST = DigitSet(
 
 FASHION_MNIST = DigitSet(
     name="fashion_mnist",
-    source=Source("Fashion-MNIST", "https://github.com/zalandoresearch/fashion-mnist"),
+    source=_source("Fashion-MNIST", "https://github.com/zalandoresearch/fashion-mnist", "fashion_mnist"),
     folders=("fashion_mnist", "FashionMNIST/raw", "fashion-mnist"),
     downloads=_downloads(
         "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",

@@ -26,6 +26,7 @@ from thinwire.errors import BadInput
 __all__ = ["ModelNet10"]
 
 _VIEW = re.compile(r"(.+)_(\d+)\.png")
+_RENDERED = "modelnet10/<class>/<train or test>/<object>_<view>.png"
 _COMPACT = "modelnet10/modelnet10_12view_32px.npz"
 _TOGETHER = 200  # objects that are decoded before they are made smaller
 
@@ -47,6 +48,7 @@ class ModelNet10:
     source: Source = Source(
         "ModelNet10",
         "https://modelnet.cs.princeton.edu/",
+        (_RENDERED,),
         "the publisher offers the models for research on its own page, and the views have to be rendered from them",
     )
 
@@ -58,9 +60,7 @@ class ModelNet10:
         elif (request.folder / _COMPACT).exists():
             pictures = self._compact(request.folder / _COMPACT)
         else:
-            raise missing(
-                self.source, request.folder, ["modelnet10/<class>/<train or test>/<object>_<view>.png", _COMPACT]
-            )
+            raise missing(self.source, request.folder, [_RENDERED, _COMPACT])
         return divided_pictures(self.name, pictures, split, request, Scale.UNIT)
 
     def _compact(self, file: Path) -> Pictures:

@@ -63,6 +63,7 @@ class MovieLens:
     source: Source = Source(
         "MovieLens-1M",
         "https://grouplens.org/datasets/movielens/1m/",
+        tuple(f"ml-1m/{name}" for name in _OFFICIAL),
         "its licence asks every user to get it from the publisher",
     )
 

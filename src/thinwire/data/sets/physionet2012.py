@@ -51,6 +51,7 @@ class PhysioNet2012:
     source: Source = Source(
         "PhysioNet 2012",
         "https://physionet.org/content/challenge-2012/1.0.0/",
+        tuple(f"physionet2012/{name}" for name in ("Outcomes-a.txt", "Outcomes-b.txt", "set-a/", "set-b/")),
         "it is patients' data, to be fetched by those who will use it",
     )
 

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from thinwire.data.finding import Source
 from thinwire.data.sampling import Subset
 from thinwire.data.splits import Split
 from thinwire.data.vertical import VerticalData
@@ -36,6 +37,9 @@ class DataSet(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
 
     @property
     def default_split(self) -> Split: ...
