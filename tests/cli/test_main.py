@@ -55,7 +55,12 @@ def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_progress_on_a_terminal_and_elsewhere(terminal: bool) -> None:
     text = StringIO()
     console = Console(file=text, force_terminal=terminal, width=80)
-    event: dict[str, Any] = {"test": {"accuracy": 0.5}, "train": {"loss": 1.25}, "link_seconds": 2.0}
+    event: dict[str, Any] = {
+        "test": {"accuracy": 0.5},
+        "train": {"loss": 1.25},
+        "link_seconds": 2.0,
+        "diagnostics": {},
+    }
     with RunProgress(console, "celu", rounds=20) as progress:
         for round in (0, 10):
             progress({**event, "round": round, "bytes": {"up": 1500 * round, "down": 10}})
