@@ -63,4 +63,4 @@ def test_it_stands_beside_any_methods_arguments(tmp_path: Path) -> None:
 def test_whole_numbers_and_floats_are_one_recipe() -> None:
     one = recipe_of("recipe", {"method": "thin", "up_step": 2, "xi_degrees": 60})
     two = recipe_of("recipe", {"method": "thin", "up_step": 2.0})
-    assert one.digest() == two.digest() == thin().digest()
+    assert one.digest() == two.digest() == thin(up_step=2.0).digest()
