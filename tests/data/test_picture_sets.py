@@ -114,6 +114,7 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         ),
         ("t10k-labels-idx1-ubyte.gz", b"", "is empty"),
     ],
+    ids=lambda value: "content" if isinstance(value, bytes) else value,  # gzip writes the time of day into it
 )
 def test_damaged_idx_files(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
