@@ -3,11 +3,11 @@
     OMP_NUM_THREADS=1 python benchmarks/network.py [--json] [--rounds 300] [--wan ../shared/tools/wan]
 
 On loopback: svfl with trivial models, 16 KB up and 16 KB down, in the same run as a raw TCP ping-pong of the same
-bytes and the same rounds in one process. With --wan (root; a folder with up.sh and down.sh, which shape a link
-between two network namespaces): rounds of several sizes on 300 Mbit/s with a round trip of 20 ms, against what the
-link itself needs, the ledger against the interface's own counters, and the link clock's prediction. Compute is what
-the two programs really took in that run between a message that came in and the next one out: after 20 ms of waiting
-caches are cold, and the same work takes longer than in the simulator.
+bytes, one over a bare gRPC stream with mutual TLS, and the same rounds in one process. With --wan (root; a folder
+with up.sh and down.sh, which shape a link between two network namespaces): rounds of several sizes on 300 Mbit/s
+with a round trip of 20 ms, against what the link itself needs, the ledger against the interface's own counters, and
+the link clock's prediction. Compute is what the two programs really took in that run between a message that came in
+and the next one out: after 20 ms of waiting caches are cold, and the same work takes longer than in the simulator.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
@@ -40,12 +42,18 @@ class Loopback:
 
     thinwire_ms: float
     raw_tcp_ms: float
+    grpc_ms: float  # a bare stream over mutual TLS
     simulated_ms: float
 
     @property
     def over_both(self) -> float:
         """Against a raw socket and the engine's own time together."""
         return self.thinwire_ms / (self.raw_tcp_ms + self.simulated_ms)
+
+    @property
+    def over_grpc(self) -> float:
+        """Against what nobody who speaks gRPC can do without, and the engine's own time."""
+        return self.thinwire_ms / (self.grpc_ms + self.simulated_ms)
 
 
 @dataclass(frozen=True)
@@ -224,6 +232,61 @@ def raw_tcp(address: str, size: int, rounds: int, spaces: tuple[list[str], list[
     return float(measured["median_ms"])
 
 
+# A bare gRPC stream ------------------------------------------------------------------------------------------------
+
+
+def bare_grpc(address: str, certs: str, size: int, rounds: int) -> None:
+    """Sends `size` bytes on one long stream and waits for as many."""
+    from thinwire.transport.grpc_channel import OPTIONS, grpc
+
+    read = Path(certs)
+    secure = grpc.ssl_channel_credentials(
+        (read / "ca.pem").read_bytes(), (read / "bank.key").read_bytes(), (read / "bank.pem").read_bytes()
+    )
+    options = [*OPTIONS, ("grpc.ssl_target_name_override", "shop")]
+    outgoing: SimpleQueue[bytes | None] = SimpleQueue()
+    with grpc.secure_channel(address, secure, options=options) as channel:
+        echo: Any = channel.stream_stream("/bare/Echo")
+        call = echo(iter(outgoing.get, None))
+        times = [perf_counter()]
+        for _ in range(rounds):
+            outgoing.put(bytes(size))
+            next(call)
+            times.append(perf_counter())
+        outgoing.put(None)
+    print(json.dumps(_rounds(times)))
+
+
+def bare_grpc_server(address: str, certs: str) -> None:
+    """Sends back what comes, until its standard input ends."""
+    from thinwire.transport.grpc_channel import OPTIONS, grpc
+
+    class Echo(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            return grpc.stream_stream_rpc_method_handler(lambda requests, _: requests)
+
+    read = Path(certs)
+    keys = [((read / "shop.key").read_bytes(), (read / "shop.pem").read_bytes())]
+    server = grpc.server(ThreadPoolExecutor(4), options=OPTIONS)
+    server.add_generic_rpc_handlers((Echo(),))
+    server.add_secure_port(address, grpc.ssl_server_credentials(keys, (read / "ca.pem").read_bytes(), True))
+    server.start()
+    print("READY", flush=True)
+    sys.stdin.read()
+    server.stop(grace=None)
+
+
+def grpc_echo(certs: Path, size: int, rounds: int) -> float:
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, __file__, "bare-grpc-server", address, str(certs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        if server.stdout is not None:
+            server.stdout.readline()
+        client = [sys.executable, __file__, "bare-grpc", address, str(certs), str(size), str(rounds)]
+        measured = json.loads(subprocess.run(client, stdout=subprocess.PIPE, check=True).stdout)
+    return float(measured["median_ms"])
+
+
 # The measurements --------------------------------------------------------------------------------------------------
 
 
@@ -234,13 +297,14 @@ def free_port() -> int:
 
 
 def loopback(rounds: int, repeats: int) -> Loopback:
-    found: list[tuple[float, float, float]] = []
+    found: list[tuple[float, ...]] = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             job = write_job(Path(folder), batch=64, rounds=rounds, address=f"127.0.0.1:{free_port()}")
             real = parties(job)["median_ms"]
             socket_ms = raw_tcp(f"127.0.0.1:{free_port()}", 16 << 10, rounds)
-            found.append((real, socket_ms, simulated(job, link=False)[0]))
+            grpc_ms = grpc_echo(job.parent / "certs", 16 << 10, rounds)
+            found.append((real, socket_ms, grpc_ms, simulated(job, link=False)[0]))
     return Loopback(*(statistics.median(column) for column in zip(*found, strict=True)))
 
 
@@ -313,6 +377,10 @@ def main() -> None:
         return raw(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     if len(sys.argv) > 1 and sys.argv[1] == "raw-server":
         return raw_server(sys.argv[2], int(sys.argv[3]))
+    if len(sys.argv) > 1 and sys.argv[1] == "bare-grpc":
+        return bare_grpc(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    if len(sys.argv) > 1 and sys.argv[1] == "bare-grpc-server":
+        return bare_grpc_server(sys.argv[2], sys.argv[3])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
@@ -332,11 +400,13 @@ def main() -> None:
 
 
 def show(local: Loopback, far: list[Shaped]) -> None:
-    print("a round of 16 KB up and 16 KB down on loopback, median ms (bar: 2 ms)")
+    print("a round of 16 KB up and 16 KB down on loopback, median ms (bar: 1.2 ms)")
     print(f"  thinwire, gRPC and mutual TLS, two processes  {local.thinwire_ms:.2f}")
     print(f"  raw TCP ping-pong                             {local.raw_tcp_ms:.2f}")
+    print(f"  bare gRPC ping-pong, mutual TLS               {local.grpc_ms:.2f}")
     print(f"  simulated, one process                        {local.simulated_ms:.2f}")
     print(f"  thinwire / (raw TCP + simulated)              {local.over_both:.2f}x")
+    print(f"  thinwire / (bare gRPC + simulated)            {local.over_grpc:.2f}x")
     if not far:
         return
     print(f"{MBIT:.0f} Mbit/s, {ROUND_TRIP_MS:.0f} ms round trip, MTU 9000 (bars: 1.08x, 3 %, 10 %)")

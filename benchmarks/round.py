@@ -81,8 +81,8 @@ def cases() -> list[Case]:
             classes(60000),
             mnist,
             None,
-            8,
-            "1.25x",
+            24,
+            "1.20x",
         ),
         Case(
             "resnet18 width 16, quadrants",
@@ -91,7 +91,7 @@ def cases() -> list[Case]:
             resnets,
             128,
             6,
-            "1.10x or 20 ms extra",
+            "1.05x or 20 ms extra",
         ),
     ]
 

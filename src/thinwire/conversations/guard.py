@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
 from thinwire.privacy import NoiseKey
-from thinwire.privacy.defences import Defence
+from thinwire.privacy.defences import Defence, NoDefence
 from thinwire.types import PartyName, Round
 
 __all__ = ["Guard", "classes_of"]
@@ -39,6 +39,8 @@ class Guard:
 
     def protected(self, derivatives: list[Tensor], labels: Tensor, round: Round) -> list[Tensor]:
         """What goes down. Parties that put theirs together must not find more noise draws than one."""
+        if isinstance(self.defence, NoDefence):  # nothing is drawn, and a round's key costs as much as a small batch
+            return derivatives
         noise = self.noise_key.for_round(self.run, round, 0, self._named("derivatives"))
         if self.fusion != "concat":  # then all are the same
             return [self.defence.protect(derivatives[0], labels, noise)] * len(derivatives)

@@ -42,6 +42,19 @@ class LabelSide:
         self._running = (self._running[0] + losses.detach().sum().item(), self._running[1] + len(losses))
         return losses
 
+    def derivatives(self, loss: Tensor, embeddings: list[Tensor]) -> list[Tensor]:
+        """dL/dh for each embedding; our own modules' gradients are then in place.
+
+        Not by backward(): it would copy one derivative for every party, even where all are the same.
+        """
+        learners = [self.top] if self.bottom is None else [self.top, self.bottom]
+        ours = [p for learner in learners for p in learner.module.parameters() if p.requires_grad]
+        found = torch.autograd.grad(loss, [*embeddings, *ours], allow_unused=True)
+        for parameter, gradient in zip(ours, found[len(embeddings) :], strict=True):
+            parameter.grad = gradient
+        pairs = zip(embeddings, found, strict=False)
+        return [torch.zeros_like(h) if derivative is None else derivative for h, derivative in pairs]
+
     def running_loss(self) -> float | None:
         """The mean loss of the batches since the last look; None where there were none."""
         total, rows = self._running

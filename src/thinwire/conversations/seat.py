@@ -100,7 +100,7 @@ def taken(table: Tensor, rows: Rows) -> Tensor:
     """table[rows]; the table itself, not a copy, where the rows are all of them in order."""
     if len(rows) == len(table) and torch.equal(rows, _in_order(len(table))):
         return table
-    return table[rows]
+    return table.index_select(0, rows)
 
 
 def on(like: Tensor, tensor: Tensor) -> Tensor:

@@ -95,8 +95,9 @@ def _classes(labels: Tensor, rows: int, count: int, name: str) -> Tensor:
     line = _line(labels, f"{name}: labels")
     _same_rows(rows, len(line), name)
     classes = line.long()
-    wrong = (classes < 0) | (classes >= count) | (classes != line)
-    if wrong.any():
+    lowest, highest = torch.aminmax(classes)
+    if lowest.item() < 0 or highest.item() >= count or not (classes is line or torch.equal(classes.to(line), line)):
+        wrong = (classes < 0) | (classes >= count) | (classes != line)
         raise BadTensor(f"{name}: labels must be whole numbers from 0 to {count - 1}, got {line[wrong][0].item()}")
     return classes
 

@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 # Read by gRPC when it loads. No peer can negotiate this suite, which needs a shared key: TLS 1.2 is off.
 os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305")
+# Its older event loop wakes one thread less for every message: a third of a round trip on a fast link.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc

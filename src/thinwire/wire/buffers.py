@@ -12,6 +12,8 @@ from thinwire.errors import Malformed, TooLarge, TrailingBytes, Truncated
 
 __all__ = ["Reader", "Writer"]
 
+_CHEAP_TO_COPY = 1 << 16  # bytes
+
 
 class Writer:
     """Gathers the parts of one body."""
@@ -149,7 +151,9 @@ class Reader:
 
     def array(self, dtype: str, count: int) -> Array:
         """`count` little-endian numbers."""
-        return np.frombuffer(self.raw(count * np.dtype(dtype).itemsize), dtype)
+        raw = self.raw(count * np.dtype(dtype).itemsize)
+        # numpy is slow where numbers begin at an odd byte; making room for many of them is slower.
+        return np.frombuffer(bytes(raw) if len(raw) <= _CHEAP_TO_COPY else raw, dtype)
 
     def finish(self) -> None:
         if self.left:

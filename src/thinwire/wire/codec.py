@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from thinwire.compress import symbols as kinds
-from thinwire.compress.message import Array
+from thinwire.compress.message import Array, blocks
 from thinwire.compress.symbols import (
     Columns,
     Counts,
@@ -118,7 +118,7 @@ def _all_finite(values: Array, dtype: torch.dtype) -> bool:
         # By the exponent's bits: numpy compares float16 one by one.
         exponent = 0x7F80 if dtype == torch.bfloat16 else 0x7C00
         return int((values.view("<u2") & exponent).max()) < exponent
-    return bool(np.isfinite(values.min()) and np.isfinite(values.max()))
+    return all(np.isfinite(values[block]).all() for block in blocks(values.size))
 
 
 def _write_narrow(out: Writer, s: Narrow, effort: Effort) -> None:
