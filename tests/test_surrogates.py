@@ -10,7 +10,9 @@ import torch
 
 from every import generator
 from thinwire.errors import BadParameter, BadState
-from thinwire.surrogates import Storage, Surrogate
+from thinwire.surrogates import Storage, Surrogate, let_go
+from thinwire.surrogates import mapped as mapped_module
+from thinwire.surrogates import storage as storage_module
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20], ids=["mapped", "in memory"])
@@ -25,6 +27,51 @@ def test_a_surrogate_starts_at_zero_and_adds(limit: int, tmp_path: Path) -> None
     assert surrogate.at(torch.tensor([3, 7, 0]))[:, 0].tolist() == [2.25, 1.5, 0.0]
     surrogate.add_all(torch.ones(50, 4))
     assert surrogate.at(torch.tensor([3, 0]))[:, 1].tolist() == [3.25, 1.0]
+
+
+def resident_bytes() -> int:
+    """Of files, in this process's memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("RssFile:", "RssShmem:")))
+
+
+def test_little_of_a_mapped_table_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_module, "_LEAST_RESIDENT", 8 << 20)
+    rows, width = 1 << 17, 64  # 32 MiB
+    surrogate, oracle = Surrogate(rows, width, Storage(0, tmp_path)), torch.zeros(rows, width)
+    before, most = resident_bytes(), 0
+    shuffled = torch.randperm(rows, generator=generator())
+    for batch in shuffled.split(5000):
+        change = torch.randn(len(batch), width, generator=generator())
+        oracle[batch] += change
+        surrogate.add(batch, change)
+        assert torch.equal(surrogate.at(batch), oracle[batch])
+        most = max(most, resident_bytes() - before)
+    surrogate.digest()
+    surrogate.add_all(torch.ones(rows, width))
+    assert max(most, resident_bytes() - before) < 16 << 20
+    assert torch.equal(surrogate.table, oracle + 1)
+
+
+def test_a_table_is_taken_over_from_a_mapped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_module, "BLOCK", 1000)
+    first, second = Surrogate(3000, 7, Storage(0, tmp_path)), Surrogate(3000, 7, Storage(0, tmp_path))
+    first.add_all(torch.randn(3000, 7, generator=generator()))
+    second.load(first.table)
+    assert torch.equal(first.table, second.table)
+    first.add(torch.tensor([2999]), torch.full((1, 7), float("inf")))
+    with pytest.raises(BadState, match="NaN or infinity"):
+        second.load(first.table)
+
+
+def test_letting_go_changes_nothing(tmp_path: Path) -> None:
+    """In memory it must not even be tried: the system would give zeros back."""
+    for limit in (0, 1 << 30):
+        surrogate = Surrogate(2000, 16, Storage(limit, tmp_path))
+        surrogate.add_all(torch.ones(2000, 16))
+        let_go(surrogate.table)
+        let_go(surrogate.table[100:])
+        assert float(surrogate.table.sum()) == 32_000
 
 
 def test_at_gives_a_copy() -> None:

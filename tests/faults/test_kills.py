@@ -105,7 +105,7 @@ def killed_at(run: Run, name: str, points: list[dict[str, Any]]) -> None:
 
 def test_several_kills_of_every_party_in_one_run(stage: Stage) -> None:
     expected = stage.reference(PLAIN)
-    with stage.run(PLAIN, pause_ms=5) as run:
+    with stage.run(PLAIN, pause_ms=25) as run:
         run.note_sends()
         run.start_all()
         for name in (LABEL, *EVERYBODY, "bank", LABEL):

@@ -35,6 +35,7 @@ def digests(own: OwnPart) -> dict[str, str]:
     [
         "job.epochs=5",
         "job.device='cpu'",
+        "job.memory_limit_mb=1",
         "network.address='elsewhere:1'",
         "network.certs='new'",
         "party.bank.key='new.key'",

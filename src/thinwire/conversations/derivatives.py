@@ -26,7 +26,7 @@ from thinwire.conversations.spending import TRAINING, WARM_START
 from thinwire.conversations.sums import Sealing, opened, relay_keys
 from thinwire.models.fusion import fused_width
 from thinwire.privacy import SecureSum
-from thinwire.schedule import CachedSteps, cosine_weights
+from thinwire.schedule import CachedSteps, CosineTally, Shelf, cosine_weights
 from thinwire.streams import ErrorFeedback, Rows
 from thinwire.types import Kind, PartyName, Round
 
@@ -43,58 +43,66 @@ class _Exchange:
 
 
 class _Remembering:
-    """Exchanges that may be used again, and how alike they still were when they were."""
+    """Exchanges that may be used again, and how alike they still were when they were. Many of them lie in a file."""
 
     def __init__(self, seat: Seat) -> None:
         schedule = seat.recipe.schedule
         self.xi_degrees = schedule.xi_degrees if isinstance(schedule, CachedSteps) else None
         self.keeps = isinstance(schedule, CachedSteps) and schedule.reuse > 1
-        self.exchanges: dict[Round, _Exchange] = {}
-        self.cosines: list[Tensor] = []
+        self._shelf = Shelf(seat.storage)
+        self._cosines = CosineTally()
 
     def add(self, round: Round, exchange: _Exchange) -> None:
         if self.keeps:
-            self.exchanges[round] = exchange
+            self._shelf.put(round, [exchange.rows, *exchange.embeddings, *exchange.derivatives])
+
+    def exchange(self, round: Round) -> _Exchange:
+        return _put_apart(self._shelf.get(round))
 
     def forget(self, kept: set[Round]) -> None:
-        self.exchanges = {round: exchange for round, exchange in self.exchanges.items() if round in kept}
+        self._shelf.keep(kept)
 
     def weights(self, now: Tensor, cached: Tensor) -> Tensor | None:
         if self.xi_degrees is None:
             return None
         weights, cosines = cosine_weights(now, cached, self.xi_degrees)
-        self.cosines.append(cosines.cpu())
+        self._cosines.add(cosines)
         return weights
 
     def diagnostics(self) -> dict[str, Any]:
         """Quantiles of the cosines since the last look."""
-        if not self.cosines:
+        if not len(self._cosines):
             return {}
-        cosines = torch.cat(self.cosines).double()
-        self.cosines = []
-        quantiles = torch.quantile(cosines, torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], dtype=torch.float64))
-        return {"cosine_quantiles": [round(float(q), 6) for q in quantiles]}
+        quantiles = self._cosines.quantiles([0.05, 0.25, 0.5, 0.75, 0.95])
+        self._cosines.clear()
+        return {"cosine_quantiles": quantiles}
 
     def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for number, exchange in self.exchanges.items():
+        found: dict[str, Tensor] = {} if self.xi_degrees is None else {"cosines": self._cosines.state()}
+        for number in self._shelf.rounds():
+            exchange = _put_apart(self._shelf.look(number))
             found[f"{number}.rows"] = exchange.rows
             for name, tensors in (("embedding", exchange.embeddings), ("derivative", exchange.derivatives)):
                 found |= {f"{number}.{name}.{index}": tensor for index, tensor in enumerate(tensors)}
-        for index, cosines in enumerate(self.cosines):
-            found[f"cosines.{index:06d}"] = cosines
         return found
 
     def load(self, tensors: Mapping[str, Tensor], device: torch.device) -> None:
-        self.cosines = [tensors[name] for name in sorted(tensors) if name.startswith("cosines.")]
-        self.exchanges = {}
+        if self.xi_degrees is not None:
+            self._cosines.load(tensors["cosines"])
+        self._shelf.keep(())
         for number in sorted(int(name.split(".")[0]) for name in tensors if name.endswith(".rows")):
             mine = unprefixed(str(number), tensors)
             listed = [[mine[f"{kind}.{i}"].to(device) for i in range(len(unprefixed(kind, mine)))] for kind in _LISTS]
-            self.exchanges[number] = _Exchange(mine["rows"], *listed)
+            self._shelf.put(number, [mine["rows"], *listed[0], *listed[1]])
 
 
 _LISTS = ("embedding", "derivative")
+
+
+def _put_apart(tensors: list[Tensor]) -> _Exchange:
+    """Rows, then as many embeddings as derivatives."""
+    half = 1 + len(tensors) // 2
+    return _Exchange(tensors[0], tensors[1:half], tensors[half:])
 
 
 class FeatureEnd:
@@ -167,7 +175,7 @@ class FeatureEnd:
 
     def local(self, round: Round) -> None:
         """Learns from a cached derivative once more."""
-        cached = self._memory.exchanges[round]
+        cached = self._memory.exchange(round)
         (then,), (derivative,) = cached.embeddings, cached.derivatives
         x = taken(self._features, cached.rows)
         now = self._learner.forward(x)
@@ -247,11 +255,11 @@ class LabelEnd:
     def exchange(self, round: Round, rows: Rows) -> float:
         """The loss of the batch before it was learned from."""
         received = self._received(round, rows)
-        embeddings = [on(self._side.like(), h).requires_grad_() for h in received]
+        like = self._side.like()
+        embeddings = [on(like, h).requires_grad_() for h in received]
         loss = self._side.losses([*embeddings, *self._side.own(rows)], rows).mean()
-        loss.backward()
         # Before the top model's own step, in the order of the parties.
-        derivatives = [torch.zeros_like(h) if h.grad is None else h.grad for h in embeddings]
+        derivatives = self._side.derivatives(loss, embeddings)
         self._answer(round, rows, self._guard.protected(derivatives, taken(self._side.labels, rows), round))
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
@@ -287,7 +295,7 @@ class LabelEnd:
 
     def local(self, round: Round) -> None:
         """Learns from cached embeddings once more."""
-        cached = self._memory.exchanges[round]
+        cached = self._memory.exchange(round)
         embeddings = [h.detach().requires_grad_() for h in cached.embeddings]
         losses = self._side.losses([*embeddings, *self._side.own(cached.rows)], cached.rows)
         if self._memory.xi_degrees is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
@@ -14,8 +16,9 @@ from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
 from thinwire.models.metrics import metric
 from thinwire.party import LabelParty
 from thinwire.privacy.accounting import Budget, Observer
+from thinwire.surrogates import Storage
 
-__all__ = ["budget_of", "judge", "judge_batch_size", "judge_settings"]
+__all__ = ["budget_of", "judge", "judge_batch_size", "judge_settings", "storage_of"]
 
 
 def judge_settings(settings: JobSection) -> None:
@@ -65,6 +68,13 @@ def judge(job: Job) -> None:
 def budget_of(settings: JobSection) -> Budget | None:
     given = settings.budget
     return None if given is None else Budget(given.epsilon, given.delta, Observer(given.observer))
+
+
+def storage_of(settings: JobSection, folder: Path) -> Storage:
+    """`folder` is the job file's."""
+    with at("job.scratch"):
+        scratch = None if settings.scratch is None else folder / settings.scratch
+        return Storage(int(settings.memory_limit_mb * 2**20), scratch)
 
 
 def _require_device(name: str) -> None:

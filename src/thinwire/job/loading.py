@@ -8,7 +8,7 @@ from pathlib import Path
 from thinwire.job.aligned import RowsOf, require_one_alignment
 from thinwire.job.calls import optimizer_of, recipe_of, training_of
 from thinwire.job.job import Job, embedding_width
-from thinwire.job.judged import budget_of, judge, judge_batch_size, judge_settings
+from thinwire.job.judged import budget_of, judge, judge_batch_size, judge_settings, storage_of
 from thinwire.job.messages import at
 from thinwire.job.reading import read_job_file, read_text
 from thinwire.job.resolving import resolved_document
@@ -72,6 +72,7 @@ def _job(file: JobFile, folder: Path) -> Job:
         diagnostics=settings.diagnostics,
         effort=settings.effort,
         device=settings.device,
+        storage=storage_of(settings, folder),
         training=training_of("job.training", settings.training),
         budget=budget_of(settings),
     )

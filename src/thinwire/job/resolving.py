@@ -20,6 +20,8 @@ def resolved_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any
     document = file.model_dump(exclude_none=True)
     document["recipe"] = filled_recipe(document["recipe"])
     document["optimizer"] = filled(document["optimizer"], "name", OPTIMIZERS)
+    if "scratch" in document["job"]:
+        document["job"]["scratch"] = str(folder / document["job"]["scratch"])
     if "network" in document:
         document["network"]["certs"] = str(folder / document["network"]["certs"])
     for party in [*document["party"], document["label_party"]]:

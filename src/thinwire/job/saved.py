@@ -25,6 +25,8 @@ __all__ = ["data_digests", "require_same_job", "require_same_text", "save_job", 
 _MAY_CHANGE = {
     "job.epochs",
     "job.device",
+    "job.memory_limit_mb",
+    "job.scratch",
     "job.target",
     "job.stop",
     "job.byte_budget",

@@ -109,6 +109,8 @@ class JobSection(Section):
     diagnostics: bool = True
     effort: Literal["small", "fast"] = "small"
     device: str = "cpu"
+    memory_limit_mb: Annotated[Finite, Field(ge=0)] = 4096.0  # of each surrogate, and of a workset
+    scratch: Text | None = None  # a folder for what is larger
     training: str | Table = "raw_rows"  # of the bottom models
     budget: BudgetSection | None = None
 

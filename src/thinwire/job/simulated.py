@@ -107,13 +107,16 @@ class SimulatedParties:
     def training_outputs(self) -> Tensor:
         """The outputs of all training rows at the present weights, without compression."""
         top, fusion = self.side.top.module, self.side.fusion
-        return torch.cat([outputs(top, fusion, h) for h in self._chunks(self._tables())])
+        # A chunk of every party's at a time: all embeddings of all rows may be more than memory holds.
+        return torch.cat([outputs(top, fusion, self._tables(start)) for start in range(0, self.job.rows, _CHUNK)])
 
-    def _tables(self) -> list[Tensor]:
+    def _tables(self, start: int = 0, size: int = _CHUNK) -> list[Tensor]:
+        """Every party's embeddings of `size` rows, without compression."""
+        rows = slice(start, start + size)
         pairs = zip(self.features, self._features, strict=True)
-        tables = [embedded(program.learner.module, features) for program, features in pairs]
+        tables = [embedded(program.learner.module, features[rows]) for program, features in pairs]
         if self.side.bottom is not None and self.side.features is not None:
-            tables.append(embedded(self.side.bottom.module, self.side.features))
+            tables.append(embedded(self.side.bottom.module, self.side.features[rows]))
         return tables
 
     def _chunks(self, tables: list[Tensor]) -> list[list[Tensor]]:
@@ -148,7 +151,7 @@ class SimulatedParties:
     def distortion(self) -> dict[PartyName, float]:
         """|G_k - H_k|^2 over all rows under error feedback; |C(H_k) - H_k|^2 where symbols are sent directly."""
         found = {}
-        for program, table in zip(self.features, self._tables(), strict=False):
+        for program, table in zip(self.features, self._tables(size=self.job.rows), strict=False):
             estimate = program.end.estimate()
             uplink = self.job.recipe.uplink
             if estimate is None and isinstance(uplink, Direct):

@@ -14,6 +14,7 @@ from typing import Any
 
 from thinwire import __version__
 from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError, WireError
+from thinwire.job.judged import storage_of
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating, run_number
 from thinwire.network.events import EventLog
@@ -256,6 +257,7 @@ class PartyRun(ABC):
             effort=settings.effort,
             device=settings.device,
             training=own.training,
+            storage=storage_of(settings, own.folder),
         )
 
     def _finish(self) -> dict[str, Any]:

@@ -20,18 +20,20 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.private_state import canonical
+from thinwire.runs.tensor_file import Written, read_tensors, write_tensors
+from thinwire.surrogates import blocks
 from thinwire.transport.record_file import WriteFailed, sync_folder, write_all
 
 __all__ = ["CheckpointFailed", "Checkpoints", "Loaded", "tensor_bytes"]
@@ -116,10 +118,9 @@ class Checkpoints:
         written = len(state)
         files = {}
         for name, held in tensors.items():
-            content = tensor_bytes(held)
-            _write_synced(folder / f"{name}.safetensors", content)
-            files[name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            written += len(content)
+            file = _write_tensors(folder / f"{name}.safetensors", held)
+            files[name] = {"size": file.size, "sha256": file.sha256}
+            written += file.size
         manifest = canonical(
             {
                 "format": FORMAT,
@@ -225,17 +226,14 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 
 def _tensors(folder: Path, name: str, told: Mapping[str, Any]) -> dict[str, Tensor]:
     file = f"{name}.safetensors"
-    content = _bytes_of(folder / file)
-    if len(content) != told["size"]:
-        raise _Unusable(f"{file} has {len(content)} bytes, not {told['size']}")
-    if hashlib.sha256(content).hexdigest() != told["sha256"]:
-        raise _Unusable(f"{file} is damaged")
     try:
-        tensors: dict[str, Tensor] = load(content)
-    except SafetensorError as error:
-        raise _Unusable(f"{file} is no safetensors file: {error}") from None
+        tensors = read_tensors(folder / file, Written(told["size"], told["sha256"]))
+    except OSError as error:
+        raise _Unusable(f"{file} cannot be read: {error.strerror}") from None
+    except BadState as error:
+        raise _Unusable(str(error)) from None
     for key, tensor in tensors.items():
-        if tensor.is_floating_point() and _is_spoiled(tensor):
+        if tensor.is_floating_point() and any(_is_spoiled(block) for block in blocks(tensor)):
             raise _Unusable(f"{file}: {key} holds NaN")
     return tensors
 
@@ -254,9 +252,21 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _write_synced(path: Path, content: bytes) -> None:
+    with _synced(path) as descriptor:
+        write_all(descriptor, [content])
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Written:
+    with _synced(path) as descriptor:
+        return write_tensors(lambda piece: write_all(descriptor, [piece]), tensors)
+
+
+@contextmanager
+def _synced(path: Path) -> Iterator[int]:
+    """A new file to write to; it is on the disk once the block ends."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        write_all(descriptor, [content])
+        yield descriptor
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -8,6 +8,8 @@ from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
 from thinwire.schedule.cached_steps import CachedSteps, Overlap
 from thinwire.schedule.every_batch import EveryBatch
 from thinwire.schedule.local_steps import LocalSteps
+from thinwire.schedule.shelf import Shelf
+from thinwire.schedule.tally import CosineTally
 from thinwire.schedule.weighting import cosine_weights
 from thinwire.schedule.workset import Workset
 
@@ -17,6 +19,7 @@ __all__ = [
     "Action",
     "Await",
     "CachedSteps",
+    "CosineTally",
     "EveryBatch",
     "Local",
     "LocalSteps",
@@ -25,6 +28,7 @@ __all__ = [
     "Ready",
     "Schedule",
     "Send",
+    "Shelf",
     "Workset",
     "cosine_weights",
 ]

@@ -1,0 +1,58 @@
+"""How much of a large table may be in memory, and where the rest of it goes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from thinwire.errors import BadParameter
+
+__all__ = ["Storage"]
+
+_LEAST_RESIDENT = 64 << 20  # bytes; with less, a batch's rows would be read again and again
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where large tables live: in memory up to `memory_limit_bytes` each, else in a file in `folder`.
+
+    Of a table in a file no more than the limit is in memory at a time, or 64 MiB where the limit is lower. The file
+    has no name and is gone with the process. `folder` is the system's folder for temporary files unless given; give
+    a disk's, not a memory file system's.
+    """
+
+    memory_limit_bytes: int = 4 << 30
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.memory_limit_bytes < 0:
+            raise BadParameter(f"Storage: memory_limit_bytes must be 0 or more, got {self.memory_limit_bytes}")
+        if self.folder is not None and not Path(self.folder).is_dir():
+            raise BadParameter(f"Storage: the folder {self.folder} does not exist; make it first")
+
+    @property
+    def resident_bytes(self) -> int:
+        """How much of a file may be in memory."""
+        return max(self.memory_limit_bytes, _LEAST_RESIDENT)
+
+    def file(self) -> BinaryIO:
+        """An empty file without a name."""
+        folder = self.folder or Path(tempfile.gettempdir())
+        try:
+            return tempfile.TemporaryFile(dir=folder, buffering=0)
+        except OSError as error:
+            raise BadParameter(f"Storage: no file can be made in {folder}: {error.strerror}") from error
+
+    def reserve(self, file: BinaryIO, start: int, size: int, what: str) -> None:
+        """Takes room on the disk now: a full one would otherwise kill the process at some later write."""
+        try:
+            os.posix_fallocate(file.fileno(), start, size)
+        except OSError as error:
+            folder = self.folder or Path(tempfile.gettempdir())
+            raise BadParameter(
+                f"Storage: no room for {what} of {size} bytes in {folder}: {error.strerror}; free some, "
+                "give another folder, or raise memory_limit_bytes"
+            ) from error
