@@ -256,13 +256,19 @@ class LabelEnd:
 
     def exchange(self, round: Round, rows: Rows) -> Learned:
         self._bytes = 0
+        own = self._side.own(rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
         like = self._side.like()
         embeddings = [on(like, h).requires_grad_() for h in received]
-        loss = self._side.losses([*embeddings, *self._side.own(rows)], rows).mean()
+        ours = [h.detach().requires_grad_() for h in own]
+        loss = self._side.losses([*embeddings, *ours], rows).mean()
         # Before the top model's own step, in the order of the parties.
-        derivatives = self._side.derivatives(loss, embeddings)
+        every = self._side.derivatives(loss, [*embeddings, *ours])
+        derivatives = every[: len(embeddings)]
         self._answer(round, rows, self._guard.protected(derivatives, taken(self._side.labels, rows), round))
+        for h, derivative in zip(own, every[len(embeddings) :], strict=True):  # while the answer is on its way
+            if h.requires_grad:
+                h.backward(derivative)
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
         return Learned(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))

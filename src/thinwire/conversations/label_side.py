@@ -43,12 +43,11 @@ class LabelSide:
         return losses
 
     def derivatives(self, loss: Tensor, embeddings: list[Tensor]) -> list[Tensor]:
-        """dL/dh for each embedding; our own modules' gradients are then in place.
+        """dL/dh for each embedding; the top model's gradients are then in place.
 
         Not by backward(): it would copy one derivative for every party, even where all are the same.
         """
-        learners = [self.top] if self.bottom is None else [self.top, self.bottom]
-        ours = [p for learner in learners for p in learner.module.parameters() if p.requires_grad]
+        ours = [p for p in self.top.module.parameters() if p.requires_grad]
         found = torch.autograd.grad(loss, [*embeddings, *ours], allow_unused=True)
         for parameter, gradient in zip(ours, found[len(embeddings) :], strict=True):
             parameter.grad = gradient
