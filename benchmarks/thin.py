@@ -132,7 +132,7 @@ TASKS = {
 METHODS: dict[str, Callable[[], Recipe]] = {
     "svfl": tw.methods.svfl,
     "thin": tw.methods.thin,
-    "thin-12": lambda: tw.methods.thin(reuse=12),
+    "thin-6": lambda: tw.methods.thin(reuse=6),
     "celu": lambda: tw.methods.celu(5, 6, 60.0),
     "efvfl": lambda: tw.methods.efvfl(tw.compress.TopK(0.05), labels="private"),
     "efvfl-qsgd": lambda: tw.methods.efvfl(tw.compress.QSGD(bits=4), labels="private"),

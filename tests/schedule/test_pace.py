@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def test_steps_begin_where_messages_turn_out_to_be_worth_it(bits: tuple[float, .
     assert pace.diagnostics() == {"first_bits_a_value": pytest.approx(sum(bits) / 2)}
 
 
+def test_few_rows_are_used_less_often() -> None:
+    schedule = CachedSteps(5, 12, rows_a_use=200)
+    assert [schedule.among(rows).reuse for rows in (1, 200, 1198, 2399, 2400, 10**6)] == [1, 1, 5, 11, 12, 12]
+    assert CachedSteps(5, 12).among(3).reuse == 12
+
+
 def wide(rank: int) -> tw.Job:
     """Embeddings of 128 columns that vary in `rank` directions."""
     torch.manual_seed(1)
@@ -115,7 +122,7 @@ def wide(rank: int) -> tw.Job:
     )
 
 
-@pytest.mark.parametrize(("rank", "steps"), [(1, 0), (128, 5)])
+@pytest.mark.parametrize(("rank", "steps"), [(1, 0), (128, 2)])
 def test_few_directions_need_no_cached_steps(rank: int, steps: int) -> None:
     result = tw.train(wide(rank), [])
     found = [event["diagnostics"]["shop"]["local_steps"] for event in result.history]
@@ -123,9 +130,12 @@ def test_few_directions_need_no_cached_steps(rank: int, steps: int) -> None:
     assert (result.history[-1]["diagnostics"]["bank"]["draws"] > 0) == (steps > 0)
 
 
+BACKS_OFF = replace(thin(), schedule=CachedSteps(5, 6, rise_limit=1.5))
+
+
 def wild(**settings: Any) -> tw.Job:
     """A step size that many cached steps cannot bear."""
-    return job(thin(), optimizer=tw.SGD(lr=6.0), epochs=8, eval_every=5, **settings)
+    return job(BACKS_OFF, optimizer=tw.SGD(lr=6.0), epochs=8, eval_every=5, **settings)
 
 
 def test_a_diverging_run_backs_off_at_every_party_alike() -> None:
@@ -142,7 +152,7 @@ def test_a_diverging_run_backs_off_at_every_party_alike() -> None:
 
 def test_a_resumed_run_keeps_its_pace(tmp_path: Path) -> None:
     whole = tw.train(wild(), [])
-    shorter = job(thin(), optimizer=tw.SGD(lr=6.0), epochs=4, eval_every=5)
+    shorter = job(BACKS_OFF, optimizer=tw.SGD(lr=6.0), epochs=4, eval_every=5)
     tw.train(shorter, [], out=tmp_path)
     resumed = tw.train(wild(), [], out=tmp_path, resume=True)
     assert resumed.history[-1]["train"] == whole.history[-1]["train"]

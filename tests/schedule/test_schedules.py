@@ -95,25 +95,25 @@ def test_a_workset_goes_on_where_it_was_saved() -> None:
 
 
 def test_plans_say_what_to_do_in_order() -> None:
-    every = EveryBatch().open(0)
+    every = EveryBatch().open(0, 100)
     assert list(every.feature_round(4, never, never)) == [Send(4), Await(4)]
     assert list(every.label_round(4, never, never)) == [Await(4)]
-    local = LocalSteps(2).open(0)
+    local = LocalSteps(2).open(0, 100)
     assert list(local.feature_round(1, never, never)) == [Send(1), Await(1), Local(1), Local(1)]
     assert list(local.label_round(1, never, never)) == [Await(1), Local(1), Local(1)]
-    cached = CachedSteps(1, 3).open(0)
+    cached = CachedSteps(1, 3).open(0, 100)
     assert list(cached.feature_round(0, never, never)) == [Send(0), Await(0), Local(0), Local(0)]
 
 
 def test_deterministic_overlap_takes_its_steps_while_the_embedding_travels() -> None:
-    plan = CachedSteps(2, 2, overlap=Overlap.DETERMINISTIC).open(0)
+    plan = CachedSteps(2, 2, overlap=Overlap.DETERMINISTIC).open(0, 100)
     assert list(plan.feature_round(0, never, never)) == [Send(0), Await(0)]
     assert list(plan.feature_round(1, never, never)) == [Send(1), Local(0), Await(1)]
 
 
 def test_filling_overlap_stops_when_the_answer_comes_or_nothing_is_left() -> None:
     answers = iter([False, False, True])
-    plan = CachedSteps(4, 10, sampling="consecutive", overlap=Overlap.FILLING).open(0)
+    plan = CachedSteps(4, 10, sampling="consecutive", overlap=Overlap.FILLING).open(0, 100)
     list(plan.feature_round(0, lambda: True, never))
     assert list(plan.feature_round(1, lambda: next(answers), never)) == [Send(1), Local(0), Local(0), Await(1)]
     assert len([a for a in plan.feature_round(2, never, never) if isinstance(a, Local)]) == 7 + 9  # bounded by R

@@ -4,12 +4,10 @@
            directions that rows vary in, and six times finer, where that takes fewer bits: wide embeddings
     down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average;
            or along few directions, four times finer
-    when:  cached steps with weights between exchanges, as CELU-VFL; none where messages are cheap already, half as
-           many once the training loss rises
+    when:  cached steps with weights between exchanges, as CELU-VFL, as many as `reuse` and the number of rows allow;
+           none where messages are cheap already, half as many once the training loss rises
 
-`reuse` is where narrow embeddings save bytes: with 12 large sets of rows take half of them, and small ones are
-learned by heart. What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up,
-unbiasedness down.
+What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up, unbiasedness down.
 """
 
 from thinwire.compress import Directions, Shorter, StdGrid
@@ -23,6 +21,7 @@ __all__ = ["thin"]
 
 _RISE_LIMIT = 1.5
 _WORTH_BITS = 0.25
+_ROWS_A_USE = 200
 _FINER_UP, _FINER_DOWN = 6, 4
 
 
@@ -30,7 +29,7 @@ def thin(
     up_step: float = 1.5,
     down_step: float = 8.0,
     capacity: int = 5,
-    reuse: int = 6,
+    reuse: int = 12,
     xi_degrees: float | None = 60.0,
     overlap: bool | str = False,
 ) -> Recipe:
@@ -49,6 +48,7 @@ def thin(
             overlap=overlap_of("thin", overlap),
             rise_limit=_RISE_LIMIT,
             worth_bits=_WORTH_BITS,
+            rows_a_use=_ROWS_A_USE,
         ),
         labels=Labels.PRIVATE,
     )

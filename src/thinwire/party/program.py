@@ -18,7 +18,7 @@ class Program(ABC):
 
     def __init__(self, seat: Seat, batches: Batches, eval_every: int, control: Control) -> None:
         self.seat = seat
-        self.plan: Plan = seat.recipe.schedule.open(seat.seed)
+        self.plan: Plan = seat.recipe.schedule.open(seat.seed, seat.rows)
         self.start: Round = 0
         self.fresh = True  # not resumed
         self.resting = False  # resumed in the middle of a rest

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -33,7 +33,8 @@ class CachedSteps:
     point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
     `rise_limit`: where the training loss stays above this many times its lowest for two rests, the steps are
     halved; None: never. `worth_bits`: none are taken where a value costs fewer bits than this when it is sent,
-    nor before the first rest, where that is known; None: they always are.
+    nor before the first rest, where that is known; None: they always are. `rows_a_use`: an exchange serves at most
+    one update for so many rows of the job, because few rows are soon learned by heart; None: `reuse` in any case.
     """
 
     capacity: int
@@ -44,6 +45,7 @@ class CachedSteps:
     local_steps: int | None = None
     rise_limit: float | None = None
     worth_bits: float | None = None
+    rows_a_use: int | None = None
 
     def __post_init__(self) -> None:
         check_whole(self, "capacity", 1, 10_000)
@@ -57,6 +59,8 @@ class CachedSteps:
             check_number(self, "rise_limit", above=1, up_to=1e6)
         if self.worth_bits is not None:
             check_number(self, "worth_bits", above=0, up_to=64)
+        if self.rows_a_use is not None:
+            check_whole(self, "rows_a_use", 1, 2**31)
         if not isinstance(self.overlap, Overlap):
             raise BadParameter(f"CachedSteps: overlap must be an Overlap, got {self.overlap!r}")
 
@@ -64,8 +68,14 @@ class CachedSteps:
     def steps(self) -> int:
         return self.reuse - 1 if self.local_steps is None else self.local_steps
 
-    def open(self, seed: int) -> Plan:
-        return _CachedPlan(self, seed)
+    def among(self, rows: int) -> CachedSteps:
+        """The same for a job of so many rows."""
+        if self.rows_a_use is None:
+            return self
+        return replace(self, reuse=min(self.reuse, max(1, rows // self.rows_a_use)))
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _CachedPlan(self.among(rows), seed)
 
 
 class _CachedPlan:

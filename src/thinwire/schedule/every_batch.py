@@ -15,7 +15,7 @@ __all__ = ["EveryBatch"]
 class EveryBatch:
     """One update a round, at every party."""
 
-    def open(self, seed: int) -> Plan:
+    def open(self, seed: int, rows: int) -> Plan:
         return _EveryBatchPlan()
 
 

@@ -21,7 +21,7 @@ class LocalSteps:
     def __post_init__(self) -> None:
         check_whole(self, "steps", 1, 10_000)
 
-    def open(self, seed: int) -> Plan:
+    def open(self, seed: int, rows: int) -> Plan:
         return _LocalStepsPlan(self.steps)
 
 
