@@ -30,6 +30,7 @@ ORDER = [
     ["methods"],
     ["party"],
     ["data", "runs"],
+    ["prepare"],
     ["job"],
     ["audit", "reproduce", "tuning"],
     ["network"],
