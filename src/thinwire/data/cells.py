@@ -91,10 +91,8 @@ def read_cells(
                 raise BadTable(f"{file}: {error}") from None
         case ".parquet":
             table = read_columns(file, lambda names: wanted(file, names, columns, all_but))
-        case suffix:
-            raise BadFile(
-                f"{file}: cannot read {suffix or 'a file without a suffix'!r}; tables are .csv and .parquet"
-            )
+        case _:
+            raise _no_table(file)
     if table.num_rows == 0:
         raise BadTable(f"{file} names its columns, but has no rows")
     return Cells(table, file)
@@ -104,6 +102,8 @@ def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
     """What a table calls its columns."""
     if file.suffix.lower() == ".csv":
         return tuple(header(file, delimiter))
+    if file.suffix.lower() != ".parquet":
+        raise _no_table(file)
     found: list[str] = []
 
     def none_of(names: Sequence[str]) -> Sequence[str]:
@@ -112,3 +112,8 @@ def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
 
     read_columns(file, none_of)
     return tuple(found)
+
+
+def _no_table(file: Path) -> BadFile:
+    kind = file.suffix or "a file without a suffix"
+    return BadFile(f"{file}: cannot read {kind!r}; tables are .csv and .parquet")

@@ -101,6 +101,7 @@ def require_same_rows(every: Sequence[RowsOf], folder: Path) -> None:
     for rows, digest in digests[1:]:
         if digest != digests[0][1]:
             raise BadIds(
-                f"{rows.path}.{rows.prefix}ids are not those of {named[0].path} in the same order; name where the common "
-                f'rows stand, {rows.prefix}alignment = "{rows.file(folder).name}" and so on, and run `thinwire align`'
+                f"{rows.path}.{rows.prefix}ids are not those of {named[0].path} in the same order; name where the "
+                f'common rows stand, {rows.prefix}alignment = "{rows.file(folder).name}" and so on, and run '
+                "`thinwire align`"
             )

@@ -118,7 +118,7 @@ class _Coded(_Column):
 
 
 class Category(_Coded):
-    """A vocabulary. Code 0 is for words that are not in it; a gap is a word of its own where training rows had one."""
+    """A vocabulary. Code 0 is for words that are not in it; a gap is a word of its own where rows had one."""
 
     kind: Literal["category"] = "category"
     words: tuple[str, ...]

@@ -51,7 +51,7 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> Guess:
     words = pc.drop_null(values.unique())
     if {word.lower() for word in words.to_pylist()} <= BOOLEANS.keys():
         return Guess("boolean")
-    if pc.any(pc.match_substring_regex(words, r"^[+-]?0\d")).as_py():
+    if pc.any(pc.match_substring_regex(words, r"^0\d+$")).as_py():
         return Guess("category")  # 01234 is a code: as a number it would lose its zero
     wrong = numbers_of(values)[1]
     there = len(values) - values.null_count
@@ -60,9 +60,10 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> Guess:
     if 1 - wrong.sum() / there >= _MOSTLY:
         row = int(wrong.argmax())
         word = values[row].as_py()
+        point = ", with a point and not a comma" if "," in word else ""
         raise BadColumn(
             f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of {there} "
-            f'cells are numbers; correct it, or say what it is: missing_words = ["{word}"], or '
+            f'cells are numbers; correct it{point}, or say what it is: missing_words = ["{word}"], or '
             f'types = {{ {name} = "category" }}'
         )
     if date_format(words) is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.types
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
@@ -106,7 +108,7 @@ def _words(cells: Cells, column: str) -> list[str]:
         row = words.is_null().index(True).as_py()
         raise BadLabels(f"{cells.what}: {cells.where(row)} has no label in {column!r}; drop the row at every party")
     found, wrong = reading.numbers_of(cells.column(column))
-    if wrong.any():
+    if wrong.any() or pa.types.is_boolean(cells.column(column).type):
         return [str(word) for word in words.to_pylist()]
     return [f"{x:g}" if x == int(x) and abs(x) < 1e15 else repr(float(x)) for x in found]
 

@@ -88,7 +88,7 @@ def days(cells: Cells, name: str) -> Floats:
         if form is None:
             row = _first_without_date(text)
             raise _wrong(
-                cells, name, row, "not a date as 2024-12-31, 2024-12-31T23:59:59 or 31.12.2024; all in one way"
+                cells, name, row, "not a date as the others; dates are 2024-12-31, 2024-12-31T23:59:59 or 31.12.2024"
             )
         values = pc.strptime(text, form, "s")
     elif not _is_time(values.type):
@@ -146,4 +146,6 @@ def _first_without_date(text: Any) -> int:
 
 def _wrong(cells: Cells, name: str, row: int, what: str) -> BadColumn:
     value = cells.column(name)[row].as_py()
-    return BadColumn(f"{cells.what}: {cells.where(row)}, column {name!r} holds {str(value)[:60]!r}, {what}")
+    return BadColumn(
+        f"{cells.what}: {cells.where(row)}, column {name!r} holds {str(value)[:60]!r}, {what}; correct it"
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from itertools import pairwise
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from thinwire.prepare.settings import Finite, Frozen
 
@@ -34,7 +35,13 @@ class Quantile(Frozen):
 
     by: Literal["quantile"] = "quantile"
     values: tuple[Finite, ...]  # rising
-    shares: tuple[Finite, ...]
+    shares: tuple[Finite, ...]  # one for each
+
+    @model_validator(mode="after")
+    def _pairs_rise(self) -> Self:
+        if not self.values or len(self.values) != len(self.shares) or any(a >= b for a, b in pairwise(self.values)):
+            raise ValueError("values must rise, with a share for each")
+        return self
 
     def apply(self, x: Floats) -> Floats:
         share = np.interp(x, self.values, self.shares)
@@ -47,6 +54,12 @@ class Range(Frozen):
     by: Literal["range"] = "range"
     low: Finite
     high: Finite
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("low must be below high")
+        return self
 
     def apply(self, x: Floats) -> Floats:
         return np.clip(2 * (x - self.low) / (self.high - self.low) - 1, -1.0, 1.0)
