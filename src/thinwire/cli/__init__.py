@@ -18,6 +18,7 @@ from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
+from thinwire.cli.explain import explain
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
@@ -56,6 +57,7 @@ for command in (
     audit,
     reproduce,
     bench,
+    explain,
 ):
     app.command()(command)
 
@@ -86,7 +88,7 @@ def main() -> None:
     except ThinwireError as error:
         if debug:
             raise
-        typer.echo(f"thinwire: {error}", err=True)
+        typer.echo(f"thinwire: {error} [{error.code()}]", err=True)
         raise SystemExit(2 if isinstance(error, BadInput) else 1) from None
     except KeyboardInterrupt:
         typer.echo("thinwire: stopped", err=True)
