@@ -32,7 +32,7 @@ ORDER = [
     ["data", "runs"],
     ["prepare"],
     ["job"],
-    ["audit", "reproduce", "tuning"],
+    ["audit", "init", "reproduce", "tuning"],
     ["network"],
     ["bench"],
     ["cli"],

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from tabular.companies import JOB, write_companies, write_job
 from thinwire.align import normalised, read_alignment, write_alignment
@@ -20,6 +21,7 @@ from thinwire.job.own_part import read_own_part
 from thinwire.job.preview import preview
 from thinwire.job.row_ids import read_id_texts
 from thinwire.job.saved import require_same_job, save_job
+from thinwire.models import DeepTower, LinearTop
 from thinwire.prepare import LabelCoding, Preparation
 
 
@@ -138,26 +140,26 @@ def test_a_regression_and_three_classes(path: Path) -> None:
     with pytest.raises(BadInput, match=r"label_party\.labels\.classes must have at least 2 items"):
         load_job(path, words)
     wide = load_job(path, [*words[:2], "job.split.key=a"]).label_party
-    assert wide.top.linear.out_features == len(wide.coding.classes) > 5  # type: ignore[union-attr]
+    assert isinstance(wide.coding, LabelCoding)
+    assert classes(wide.top) == len(wide.coding.classes) > 5
 
 
 def test_models_follow_from_the_preparation(path: Path) -> None:
-    codes = [
-        "party.bank.prepare.categories=codes",
-        'party.bank.model={name="deep_tower", embedding_width=4, hidden=[8], width=8}',
-    ]
-    bank = load_job(path, codes).parties[0]
+    tower = 'party.bank.model={name="deep_tower", embedding_width=4, hidden=[8], width=8}'
+    bank = load_job(path, ["party.bank.prepare.categories=codes", tower]).parties[0]
     assert isinstance(bank.preparation, Preparation)
-    assert (
-        bank.bottom.fields_vocab == list(bank.preparation.vocabularies)
-        or tuple(bank.bottom.fields_vocab) == bank.preparation.vocabularies
-    )  # type: ignore[arg-type]
-    one = load_job(path, ["label_party.loss=binary_cross_entropy"]).label_party
-    assert one.top.linear.out_features == 1
+    assert isinstance(bank.bottom, DeepTower)
+    assert tuple(bank.bottom.fields_vocab) == bank.preparation.vocabularies
+    assert classes(load_job(path, ["label_party.loss=binary_cross_entropy"]).label_party.top) == 1
     shared = ['recipe={method="cvfl", compressor="Identity"}']
-    assert load_job(path, shared).label_party.top.linear.out_features == 2
+    assert classes(load_job(path, shared).label_party.top) == 2
     with pytest.raises(BadInput, match="classes is missing"):
         read_own_part(path, "bank", shared).top_module({"bank": 8, "shop": 8})
+
+
+def classes(top: nn.Module) -> int:
+    assert isinstance(top, LinearTop)
+    return top.linear.out_features
 
 
 def test_a_guarantee_needs_a_preparation_that_has_not_looked(path: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
+from thinwire.cli.init import init
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 for command in (
     demo,
+    init,
     train,
     check,
     compare,
