@@ -9,7 +9,8 @@ from thinwire.prepare import Settings
 
 __all__ = ["TEMPLATES", "Template"]
 
-_THIN = {"method": "thin"}
+_THIN = {"method": "thin", "reuse": 1}
+_WHY = "few bytes both ways, labels stay at the label party; a higher reuse sends fewer, and learns small tables by heart"
 
 
 @dataclass(frozen=True)
@@ -37,21 +38,21 @@ TEMPLATES: dict[str, Template] = {
         "companies with a table each",
         epochs=20,
         recipe=_THIN,
-        why="few bytes both ways, labels stay at the label party",
+        why=_WHY,
         model=_MLP,
     ),
     "images": Template(
         "parties that hold parts or views of the same pictures",
         epochs=20,
         recipe=_THIN,
-        why="few bytes both ways, labels stay at the label party",
+        why=_WHY,
         model=_MLP,
     ),
     "ctr": Template(
         "clicks: many categories with many values",
         epochs=3,
         recipe=_THIN,
-        why="few bytes both ways, labels stay at the label party",
+        why=_WHY,
         model=_TOWER,
         label_model={**_TOWER, "name": "wide_and_deep"},
         fusion="concat",
@@ -61,7 +62,7 @@ TEMPLATES: dict[str, Template] = {
         "time series of the same stays, machines or customers",
         epochs=10,
         recipe=_THIN,
-        why="few bytes both ways, labels stay at the label party",
+        why=_WHY,
         model=_MLP,
     ),
     "private": Template(
