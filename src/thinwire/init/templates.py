@@ -10,7 +10,7 @@ from thinwire.prepare import Settings
 __all__ = ["TEMPLATES", "Template"]
 
 _THIN = {"method": "thin", "reuse": 1}
-_WHY = "few bytes both ways, labels stay at the label party; a higher reuse sends fewer, and learns small tables by heart"
+_WHY = "few bytes both ways, private labels; a higher reuse sends fewer still, and learns small tables by heart"
 
 
 @dataclass(frozen=True)
