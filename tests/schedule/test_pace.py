@@ -14,12 +14,12 @@ from identities.small import job
 from thinwire.errors import BadParameter
 from thinwire.methods import thin
 from thinwire.schedule import CachedSteps
-from thinwire.schedule.pace import Pace
+from thinwire.schedule.pace import Learned, Pace
 
 
 def rested(pace: Pace, *losses: float) -> int:
     for loss in losses:
-        pace.learned(loss)
+        pace.learned(Learned(loss, 1.0))
     return pace.rested(7)
 
 
@@ -70,16 +70,57 @@ def test_a_pace_survives_saving() -> None:
     pace = Pace(8, 1.5)
     for loss in (1.0, 2.0, 2.0, 5.0):
         rested(pace, loss)
-    pace.learned(5.0)
+    pace.learned(Learned(5.0, 1.0))
     other = Pace(8, 1.5)
     other.load(json.loads(json.dumps(pace.state())))
     assert rested(other) == rested(pace) == 2
     assert other.state() == pace.state()
 
 
-def test_the_limit_is_checked() -> None:
+def test_the_limits_are_checked() -> None:
     with pytest.raises(BadParameter, match="rise_limit"):
         CachedSteps(5, 5, rise_limit=1.0)
+    with pytest.raises(BadParameter, match="worth_bits"):
+        CachedSteps(5, 5, worth_bits=0.0)
+
+
+@pytest.mark.parametrize(("bits", "steps"), [((0.3, 0.3), 5), ((0.1, 0.5), 5), ((0.1, 0.3), 0)])
+def test_steps_begin_where_messages_turn_out_to_be_worth_it(bits: tuple[float, ...], steps: int) -> None:
+    pace = Pace(5, worth_bits=0.25)
+    assert pace.steps == pace.rested(0) == 0
+    for one in bits:
+        pace.learned(Learned(1.0, one))
+    saved = Pace(5, worth_bits=0.25)
+    saved.load(json.loads(json.dumps(pace.state())))
+    assert pace.rested(2) == saved.rested(2) == steps
+    pace.learned(Learned(1.0, 0.5 - bits[0]))
+    assert pace.rested(3) == steps  # it is decided once
+    assert pace.diagnostics() == {"first_bits_a_value": pytest.approx(sum(bits) / 2)}
+
+
+def wide(rank: int) -> tw.Job:
+    """Embeddings of 128 columns that vary in `rank` directions."""
+    torch.manual_seed(1)
+    x = torch.randn(600, rank)
+    bottom = torch.nn.Linear(rank, 128)
+    return tw.Job(
+        [tw.FeatureParty("bank", x, bottom)],
+        tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(128, 2)),
+        thin(),
+        tw.SGD(lr=0.1),
+        batch_size=200,
+        epochs=4,
+        eval_every=3,
+        metrics=[],
+    )
+
+
+@pytest.mark.parametrize(("rank", "steps"), [(1, 0), (128, 5)])
+def test_few_directions_need_no_cached_steps(rank: int, steps: int) -> None:
+    result = tw.train(wide(rank), [])
+    found = [event["diagnostics"]["shop"]["local_steps"] for event in result.history]
+    assert found == [0, 0, steps, steps, steps]  # an event comes before what follows from it
+    assert (result.history[-1]["diagnostics"]["bank"]["draws"] > 0) == (steps > 0)
 
 
 def wild(**settings: Any) -> tw.Job:

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire import wire
-from thinwire.compress import Identity
+from thinwire.compress import Directions, Identity, Shorter
 from thinwire.compress.symbols import Counts, Grid, Levels, LevelSum, Masked, Symbols, Zeros
 from thinwire.types import Kind
 from thinwire.wire import Frame, pack_frame
@@ -27,7 +27,9 @@ FOLDER = Path(__file__).parent / "golden"
 def examples() -> dict[str, Symbols]:
     x = torch.tanh(torch.randn(18, 7, generator=generator(11)))
     made: dict[str, Symbols] = {}
-    for number, compressor in enumerate((*COMPRESSORS, *BOUNDED_INPUT)):
+    # Compressors that came later are last: the names of the others stay.
+    ordered = sorted((*COMPRESSORS, *BOUNDED_INPUT), key=lambda each: isinstance(each, (Directions, Shorter)))
+    for number, compressor in enumerate(ordered):
         made[f"{number:02d}-{type(compressor).__name__}"] = compressor.compress(x, generator(12))
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         made[f"Identity-{str(dtype).removeprefix('torch.')}"] = Identity().compress(x.to(dtype), generator())

@@ -21,6 +21,7 @@ from thinwire.compress.symbols import (
     LevelSum,
     Masked,
     Narrow,
+    Product,
     RowGrid,
     Sampled,
     Signs,
@@ -161,6 +162,18 @@ def values(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
 
 
 @st.composite
+def products(draw: st.DrawFn) -> Product:
+    shape = draw(shapes)
+    width = shape[-1] if shape else 1
+    rows = prod(shape) // width
+    count = draw(st.integers(1, min(rows, width)))
+    levels = draw(integers(rows * count, -(2**15), 2**15)).reshape(rows, count)
+    basis = draw(integers(width * count, -(2**14), 2**14)).reshape(width, count)
+    shifts = np.array(draw(st.lists(st.integers(0, 14), min_size=count, max_size=count)), np.uint8)
+    return Product(shape, levels, basis, shifts, draw(positive))
+
+
+@st.composite
 def sparse(draw: st.DrawFn) -> Sparse:
     shape = draw(st.lists(st.integers(1, 40), max_size=3).map(tuple))
     size = prod(shape)
@@ -194,6 +207,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "Levels": levels(),
     "Grid": grids(),
     "RowGrid": row_grids(),
+    "Product": products(),
     "Signs": signs(),
     "Lattice": lattices(),
     "Counts": counts(),

@@ -9,6 +9,7 @@ A compressor's numeric parameters may be schedules of the round (`Milestones`, `
 
 from thinwire.compress.cast import Cast
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
+from thinwire.compress.directions import Directions
 from thinwire.compress.hex_lattice import HexLattice
 from thinwire.compress.identity import Identity
 from thinwire.compress.poisson_binomial import PoissonBinomial
@@ -17,6 +18,7 @@ from thinwire.compress.rand_k import RandK
 from thinwire.compress.randomness import Keystream
 from thinwire.compress.row_scale import RowScale
 from thinwire.compress.schedules import Diminishing, DiminishingError, Milestones
+from thinwire.compress.shorter import Shorter
 from thinwire.compress.sign import Sign
 from thinwire.compress.std_grid import StdGrid
 from thinwire.compress.symbols import Symbols
@@ -34,9 +36,11 @@ COMPRESSORS: tuple[type[Compressor], ...] = (
     HexLattice,
     StdGrid,
     RowScale,
+    Directions,
     Sign,
     PoissonBinomial,
     Then,
+    Shorter,
 )
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "Compressor",
     "Diminishing",
     "DiminishingError",
+    "Directions",
     "ErrorBound",
     "HexLattice",
     "Hint",
@@ -57,6 +62,7 @@ __all__ = [
     "RandK",
     "Remembers",
     "RowScale",
+    "Shorter",
     "Sign",
     "StdGrid",
     "Symbols",

@@ -17,7 +17,7 @@ from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
 from thinwire.errors import BadTensor
 
-__all__ = ["StdGrid"]
+__all__ = ["StdGrid", "deviation"]
 
 _MOST_CODE = 2**31 - 4
 _MOST_LIMIT = 32767
@@ -95,7 +95,7 @@ class StdGrid(Compressor):
 
     def _step(self, message: MessageValues, hint: Hint) -> float:
         step = at_round(self.step, hint.round)
-        return step * (self.scale if self.scale is not None else _deviation(message))
+        return step * (self.scale if self.scale is not None else deviation(message))
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
@@ -110,7 +110,8 @@ class StdGrid(Compressor):
         return ErrorBound.of(message, half, 4 * half if self.stochastic else half)
 
 
-def _deviation(message: MessageValues) -> float:
+def deviation(message: MessageValues) -> float:
+    """The standard deviation; the root mean square of a message that is nearly constant."""
     mean = float(np.sum(message.working())) / message.size  # numpy adds in pairs: float32 is exact enough
     deviation = sqrt(message.squared_distance(mean) / message.size)
     rms = sqrt(mean**2 + deviation**2)

@@ -15,6 +15,7 @@ Each kind here has one encoder and one decoder in `wire/codec.py`.
 | Dithered   | a level less a dither both ends know        | Uniform                        |
 | Grid       | an integer times one step                   | QSGD, StdGrid                  |
 | RowGrid    | an integer times its row's step             | RowScale                       |
+| Product    | integers times integers, added up           | Directions                     |
 | Signs      | + or - one scale                            | Sign                           |
 | Lattice    | half of a point of the hexagonal lattice    | HexLattice                     |
 | Counts     | a count of successes, centred               | PoissonBinomial                |
@@ -37,6 +38,9 @@ from thinwire.compress.randomness import Keystream, sample_indices
 from thinwire.errors import Malformed
 
 __all__ = [
+    "MOST_DIRECTIONS",
+    "MOST_LEVEL",
+    "MOST_SHIFT",
     "Columns",
     "Counts",
     "Dense",
@@ -47,6 +51,7 @@ __all__ = [
     "Levels",
     "Masked",
     "Narrow",
+    "Product",
     "RowGrid",
     "Sampled",
     "Signs",
@@ -57,6 +62,12 @@ __all__ = [
 ]
 
 _LARGEST = float(np.finfo(np.float32).max)
+
+# Of a Product: 2^15 levels, a basis of 2^14, shifts that differ by 14, 256 directions: sums stay below 2^52, and
+# float64 adds them exactly, in any order.
+MOST_LEVEL = 1 << 15
+MOST_SHIFT = 14
+MOST_DIRECTIONS = 256
 
 
 @runtime_checkable
@@ -276,6 +287,24 @@ class RowGrid(_ByContent):
         values = self.codes.reshape(self.scales.size, -1).astype(np.float32)
         values /= self.top
         values *= self.scales[:, None]
+        return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Product(_ByContent):
+    """Levels along a few directions; a direction is its column of the basis times 2^-shift."""
+
+    shape: tuple[int, ...]
+    levels: Array  # [rows, directions], below MOST_LEVEL
+    basis: Array  # [columns, directions], up to 2^MOST_SHIFT
+    shifts: Array  # uint8, one a direction, up to MOST_SHIFT
+    step: float
+
+    def to_tensor(self) -> Tensor:
+        finest = int(self.shifts.max())
+        basis = self.basis.astype(np.float64) * np.exp2(finest - self.shifts.astype(np.float64))
+        values = self.levels.astype(np.float64) @ basis.T  # whole numbers: exact
+        values *= self.step * 2.0**-finest
         return _tensor(values, self.shape)
 
 

@@ -26,7 +26,7 @@ from thinwire.conversations.spending import TRAINING, WARM_START
 from thinwire.conversations.sums import Sealing, opened, relay_keys
 from thinwire.models.fusion import fused_width
 from thinwire.privacy import SecureSum
-from thinwire.schedule import CachedSteps, CosineTally, Shelf, cosine_weights
+from thinwire.schedule import CachedSteps, CosineTally, Learned, Shelf, cosine_weights
 from thinwire.streams import ErrorFeedback, Rows
 from thinwire.types import Kind, PartyName, Round
 
@@ -239,6 +239,8 @@ class LabelEnd:
         self._downlinks = {p: seat.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in owners}
         self._update_first = recipe.order == "update_first"
         self._memory = _Remembering(seat)
+        self._columns = sum(widths[party] for party in seat.feature_parties)
+        self._bytes = 0  # of this round's bodies
 
     def begin(self) -> None:
         """Labels stay where they are; under secure sum the parties' keys pass through."""
@@ -252,8 +254,8 @@ class LabelEnd:
     def awaited(self, round: Round) -> bool:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
 
-    def exchange(self, round: Round, rows: Rows) -> float:
-        """The loss of the batch before it was learned from."""
+    def exchange(self, round: Round, rows: Rows) -> Learned:
+        self._bytes = 0
         received = self._received(round, rows)
         like = self._side.like()
         embeddings = [on(like, h).requires_grad_() for h in received]
@@ -263,7 +265,7 @@ class LabelEnd:
         self._answer(round, rows, self._guard.protected(derivatives, taken(self._side.labels, rows), round))
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
-        return loss.item()
+        return Learned(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))
 
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""
@@ -275,7 +277,9 @@ class LabelEnd:
     def _symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, Symbols]:
         """By the owner of the stream; under secure sum that of the sum is the label party."""
         parties = self._seat.feature_parties
-        symbols = {party: self._seat.decode(self._seat.receive(party, kind, round), party) for party in parties}
+        bodies = {party: self._seat.receive(party, kind, round) for party in parties}
+        self._bytes += sum(map(len, bodies.values()))
+        symbols = {party: self._seat.decode(body, party) for party, body in bodies.items()}
         if not self._summed:
             return symbols
         return {self._seat.label_party: opened(self._seat, list(symbols.values()), round, rows, use)}
@@ -290,6 +294,7 @@ class LabelEnd:
         ]
         if self._summed:
             bodies = bodies * len(self._seat.feature_parties)
+        self._bytes += sum(map(len, bodies))
         for party, body in zip(self._seat.feature_parties, bodies, strict=True):
             self._seat.send(party, Kind.DERIVATIVE, round, body)
 

@@ -15,7 +15,7 @@ from thinwire.party.batches import Batches
 from thinwire.party.control import Control
 from thinwire.party.program import Program
 from thinwire.privacy import SecureSum
-from thinwire.schedule import Await, Local
+from thinwire.schedule import Await, Learned, Local
 from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
 
@@ -28,7 +28,7 @@ class LabelConversation(Protocol):
     def begin(self) -> None: ...
     def warm_start(self, rows: Rows) -> None: ...
     def awaited(self, round: Round) -> bool: ...
-    def exchange(self, round: Round, rows: Rows) -> float | None: ...
+    def exchange(self, round: Round, rows: Rows) -> Learned | None: ...
     def local(self, round: Round) -> None: ...
     def forget(self, kept: set[Round]) -> None: ...
     def compare_surrogates(self, round: Round) -> None: ...
@@ -85,9 +85,9 @@ class LabelProgram(Program):
         ):
             match action:
                 case Await():
-                    loss = self.end.exchange(t, rows)
-                    if loss is not None:
-                        self.plan.learned(loss)
+                    fresh = self.end.exchange(t, rows)
+                    if fresh is not None:
+                        self.plan.learned(fresh)
                 case Local(round):
                     self.end.local(round)
         self.end.forget(self.plan.kept())

@@ -8,6 +8,7 @@ from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
 from thinwire.schedule.cached_steps import CachedSteps, Overlap
 from thinwire.schedule.every_batch import EveryBatch
 from thinwire.schedule.local_steps import LocalSteps
+from thinwire.schedule.pace import Learned
 from thinwire.schedule.shelf import Shelf
 from thinwire.schedule.tally import CosineTally
 from thinwire.schedule.weighting import cosine_weights
@@ -21,6 +22,7 @@ __all__ = [
     "CachedSteps",
     "CosineTally",
     "EveryBatch",
+    "Learned",
     "Local",
     "LocalSteps",
     "Overlap",

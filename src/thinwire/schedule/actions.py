@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from thinwire.schedule.pace import Learned
 from thinwire.types import Round
 
 __all__ = ["Action", "Await", "ForgetfulPlan", "Local", "Plan", "Ready", "Send"]
@@ -57,8 +58,8 @@ class Plan(Protocol):
         """The rounds whose exchange may still be used."""
         ...
 
-    def learned(self, loss: float) -> None:
-        """The label party's mean loss of a fresh batch."""
+    def learned(self, fresh: Learned) -> None:
+        """The label party has learned from a fresh batch."""
         ...
 
     def rested(self, done: Round) -> int:
@@ -86,7 +87,7 @@ class ForgetfulPlan:
     def kept(self) -> set[Round]:
         return set()
 
-    def learned(self, loss: float) -> None:
+    def learned(self, fresh: Learned) -> None:
         """Nothing follows from it."""
 
     def rested(self, done: Round) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from thinwire.compress.parameters import check_choice, check_number, check_whole
 from thinwire.errors import BadParameter
 from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
-from thinwire.schedule.pace import Pace
+from thinwire.schedule.pace import Learned, Pace
 from thinwire.schedule.workset import Workset
 from thinwire.types import Round
 
@@ -32,7 +32,8 @@ class CachedSteps:
     `local_steps` a round, reuse - 1 unless given, fewer on a bubble. `xi_degrees`: rows whose cached values
     point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
     `rise_limit`: where the training loss stays above this many times its lowest for two rests, the steps are
-    halved; None: never.
+    halved; None: never. `worth_bits`: none are taken where a value costs fewer bits than this when it is sent,
+    nor before the first rest, where that is known; None: they always are.
     """
 
     capacity: int
@@ -42,6 +43,7 @@ class CachedSteps:
     overlap: Overlap = Overlap.NONE
     local_steps: int | None = None
     rise_limit: float | None = None
+    worth_bits: float | None = None
 
     def __post_init__(self) -> None:
         check_whole(self, "capacity", 1, 10_000)
@@ -53,6 +55,8 @@ class CachedSteps:
             check_whole(self, "local_steps", 0, 10_000)
         if self.rise_limit is not None:
             check_number(self, "rise_limit", above=1, up_to=1e6)
+        if self.worth_bits is not None:
+            check_number(self, "worth_bits", above=0, up_to=64)
         if not isinstance(self.overlap, Overlap):
             raise BadParameter(f"CachedSteps: overlap must be an Overlap, got {self.overlap!r}")
 
@@ -67,7 +71,7 @@ class CachedSteps:
 class _CachedPlan:
     def __init__(self, schedule: CachedSteps, seed: int) -> None:
         self._schedule = schedule
-        self._pace = Pace(schedule.steps, schedule.rise_limit)
+        self._pace = Pace(schedule.steps, schedule.rise_limit, schedule.worth_bits)
         self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
 
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
@@ -108,8 +112,8 @@ class _CachedPlan:
     def kept(self) -> set[Round]:
         return self._workset.rounds()
 
-    def learned(self, loss: float) -> None:
-        self._pace.learned(loss)
+    def learned(self, fresh: Learned) -> None:
+        self._pace.learned(fresh)
 
     def rested(self, done: Round) -> int:
         return self._pace.rested(done)

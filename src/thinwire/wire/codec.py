@@ -17,6 +17,9 @@ import torch
 from thinwire.compress import symbols as kinds
 from thinwire.compress.message import Array, blocks
 from thinwire.compress.symbols import (
+    MOST_DIRECTIONS,
+    MOST_LEVEL,
+    MOST_SHIFT,
     Columns,
     Counts,
     Dense,
@@ -27,6 +30,7 @@ from thinwire.compress.symbols import (
     LevelSum,
     Masked,
     Narrow,
+    Product,
     RowGrid,
     Sampled,
     Signs,
@@ -255,6 +259,35 @@ def _read_row_grid(reader: Reader) -> RowGrid:
     return RowGrid(shape, _read_codes(reader, shape, -top, top), scales, top)
 
 
+def _write_product(out: Writer, s: Product, effort: Effort) -> None:
+    out.shape(s.shape)
+    out.float64(s.step)
+    out.whole(s.shifts.size)
+    out.raw(s.shifts.tobytes())
+    for side in (s.levels, s.basis):
+        for direction in side.T:
+            write_integers(out, np.ascontiguousarray(direction), effort)
+
+
+def _read_product(reader: Reader) -> Product:
+    shape = reader.shape()
+    step = reader.float64()
+    if not 0 < step < _MOST_STEP:
+        raise Malformed(f"a step of {step}")
+    columns = shape[-1] if shape else 1
+    rows = prod(shape) // columns
+    count = reader.count(min(rows, columns, MOST_DIRECTIONS), "the number of directions")
+    shifts = reader.array("<u1", count)
+    if shifts.max() > MOST_SHIFT:
+        raise Malformed(f"a direction's shift is {shifts.max()}, over {MOST_SHIFT}")
+    levels = _read_directions(reader, rows, count, MOST_LEVEL)
+    return Product(shape, levels, _read_directions(reader, columns, count, 2**MOST_SHIFT), shifts, step)
+
+
+def _read_directions(reader: Reader, size: int, count: int, most: int) -> Array:
+    return np.stack([read_integers(reader, size, -most, most) for _ in range(count)], axis=1)
+
+
 def _write_signs(out: Writer, s: Signs, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.scale)
@@ -458,6 +491,7 @@ _CODECS = (
     _Codec(13, Counts, _write_counts, _read_counts),
     _Codec(14, LevelSum, _write_level_sum, _read_level_sum),
     _Codec(15, Masked, _write_masked, _read_masked),
+    _Codec(16, Product, _write_product, _read_product),
 )
 _BY_TAG = {codec.tag: codec for codec in _CODECS}
 _BY_KIND = {codec.kind: codec for codec in _CODECS}
