@@ -14,7 +14,7 @@ from tabular.companies import JOB, write_companies, write_job
 from thinwire.align import normalised, read_alignment, write_alignment
 from thinwire.align.intersect import intersect
 from thinwire.data.cells import read_cells
-from thinwire.errors import BadIds, BadInput, BadLabels, IncompatibleRecipe
+from thinwire.errors import BadColumn, BadIds, BadInput, BadLabels, IncompatibleRecipe
 from thinwire.job import train
 from thinwire.job.loading import load_job, resolved
 from thinwire.job.own_part import read_own_part
@@ -218,3 +218,34 @@ def test_a_table_that_changed_since_the_run_began(path: Path, tmp_path: Path) ->
     assert len(changed) > 1
     with pytest.raises(BadInput, match=r"prepare\.scaling is 'quantile', but the run in .* began with 'standard'"):
         require_same_job(tmp_path / "run", resolved(path, ["party.bank.prepare.scaling=quantile"]), load_job(path))
+
+
+def test_id_and_label_are_no_features_however_their_file_is_written(path: Path) -> None:
+    written = [
+        'label_party.features={file="./shop.csv"}',
+        'party.bank.features={file="../' + path.parent.name + '/bank.csv", columns=["*"]}',
+    ]
+    job = load_job(path, written)
+    for party in (job.parties[0], job.label_party):
+        assert isinstance(party.preparation, Preparation)
+        assert not {"customer", "bought"} & {column.name for column in party.preparation.columns}
+
+
+@pytest.mark.parametrize(
+    "columns", ["", ', columns = ["spend", "v*"]', ', all_but = ["customer", "joined", "bought"]']
+)
+def test_a_label_among_plain_features_is_refused(path: Path, columns: str) -> None:
+    parties, label = JOB.split("[label_party]")
+    label = label.replace("prepare = {}\n", "").replace('column = "bought", task = "auto"', 'column = "visits"')
+    label = label.replace('features = { file = "shop.csv" }', f'features = {{ file = "./shop.csv"{columns} }}')
+    other = path.with_name("plain.toml")
+    other.write_text(f"{parties}[label_party]{label}")
+    message = "holds the label 'visits'; write all_but" if columns else "not a number; convert it, leave it out"
+    with pytest.raises(BadColumn, match=message):
+        load_job(other)
+    kept = other.read_text().replace(columns or "no such text", ', columns = ["spend"]')
+    if columns:
+        other.write_text(kept)
+        assert (
+            load_job(other, ['job.metrics=["accuracy"]', "label_party.top.classes=20", "job.split.test=0"]).rows > 0
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from thinwire.errors import BadColumn, BadFile, BadInput
 from thinwire.job.aligned import RowsOf
 from thinwire.job.fates import SplitRows, split_rows
 from thinwire.job.messages import at
-from thinwire.job.schema import ColumnSource, PartyEntry, Source, SplitSection
+from thinwire.job.schema import PartyEntry, Source, SplitSection
 from thinwire.prepare import Preparation, Settings
 
 __all__ = ["Held", "Reader"]
@@ -44,6 +45,7 @@ class Reader:
     folder: Path
     split: SplitSection | None
 
+    @cached_property
     def split_rows(self) -> SplitRows | None:
         return None if self.split is None else split_rows(self.path, self.section, self.folder, self.split)
 
@@ -51,6 +53,7 @@ class Reader:
         """`taken` are columns of the same file that are no features: the label."""
         if self.section.prepare is None:
             training = self._numbers("features", source)
+            _require_none_of(self.path, taken, training.columns)
             return Held(*self.divided("features", training.array, lambda: self._test_numbers(training)))
         training_cells = self._cells("features", source, taken)
         training_rows, test_rows = self.divided(
@@ -60,7 +63,7 @@ class Reader:
 
     def divided(self, what: str, table: Any, test_table: Any) -> tuple[Any, Any]:
         """Training and test rows: of one table by the split, else of two tables, each aligned where it says so."""
-        split = self.split_rows()
+        split = self.split_rows
         if split is not None:
             if len(table) != split.of:
                 raise BadInput(f"{self.path}.{what} has {len(table)} rows, but there are {split.of} ids")
@@ -109,8 +112,7 @@ class Reader:
             file, delimiter = self.folder / source.file, source.delimiter or ","
             if source.key is not None:
                 raise BadFile(f"{file}: prepare is for tables, .csv and .parquet; an NPZ file's arrays are ready")
-            ids: ColumnSource | None = getattr(self.section, "test_ids" if field == "test_features" else "ids")
-            own = [ids.column] if ids is not None and ids.file == source.file and ids.column else []
+            own = self._id_columns(source)
             there = column_names(file, delimiter)
             left_out = [name for name in [*own, *taken] if name in there]
             asked = wanted(file, there, source.columns, source.all_but or ())
@@ -120,12 +122,29 @@ class Reader:
                     raise BadColumn(f"{file}: column {name!r} is {what}, and no feature; leave it out of columns")
             return read_cells(file, [name for name in asked if name not in left_out], (), delimiter)
 
+    def _id_columns(self, source: Source) -> list[str]:
+        """What the ids are called, in the files that hold them; test rows call them alike."""
+        named = [ids for ids in (self.section.ids, self.section.test_ids) if ids is not None and ids.column]
+        here = [ids for ids in named if self.is_same_file(ids.file, source.file)]
+        return [str(ids.column) for ids in here or named]
+
+    def is_same_file(self, one: str, other: str) -> bool:
+        """However the two paths are written."""
+        return (self.folder / one).resolve() == (self.folder / other).resolve()
+
     def _test_cells(self, training: Cells, taken: Sequence[str]) -> Cells | None:
         if self.section.test_features is None:
             return None
         test = self._cells("test_features", self.section.test_features, taken)
         _require_same_columns(self.path, training.names, test.names)
         return test
+
+
+def _require_none_of(path: str, taken: Sequence[str], columns: tuple[str, ...] | None) -> None:
+    """A label among the features would be learned by heart."""
+    for name in taken:
+        if name in (columns or ()):
+            raise BadColumn(f"{path}.features holds the label {name!r}; write all_but = [{name!r}]")
 
 
 def _require_same_columns(path: str, training: tuple[str, ...] | None, test: tuple[str, ...] | None) -> None:

@@ -198,7 +198,7 @@ class OwnPart:
 
     @cached_property
     def _split(self) -> SplitRows | None:
-        return Reader(self._path, self.section, self.folder, self.settings.split).split_rows()
+        return Reader(self._path, self.section, self.folder, self.settings.split).split_rows
 
     @cached_property
     def _ids(self) -> RowIds | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.errors import BadColumn, BadInput
+from thinwire.errors import BadInput
 from thinwire.job.calls import optimizer_of
 from thinwire.job.held import Held, Reader
 from thinwire.job.job import embedding_width
@@ -69,8 +69,7 @@ class Sections:
             return LabelData(labels, test_labels, coding=coding)
         if section.model is None:
             raise BadInput(f"{path}.model is missing: features need a bottom model")
-        _require_no_label_among(section)
-        own = section.labels.column if section.labels.file == section.features.file else None
+        own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.features(section.features, [] if own is None else [own])
         bottom = self._bottom(path, section.name, section.model, held)
         features = torch.as_tensor(held.features)
@@ -128,14 +127,3 @@ def loss_of(section: LabelEntry) -> Loss:
         hint = did_you_mean(section.loss, LOSSES)
         raise BadInput(f"label_party.loss must be one of {', '.join(LOSSES)}, got {section.loss!r}{hint}")
     return LOSSES[section.loss]
-
-
-def _require_no_label_among(section: LabelSection) -> None:
-    """A label among the features would be learned by heart; a preparation leaves it out by itself."""
-    source, label = section.features, section.labels
-    if section.prepare is not None or source is None or source.file != label.file or label.column is None:
-        return
-    if label.column in (source.columns or ()) or (
-        source.columns is None and label.column not in (source.all_but or ())
-    ):
-        raise BadColumn(f"label_party.features holds the label {label.column!r}; write all_but = [{label.column!r}]")

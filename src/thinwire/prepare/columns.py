@@ -108,6 +108,11 @@ class _Coded(_Column):
     """A category: one code a row, or an output for each code."""
 
     @property
+    def size(self) -> int:
+        """How many codes there are."""
+        raise NotImplementedError
+
+    @property
     def codes(self) -> tuple[str, ...]:
         """What each code stands for."""
         raise NotImplementedError
@@ -123,6 +128,10 @@ class Category(_Coded):
     kind: Literal["category"] = "category"
     words: tuple[str, ...]
     gaps: bool
+
+    @property
+    def size(self) -> int:
+        return 1 + len(self.words) + self.gaps
 
     @property
     def codes(self) -> tuple[str, ...]:
@@ -148,6 +157,10 @@ class Hashed(_Coded):
 
     kind: Literal["hashed"] = "hashed"
     buckets: Buckets
+
+    @property
+    def size(self) -> int:
+        return self.buckets
 
     @property
     def codes(self) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ from thinwire.prepare.settings import Frozen, Settings
 
 __all__ = ["Preparation"]
 
+_WIDEST = 4096  # places of one category
+
 
 class Preparation(Frozen):
     """What was learned from a table before training: medians, ranges, words. It stays at the party."""
@@ -49,6 +51,12 @@ class Preparation(Frozen):
             missing_words=tuple(settings.missing_words),
             columns=columns,
         )
+        for column in columns:
+            if found.categories == "one_hot" and isinstance(column, (Category, Hashed)) and column.size > _WIDEST:
+                raise BadColumn(
+                    f"{cells.what}: column {column.name!r} would become {column.size} numbers a row; use a smaller "
+                    'vocabulary, fewer buckets, or categories = "codes" with a deep_tower'
+                )
         if not found.width:
             why = "; ".join(f"{column.name!r}: {column.says}" for column in columns[:4])
             raise BadColumn(f"{cells.what}: no column is left to learn from ({why})")
@@ -71,7 +79,7 @@ class Preparation(Frozen):
             elif self.categories == "codes":
                 codes.append(column.apply(cells)[:, None])
             else:
-                numbers.append(np.eye(len(column.codes), dtype=np.float32)[column.apply(cells)])
+                numbers.append(np.eye(column.size, dtype=np.float32)[column.apply(cells)])
         parts = [part.astype(np.float32) for part in (*codes, *numbers)]
         return torch.from_numpy(np.concatenate(parts, axis=1))
 
@@ -97,7 +105,7 @@ class Preparation(Frozen):
         found = (
             column for column in self.columns if isinstance(column, (Category, Hashed)) and self._is_coded(column)
         )
-        return tuple(len(column.codes) for column in found)
+        return tuple(column.size for column in found)
 
     @property
     def looked_at(self) -> tuple[str, ...]:
