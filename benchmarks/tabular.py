@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -65,7 +66,7 @@ def icu(folder: Path) -> Path:
     data = load_split(PhysioNet2012(masks=True), VITALS_AND_LABS)
     labels = {"died": data.labels.numpy(), "died_test": data.test_labels.numpy()}
     for name, x, x_test in zip(data.names, data.features, data.test_features, strict=True):
-        more = labels if name == "laboratory" else {}
+        more: dict[str, Any] = labels if name == "laboratory" else {}
         np.savez(folder / f"{name}.npz", x=x.numpy(), x_test=x_test.numpy(), **more)
     files = {name: folder / f"{name}.npz" for name in data.names}
     written_job(Asked("series", files, ("laboratory", "died")), folder / "job.toml")
@@ -97,7 +98,8 @@ def trained_here(job: tw.Job, parties: Sequence[int], seed: int) -> float:
         (label.bottom, label.features, label.test_features),
     ]
     chosen = [held[place] for place in parties]
-    network = Network([copy.deepcopy(bottom) for bottom, _, _ in chosen], copy.deepcopy(label.top))
+    bottoms = [copy.deepcopy(bottom) for bottom, _, _ in chosen if bottom is not None]
+    network = Network(bottoms, copy.deepcopy(label.top))
     optimizer = torch.optim.Adam(network.parameters(), lr=0.003)
     rng = torch.Generator().manual_seed(seed)
     for _ in range(int(job.epochs)):
