@@ -7,6 +7,12 @@
         BadParameter             a parameter of a compressor, stream or job
         BadTensor                a tensor: dtype, shape, emptiness, range
           NotFinite                NaN or infinity in a tensor
+        BadFile                  a file of data: not there, empty, damaged, or not of a kind we read
+        BadTable                 a table as a whole: its first line, delimiter, encoding, lines or rows
+        BadColumn                a column: not there, or holding what it must not
+        BadIds                   row ids: missing, there twice, or of another table
+        BadLabels                labels: of one class only, or of a class that no training row has
+        BadJob                   a job file: a key, a type, a missing field
         IncompatibleRecipe       parts that cannot work together
         BadState                 a saved state that does not fit
       WireError                bytes that are not what wire/FORMAT.md says
@@ -21,12 +27,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Self
 
 __all__ = [
+    "BadColumn",
+    "BadFile",
+    "BadIds",
     "BadInput",
+    "BadJob",
+    "BadLabels",
     "BadParameter",
     "BadState",
+    "BadTable",
     "BadTensor",
     "Diverged",
     "IncompatibleRecipe",
@@ -45,9 +59,21 @@ __all__ = [
 class ThinwireError(Exception):
     """The root of every error of ours."""
 
+    @classmethod
+    def code(cls) -> str:
+        """What `thinwire explain` knows this kind of error by: its name, as bad-column."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
 
 class BadInput(ThinwireError, ValueError):
     """What the caller gave is wrong; the message names the field and the way out."""
+
+    def at(self, place: str) -> Self:
+        """The same error, said to be at `place`."""
+        found = type(self).__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found.args = (f"{place}: {self}",)
+        return found
 
 
 class BadParameter(BadInput):
@@ -69,6 +95,30 @@ class NotFinite(BadTensor):
         super().__init__(
             f"{where} holds {name} at [{place}]; look for a diverging step size or for missing values in the features"
         )
+
+
+class BadFile(BadInput):
+    """A file of data is not there, empty, damaged, or not of a kind that is read."""
+
+
+class BadTable(BadInput):
+    """A table cannot be read as a whole: its first line, delimiter, encoding, lines or rows."""
+
+
+class BadColumn(BadInput):
+    """A column is not there, or holds what it must not."""
+
+
+class BadIds(BadInput):
+    """Row ids are missing, there twice, or of another table."""
+
+
+class BadLabels(BadInput):
+    """Labels are of one class only, or of a class that no training row has."""
+
+
+class BadJob(BadInput):
+    """A job file has an unknown key, a value of the wrong type, or lacks a field."""
 
 
 class IncompatibleRecipe(BadInput):

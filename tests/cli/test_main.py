@@ -17,8 +17,12 @@ from thinwire.errors import BadParameter, Malformed, ThinwireError
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (BadParameter("TopK: fraction must be above 0"), 2, "thinwire: TopK: fraction must be above 0\n"),
-        (Malformed("the frame's checksum is wrong"), 1, "thinwire: the frame's checksum is wrong\n"),
+        (
+            BadParameter("TopK: fraction must be above 0"),
+            2,
+            "thinwire: TopK: fraction must be above 0 [bad-parameter]\n",
+        ),
+        (Malformed("the frame's checksum is wrong"), 1, "thinwire: the frame's checksum is wrong [malformed]\n"),
         (KeyboardInterrupt(), 130, "thinwire: stopped\n"),
         (OSError("disk full"), 1, "thinwire: OSError: disk full (--debug shows where)\n"),
     ],

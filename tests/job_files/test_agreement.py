@@ -35,6 +35,7 @@ def test_what_is_agreed_on(path: Path) -> None:
         "job.effort": "small",
         "job.training": "raw_rows",
         "job.budget": "none",
+        "job.split": "none",
         "parties": "bank, shop",
         "label_party": "clinic",
     }

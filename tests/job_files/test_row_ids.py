@@ -80,7 +80,7 @@ def test_files_without_ids(tmp_path: Path) -> None:
         ("a.csv", {"column": "id"}, "a.csv: 1 row has no id: row 2"),
         ("a.csv", {"key": "id"}, "'key' does not fit .csv: keys are for NPZ files"),
         ("a.csv", {}, 'say which column holds the ids: column = "..."'),
-        ("ragged.csv", {"column": "id"}, "no ids can be read"),
+        ("ragged.csv", {"column": "id"}, "ragged.csv: line 3 has 3 columns, the first line names 2"),
         ("a.txt", {"column": "id"}, "cannot read '.txt'"),
         ("a.npz", {"column": "id"}, "'column' does not fit .npz"),
         ("a.npz", {}, 'say which array holds the ids: key = "..."'),

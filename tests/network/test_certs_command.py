@@ -188,4 +188,4 @@ def test_a_key_that_others_can_read_is_not_used_to_issue(certs: Certs) -> None:
     Path("pki/ca.key").chmod(0o644)
     shown = certs("--party", "shop")
     assert shown.returncode == 2
-    assert shown.stderr.endswith("make it private: chmod 600 pki/ca.key\n")
+    assert shown.stderr.endswith("make it private: chmod 600 pki/ca.key [bad-certificate]\n")

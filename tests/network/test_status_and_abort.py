@@ -131,7 +131,7 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
         assert (shown.returncode, shown.stderr) == (0, "")
         assert "It ends the run at every party, for good." in shown.stdout
         assert "aborted by 'bank': bank, shop, clinic end with exit code 1" in shown.stdout
-        said = "thinwire: the run was aborted by 'bank'; begin another in a new --out folder"
+        said = "thinwire: the run was aborted by 'bank'; begin another in a new --out folder [aborted]"
         assert [ended(process) for process in running.values()] == [(1, said)] * 3
 
     with parties(job, "clinic", "bank", "shop") as again:

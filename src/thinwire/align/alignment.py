@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 
 from thinwire.align.ids import Ids, RowNumbers
-from thinwire.errors import BadInput
+from thinwire.errors import BadIds
 from thinwire.types import PartyName
 
 __all__ = ["Alignment"]
@@ -44,7 +44,7 @@ class Alignment:
     def require_same_ids(self, ids: Ids) -> None:
         """Refuses a table whose ids, or their order, are not those that were aligned."""
         if ids.digest() != self.ids_digest:
-            raise BadInput(
+            raise BadIds(
                 f"the ids of {self.me!r} are not those that were aligned on {self.when:%Y-%m-%d %H:%M} UTC "
                 f"({self.sizes[self.me]} then, {len(ids)} now); bring that table back, or align again"
             )

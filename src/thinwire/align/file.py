@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.alignment import Alignment
-from thinwire.errors import BadInput
+from thinwire.errors import BadFile, BadInput
 from thinwire.transport.record_file import WriteFailed, replace_file
 
 __all__ = ["read_alignment", "write_alignment"]
@@ -68,7 +68,7 @@ def read_alignment(path: str | Path) -> Alignment:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise BadInput(f"{path}: no alignment can be read: {error.strerror}; make it with `thinwire align`") from None
+        raise BadFile(f"{path}: no alignment can be read: {error.strerror}; make it with `thinwire align`") from None
     metadata = _metadata(path, data)
     digest = str(metadata.get("sha256"))
     if sha256(_resealed(data, digest, _UNSET)).hexdigest() != digest:

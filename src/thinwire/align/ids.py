@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from thinwire.errors import BadInput
+from thinwire.errors import BadIds
 
 __all__ = ["LONGEST_ID", "Ids", "RowNumbers", "normalised"]
 
@@ -87,9 +87,9 @@ def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
             missing.append(row)
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
-        raise BadInput(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
+        raise BadIds(f"{where}: {what}: {_rows(missing)}; give every row one, or drop it")
     if not texts:
-        raise BadInput(f"{where}: there are no ids; give one for each row")
+        raise BadIds(f"{where}: there are no ids; give one for each row")
     _require_different(texts, where)
     ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
     return Ids(b"".join(texts), ends)
@@ -98,10 +98,10 @@ def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
 def _listed(values: Any, where: str) -> Iterable[Any]:
     """Plain values; a column knows best how to give them."""
     if isinstance(values, (str, bytes)):
-        raise BadInput(f"{where}: one text is no list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: one text is no list of ids; give a list, or a column of a table")
     if isinstance(values, np.ndarray):
         if values.ndim != 1:
-            raise BadInput(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
+            raise BadIds(f"{where}: an array of shape {values.shape}; ids are one column, [N]")
         if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in ("ns", "ps", "fs", "as"):
             values = values.astype("M8[us]")  # those have no times of Python's, and would be listed as numbers
     for listing in ("to_pylist", "to_list", "tolist"):
@@ -109,7 +109,7 @@ def _listed(values: Any, where: str) -> Iterable[Any]:
             listed: Iterable[Any] = getattr(values, listing)()
             return listed
     if not isinstance(values, Iterable):
-        raise BadInput(f"{where}: {type(values).__name__} is no list of ids; give a list, or a column of a table")
+        raise BadIds(f"{where}: {type(values).__name__} is no list of ids; give a list, or a column of a table")
     return values
 
 
@@ -128,7 +128,7 @@ def _text(value: Any, row: int, where: str) -> bytes | None:
             try:
                 text = normalize("NFC", value.decode())
             except UnicodeDecodeError:
-                raise BadInput(f"{where}: row {row} has bytes that are no UTF-8 text") from None
+                raise BadIds(f"{where}: row {row} has bytes that are no UTF-8 text") from None
         case float() | np.floating() if np.isnan(value):
             return None
         case _ if type(value).__name__ in _NULLS:
@@ -140,17 +140,17 @@ def _text(value: Any, row: int, where: str) -> bytes | None:
     try:
         data = text.strip().encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{where}: row {row} has an id that is no Unicode text") from None
+        raise BadIds(f"{where}: row {row} has an id that is no Unicode text") from None
     if len(data) > LONGEST_ID:
-        raise BadInput(f"{where}: the id of row {row} has {len(data)} bytes, at most {LONGEST_ID} can be")
+        raise BadIds(f"{where}: the id of row {row} has {len(data)} bytes, at most {LONGEST_ID} can be")
     return data
 
 
-def _unfit(value: Any, row: int, where: str) -> BadInput:
+def _unfit(value: Any, row: int, where: str) -> BadIds:
     way_out = "ids are text or whole numbers"
     if isinstance(value, (float, np.floating)):
         way_out += "; read the column as text (pandas makes fractions of whole numbers where a row has none)"
-    return BadInput(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
+    return BadIds(f"{where}: row {row} has an id of type {type(value).__name__}; {way_out}")
 
 
 def _require_different(texts: Sequence[bytes], where: str) -> None:
@@ -165,7 +165,7 @@ def _require_different(texts: Sequence[bytes], where: str) -> None:
         shown = ", ".join(f"row {row + 1} has that of row {before + 1}" for row, before in again[:_MOST])
         more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
         what = "1 id is there twice" if len(again) == 1 else f"{len(again)} ids are there already"
-        raise BadInput(
+        raise BadIds(
             f"{where}: {what}: {shown}{more}; every row needs an id of its own (spaces around it, and whether an "
             "accent is a character of its own, do not count)"
         )

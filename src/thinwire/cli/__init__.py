@@ -18,6 +18,8 @@ from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
+from thinwire.cli.explain import explain
+from thinwire.cli.init import init
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
@@ -40,6 +42,7 @@ app = typer.Typer(
 )
 for command in (
     demo,
+    init,
     train,
     check,
     compare,
@@ -56,6 +59,7 @@ for command in (
     audit,
     reproduce,
     bench,
+    explain,
 ):
     app.command()(command)
 
@@ -86,7 +90,7 @@ def main() -> None:
     except ThinwireError as error:
         if debug:
             raise
-        typer.echo(f"thinwire: {error}", err=True)
+        typer.echo(f"thinwire: {error} [{error.code()}]", err=True)
         raise SystemExit(2 if isinstance(error, BadInput) else 1) from None
     except KeyboardInterrupt:
         typer.echo("thinwire: stopped", err=True)

@@ -65,11 +65,12 @@ def bench(
 
 def _names(only: list[str]) -> list[str]:
     from thinwire.bench import BENCHES
+    from thinwire.job.messages import did_you_mean
 
     asked = [name.strip().lower() for text in only for name in text.split(",")]
     for name in asked:
         if name not in BENCHES:
-            raise BadInput(f"--only: {name!r} is not one of {', '.join(BENCHES)}")
+            raise BadInput(f"--only: {name!r} is not one of {', '.join(BENCHES)}{did_you_mean(name, BENCHES)}")
     return [name for name in BENCHES if not asked or name in asked]
 
 

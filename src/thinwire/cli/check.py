@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown
+from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, prepared_shown
 
 if TYPE_CHECKING:
     from thinwire.job.preview import Preview
@@ -30,6 +30,8 @@ def check(job: JobPath, settings: Settings = [], as_json: AsJson = False) -> Non
 def _print(shown: Preview) -> None:
     first, say = shown.first_round_bytes, typer.echo
     say(f"{shown.method}: {shown.rows} training rows, {shown.test_rows} test rows, {shown.rounds} rounds")
+    for line in prepared_shown(shown.prepared, shown.label):
+        say(line)
     for name, width in shown.widths.items():
         say(f"  {name}: embedding of width {width}, {shown.parameters[name]} parameters")
     say(f"  top model: {shown.parameters['top']} parameters")

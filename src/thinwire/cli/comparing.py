@@ -53,10 +53,11 @@ class Run:
 def recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
     from thinwire.job.calls import signature
+    from thinwire.job.messages import did_you_mean
     from thinwire.methods import METHODS
 
     if method not in METHODS:
-        raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}")
+        raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
     if str(own.get("method")).lower() == method:
         return {**own, "method": method}
     fits = {key: value for key, value in own.items() if key in _SHARED and key in signature(METHODS[method])}

@@ -14,6 +14,7 @@ __all__ = [
     "Settings",
     "bytes_shown",
     "metrics_shown",
+    "prepared_shown",
     "privacy_shown",
     "seconds_shown",
 ]
@@ -54,6 +55,18 @@ def metrics_shown(event: dict[str, Any]) -> str:
     said = [f"loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
     said += [f"{name} {value:.4g}" for name, value in scores.items() if name != "loss"]
     return ", ".join(said)
+
+
+def prepared_shown(prepared: dict[str, list[dict[str, Any]]], label: str | None) -> list[str]:
+    """What becomes of each column of a table, a line each."""
+    lines = []
+    for party, columns in prepared.items():
+        kept = [column for column in columns if column["outputs"]]
+        numbers = sum(column["outputs"] for column in columns)
+        lines.append(f"{party}: {len(kept)} of {len(columns)} columns become {numbers} numbers a row")
+        longest = min(30, max(len(column["column"]) for column in columns))
+        lines += [f"  {column['column']:{longest}}  {column['type']:8}  {column['says']}" for column in columns]
+    return lines if label is None else [*lines, label]
 
 
 def privacy_shown(privacy: list[dict[str, Any]]) -> list[str]:

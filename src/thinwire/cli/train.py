@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from thinwire.cli.progress import RunProgress
-from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, metrics_shown, privacy_shown, seconds_shown
+from thinwire.cli.shown import (
+    AsJson,
+    JobPath,
+    Settings,
+    bytes_shown,
+    metrics_shown,
+    prepared_shown,
+    privacy_shown,
+    seconds_shown,
+)
 from thinwire.errors import BadInput, ThinwireError
 
 if TYPE_CHECKING:
@@ -47,6 +56,7 @@ def train(
     from rich.console import Console
 
     from thinwire.job.loading import load_job, resolved
+    from thinwire.job.preview import prepared
     from thinwire.job.saved import require_same_job, save_job
 
     if resume and out is None:
@@ -56,6 +66,9 @@ def train(
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
     loaded = load_job(job, overrides)
     text = resolved(job, overrides)
+    coding = loaded.label_party.coding
+    for line in prepared_shown(prepared(loaded), None if coding is None else coding.says):
+        typer.echo(line, err=True)
     folder = out or _new_folder(job.stem)
     (require_same_job if resume else save_job)(folder, text, loaded)
     again = ["thinwire", "train", str(job)]

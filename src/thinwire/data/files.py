@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from thinwire.data.npz import read_npz
 from thinwire.data.tables import read_csv, read_parquet
-from thinwire.errors import BadInput
+from thinwire.errors import BadColumn, BadFile, BadInput
 
 __all__ = ["Values", "read_features", "read_labels"]
 
@@ -79,7 +79,7 @@ def _table(
             return read_csv(file, columns, all_but, delimiter)
         case ".parquet":
             return read_parquet(file, columns, all_but)
-    raise BadInput(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
+    raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
 
 
 def _refuse(file: Path, **given: Any) -> None:
@@ -106,4 +106,4 @@ def _require_finite(file: Path, key: str | None, array: NDArray[Any], columns: t
         where = f"{key!r}, {where}, place {', '.join(str(index + 1) for index in place[1:])}"
     else:
         where = f"{key!r}, {where}"
-    raise BadInput(f"{file}: {where} holds {what}; fill it in or drop the row at every party")
+    raise BadColumn(f"{file}: {where} holds {what}; fill it in or drop the row at every party")

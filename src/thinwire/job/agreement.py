@@ -16,7 +16,7 @@ from thinwire.types import PartyName
 __all__ = ["agreement", "differences"]
 
 # Targets, budgets and metrics are the label party's to judge, devices and diagnostics everyone's own matter.
-_SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", "training", "budget")
+_SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", "training", "budget", "split")
 _LONGEST = 80  # of a value in a message: the other one comes from a peer
 
 

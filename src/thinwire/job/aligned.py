@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from thinwire.align import Alignment, Ids, normalised, read_alignment
-from thinwire.errors import BadInput
+from thinwire.errors import BadIds, BadInput
 from thinwire.job.messages import at
 from thinwire.job.row_ids import RowIds, read_id_texts
 from thinwire.job.schema import ColumnSource, PartyEntry
 from thinwire.types import PartyName
 
-__all__ = ["RowsOf", "ids_of", "require_one_alignment"]
+__all__ = ["RowsOf", "ids_of", "require_one_alignment", "require_same_rows"]
 
 
 @dataclass(frozen=True)
@@ -92,3 +92,16 @@ def require_one_alignment(found: Mapping[str, Alignment | None]) -> None:
     for path, alignment in given.items():
         if alignment.digest != given[first].digest:
             raise BadInput(f"{path} and {first} are of two alignments; run `thinwire align` again for all parties")
+
+
+def require_same_rows(every: Sequence[RowsOf], folder: Path) -> None:
+    """Without an alignment, parties that name their ids hold the same rows in the same order."""
+    named = [rows for rows in every if rows.ids is not None and rows.alignment is None]
+    digests = [(rows, ids_of(rows, folder).digest()) for rows in named] if len(named) > 1 else []
+    for rows, digest in digests[1:]:
+        if digest != digests[0][1]:
+            raise BadIds(
+                f"{rows.path}.{rows.prefix}ids are not those of {named[0].path} in the same order; name where the "
+                f'common rows stand, {rows.prefix}alignment = "{rows.file(folder).name}" and so on, and run '
+                "`thinwire align`"
+            )

@@ -153,7 +153,7 @@ def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str,
     try:
         return target(**plain)
     except BadInput as error:
-        raise BadInput(f"{_place(path, str(error), parameters)}: {error}") from error
+        raise error.at(_place(path, str(error), parameters)) from error
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadInput(f"{path}: {name} does not take these arguments: {error}") from error
 

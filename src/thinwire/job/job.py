@@ -171,6 +171,13 @@ class Job:
         """Where a guarantee is made for single rows, each must be computed by itself."""
         if not is_noisy(self.recipe) and not isinstance(self.training, DPBottom):
             return
+        looked_at = () if party.preparation is None else party.preparation.looked_at
+        if looked_at:
+            raise IncompatibleRecipe(
+                f"party {party.name!r}: column {looked_at[0]!r} is prepared by what all rows hold, which a guarantee "
+                "for single rows does not cover; say in prepare.known what is public about it, such as its range, or "
+                "leave it out"
+            )
         like = next(party.bottom.parameters(), party.features)
         few = party.features[:3].to(like.device)
         require_separate_rows(where, party.bottom, few)

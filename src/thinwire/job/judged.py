@@ -62,7 +62,8 @@ def judge(job: Job) -> None:
         names = [party.name for party in job.parties]
         for name in job.link.parties:
             if name not in names:
-                raise BadInput(f"link.parties.{name}: no feature party has this name; there are {', '.join(names)}")
+                known = f"there are {', '.join(names)}{did_you_mean(name, names)}"
+                raise BadInput(f"link.parties.{name}: no feature party has this name; {known}")
 
 
 def budget_of(settings: JobSection) -> Budget | None:

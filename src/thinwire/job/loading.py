@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from thinwire.job.aligned import RowsOf, require_one_alignment
+from thinwire.job.aligned import RowsOf, require_one_alignment, require_same_rows
 from thinwire.job.calls import optimizer_of, recipe_of, training_of
 from thinwire.job.job import Job, embedding_width
 from thinwire.job.judged import budget_of, judge, judge_batch_size, judge_settings, storage_of
@@ -47,7 +47,7 @@ def _job(file: JobFile, folder: Path) -> Job:
     optimizer = optimizer_of("optimizer", file.optimizer)
     judge_settings(settings)
     _require_one_alignment(file, folder)
-    sections = Sections(folder, settings.seed)
+    sections = Sections(folder, settings.seed, settings.split)
     parties = [sections.feature_party(section) for section in file.party]
     data = sections.label_data(file.label_party)
     widths = [embedding_width(f"party.{party.name}.model:", party.bottom, party.features) for party in parties]
@@ -85,6 +85,7 @@ def _require_one_alignment(file: JobFile, folder: Path) -> None:
     for kind in (RowsOf.training, RowsOf.test):
         every = [kind(path, section) for path, section in sections]
         require_one_alignment({f"{rows.path}.{rows.prefix}alignment": rows.read(folder) for rows in every})
+        require_same_rows(every, folder)
 
 
 def _link(section: LinkSection) -> Link:

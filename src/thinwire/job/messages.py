@@ -23,7 +23,7 @@ def at(path: str) -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        raise BadInput(f"{path}: {error}") from error
+        raise error.at(path) from error
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,16 +22,25 @@ from thinwire.seeds import derived_seed
 __all__ = ["module_of", "weight_seed"]
 
 
-def module_of(path: str, table: Mapping[str, Any], shape: Sequence[int], seed: int, folder: Path) -> nn.Module:
+def module_of(
+    path: str,
+    table: Mapping[str, Any],
+    shape: Sequence[int],
+    seed: int,
+    folder: Path,
+    follows: Mapping[str, Any] = MappingProxyType({}),
+) -> nn.Module:
     """The module that `table` describes, for rows of `shape`; its weights follow from the seed alone.
 
-    Sizes that follow from the data (in_features, in_channels, image_size, dense_features) may be left out.
+    Sizes that follow from the data (in_features, in_channels, image_size, dense_features) may be left out, and what
+    `follows` from how it was prepared.
     """
     if "module" in table:
         build, name, arguments = _own(path, table, folder)
     else:
         name, arguments = named(path, table, "name", MODELS)
         build = MODELS[name]
+    arguments |= {key: value for key, value in follows.items() if key in signature(build) and key not in arguments}
     for key in signature(build):
         if key in _FOLLOWS and key not in arguments:
             arguments[key] = _FOLLOWS[key](name, shape, arguments)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from thinwire.errors import BadInput
+from thinwire.job.messages import did_you_mean
 
 __all__ = ["override"]
 
@@ -41,8 +42,10 @@ def _party(parties: list[Any], key: str, setting: str) -> Any:
         return named[0]
     if key.isdecimal() and int(key) < len(parties):
         return parties[int(key)]
-    names = ", ".join(str(party.get("name")) for party in parties if isinstance(party, dict))
-    raise BadInput(f"--set {setting}: no party is called {key!r}; there are {names}")
+    names = [str(party.get("name")) for party in parties if isinstance(party, dict)]
+    raise BadInput(
+        f"--set {setting}: no party is called {key!r}; there are {', '.join(names)}{did_you_mean(key, names)}"
+    )
 
 
 def _value(setting: str, text: str) -> Any:

@@ -14,7 +14,7 @@ from thinwire.job.messages import at, did_you_mean
 from thinwire.job.part import OwnPart
 from thinwire.job.reading import JobText, read_text
 from thinwire.job.resolving import resolved_document
-from thinwire.job.schema import LabelEntry, LabelSection, NetworkSection, PartySection, RosterFile
+from thinwire.job.schema import LabelEntry, LabelSection, NetworkSection, PartySection, RosterFile, SplitSection
 from thinwire.job.sections import LabelData, loss_of
 from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.job.who_sees import Roster
@@ -82,8 +82,12 @@ def _roster(file: RosterFile, section: PartySection | LabelSection) -> Roster:
         label_party=file.label_party.name,
         feature_parties=tuple(party.name for party in file.party),
         label_party_has_features=file.label_party.features is not None,
-        has_test_rows=tests is not None,
+        has_test_rows=tests is not None or _keeps_rows_back(file.job.split),
     )
+
+
+def _keeps_rows_back(split: SplitSection | None) -> bool:
+    return split is not None and bool(getattr(split, split.evaluate))
 
 
 def _judge(file: RosterFile, recipe: Recipe, roster: Roster) -> None:

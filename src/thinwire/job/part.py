@@ -23,6 +23,8 @@ from thinwire.job import agreement as agreements
 from thinwire.job import who_sees as sights
 from thinwire.job.aligned import RowsOf
 from thinwire.job.calls import training_of
+from thinwire.job.fates import SplitRows
+from thinwire.job.held import Reader
 from thinwire.job.job import embedding_width
 from thinwire.job.judged import budget_of, judge, judge_batch_size
 from thinwire.job.messages import at
@@ -195,13 +197,21 @@ class OwnPart:
             return self._test_ids
 
     @cached_property
+    def _split(self) -> SplitRows | None:
+        return Reader(self._path, self.section, self.folder, self.settings.split).split_rows
+
+    @cached_property
     def _ids(self) -> RowIds | None:
         """Of aligned rows, the alignment's own digest, which all parties have."""
+        if self._split is not None:
+            return self._split.row_ids()
         aligned = RowsOf.training(self._path, self.section).row_ids(self.folder)
         return aligned or self._read_ids("ids", self.section.ids)
 
     @cached_property
     def _test_ids(self) -> RowIds | None:
+        if self._split is not None:
+            return self._split.test_row_ids()
         aligned = RowsOf.test(self._path, self.section).row_ids(self.folder)
         return aligned or self._read_ids("test_ids", self.section.test_ids)
 
@@ -230,7 +240,7 @@ class OwnPart:
 
     @property
     def _sections(self) -> Sections:
-        return Sections(self.folder, self.settings.seed)
+        return Sections(self.folder, self.settings.seed, self.settings.split)
 
     @property
     def _label_section(self) -> LabelSection:

@@ -15,7 +15,7 @@ from thinwire.privacy import Labels
 from thinwire.schedule import CachedSteps
 from thinwire.types import Kind, PartyName
 
-__all__ = ["Preview", "described", "preview", "surrogate_bytes", "workset_bytes"]
+__all__ = ["Preview", "described", "prepared", "preview", "surrogate_bytes", "workset_bytes"]
 
 _ONCE = {Kind.LABELS.name, Kind.WARM_START.name, Kind.KEYS.name}
 
@@ -37,6 +37,8 @@ class Preview:
     who_sees: dict[PartyName, list[str]]
     protection: str  # what stands between the rows and what is seen
     warnings: list[str]
+    prepared: dict[PartyName, list[dict[str, Any]]]  # what each column of a prepared table becomes
+    label: str | None  # what the label column holds, where it has a task
 
     @property
     def all_rounds_bytes(self) -> int:
@@ -65,7 +67,15 @@ def preview(job: Job) -> Preview:
         who_sees=who_sees(job.recipe, _roster(job)),
         protection=budget(job.recipe, job.training, job.budget),
         warnings=_warnings(job),
+        prepared=prepared(job),
+        label=None if job.label_party.coding is None else job.label_party.coding.says,
     )
+
+
+def prepared(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
+    """A line a column, for each party that prepares a table."""
+    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+    return {party.name: party.preparation.described() for party in everyone if party.preparation is not None}
 
 
 def _roster(job: Job) -> Roster:
@@ -139,7 +149,7 @@ def _warnings(job: Job) -> list[str]:
     found: list[str] = []
     everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
     for party in everyone:
-        if party.features is None:
+        if party.features is None or party.preparation is not None:  # which has said what it left out
             continue
         flat = party.features.flatten(1)
         constant = int((flat == flat[0]).all(dim=0).sum())

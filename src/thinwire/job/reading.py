@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from thinwire.errors import BadInput
+from thinwire.errors import BadInput, BadJob
 from thinwire.job.including import merged, require_harmless
 from thinwire.job.messages import at, said
 from thinwire.job.overrides import override
@@ -44,7 +44,7 @@ class JobText:
             found = _FIELD.match(str(error))
             keys = re.split(r"\.|: ", found[0]) if found else []
             if _depth(self.core, keys) > _depth(self.written, keys):
-                raise BadInput(f"{self.core_name}: {error}") from error
+                raise error.at(self.core_name) from error
             raise
 
     @contextmanager
@@ -61,7 +61,7 @@ class JobText:
         try:
             return kind.model_validate(part)
         except ValidationError as error:
-            raise BadInput(said(error, self.document, under)) from None
+            raise BadJob(said(error, self.document, under)) from None
 
 
 def read_text(path: Path, overrides: Sequence[str] = (), me: PartyName | None = None) -> JobText:
@@ -88,30 +88,30 @@ def read_job_file(path: Path, overrides: Sequence[str] = ()) -> JobFile:
 
 def _included(path: Path, include: Any) -> dict[str, Any]:
     if not isinstance(include, str) or not include:
-        raise BadInput(f'include must be a path, such as "core.toml", got {include!r}')
+        raise BadJob(f'include must be a path, such as "core.toml", got {include!r}')
     core_path = path.parent / include
     if core_path.resolve() == path.resolve():
-        raise BadInput("include: a file cannot include itself")
+        raise BadJob("include: a file cannot include itself")
     with at(include):
         core = _parsed(core_path)
         if "include" in core:
-            raise BadInput("include: an included file may not include another")
+            raise BadJob("include: an included file may not include another")
     return core
 
 
 def _parsed(path: Path) -> dict[str, Any]:
     if path.is_dir():
-        raise BadInput("a folder, not a job file")
+        raise BadJob("a folder, not a job file")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise BadInput("there is no such job file") from None
+        raise BadJob("there is no such job file") from None
     except OSError as error:
-        raise BadInput(f"cannot be read: {error.strerror}") from None
+        raise BadJob(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput("not UTF-8 text") from None
+        raise BadJob("not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"not TOML: {error}") from None
+        raise BadJob(f"not TOML: {error}") from None
 
 
 def _depth(document: Mapping[str, Any], keys: Sequence[str]) -> int:

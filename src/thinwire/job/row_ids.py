@@ -7,17 +7,15 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pyarrow.types
 
+from thinwire.data.cells import read_cells
 from thinwire.data.opening import require_file
-from thinwire.errors import BadInput
+from thinwire.errors import BadColumn, BadFile, BadIds, BadInput
 from thinwire.job.messages import did_you_mean
 
 __all__ = ["RowIds", "digest_of", "read_id_texts", "read_ids"]
@@ -43,8 +41,7 @@ def read_ids(file: Path, key: str | None = None, column: str | None = None, deli
     try:
         return digest_of(read_id_texts(file, key, column, delimiter))
     except BadInput as error:
-        said = str(error)
-        raise BadInput(said if said.startswith(str(file)) else f"{file}: {said}") from None
+        raise (error if str(error).startswith(str(file)) else error.at(str(file))) from None
 
 
 def read_id_texts(
@@ -68,20 +65,20 @@ def digest_of(ids: Sequence[str | None]) -> RowIds:
     missing = [row for row, text in enumerate(ids, 1) if not text]
     if missing:
         what = "1 row has no id" if len(missing) == 1 else f"{len(missing)} rows have no id"
-        raise BadInput(f"{what}: {_rows(missing)}; give every row one, or drop it at every party")
+        raise BadIds(f"{what}: {_rows(missing)}; give every row one, or drop it at every party")
     first: dict[str | None, int] = {}
     again = [(row, first[text]) for row, text in enumerate(ids, 1) if first.setdefault(text, row) != row]
     if again:
         shown = ", ".join(f"row {row} has that of row {before}" for row, before in again[:_MOST])
         more = f" and {len(again) - _MOST} more" if len(again) > _MOST else ""
         what = "1 id is there twice" if len(again) == 1 else f"{len(again)} ids are there already"
-        raise BadInput(f"{what}: {shown}{more}; every row needs an id of its own")
+        raise BadIds(f"{what}: {shown}{more}; every row needs an id of its own")
     digest = hashlib.sha256()
     for row, text in enumerate(ids, 1):
         try:
             data = (text or "").encode()
         except UnicodeEncodeError:
-            raise BadInput(f"row {row} has an id that is no Unicode text: {text!r}") from None
+            raise BadIds(f"row {row} has an id that is no Unicode text: {text!r}") from None
         digest.update(len(data).to_bytes(8, "big") + data)
     return RowIds(digest.hexdigest(), len(ids))
 
@@ -92,51 +89,24 @@ def _of_npz(file: Path, key: str | None) -> list[str | None]:
             there = list(arrays.files)
             array = arrays[key] if key in there else None
     except _DAMAGED as error:
-        raise BadInput(f"{file}: no ids can be read: {error}; write text or whole numbers with numpy.savez") from None
+        raise BadFile(f"{file}: no ids can be read: {error}; write text or whole numbers with numpy.savez") from None
     if array is None:
-        raise BadInput(_unknown(file, "array", "key", key, there))
+        raise BadColumn(_unknown(file, "array", "key", key, there))
     if array.ndim != 1 or array.dtype.kind not in "iuU":
-        raise BadInput(
+        raise BadColumn(
             f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
         )
     return [str(one) for one in array.tolist()]
 
 
 def _of_table(file: Path, column: str, delimiter: str) -> list[str | None]:
-    try:
-        match file.suffix.lower():
-            case ".csv":
-                cells = _csv_column(file, column, delimiter)
-            case ".parquet":
-                cells = _parquet_column(file, column)
-            case _:
-                raise BadInput(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise BadInput(f"{file}: no ids can be read: {error}") from None
+    cells = read_cells(file, [column], delimiter=delimiter, gaps=("",)).column(column)
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.cast(pa.string())
     kind = cells.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise BadInput(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
+        raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
     return [None if cell is None else str(cell) for cell in cells.to_pylist()]
-
-
-def _csv_column(file: Path, column: str, delimiter: str) -> Any:
-    parse = pa.csv.ParseOptions(delimiter=delimiter)
-    one_thread = pa.csv.ReadOptions(use_threads=False)
-    with pa.csv.open_csv(file, read_options=one_thread, parse_options=parse) as opened:
-        names = opened.schema.names
-    if column not in names:
-        raise BadInput(_unknown(file, "column", "column", column, names))
-    convert = pa.csv.ConvertOptions(column_types={column: pa.string()}, include_columns=[column])
-    return pa.csv.read_csv(file, one_thread, parse, convert).column(column)
-
-
-def _parquet_column(file: Path, column: str) -> Any:
-    with pa.parquet.ParquetFile(file) as opened:
-        names = opened.schema_arrow.names
-        if column not in names:
-            raise BadInput(_unknown(file, "column", "column", column, names))
-        cells = opened.read(columns=[column], use_threads=False).column(column)
-    return cells.cast(pa.string()) if pa.types.is_dictionary(cells.type) else cells
 
 
 def _unknown(file: Path, what: str, field: str, asked: str | None, there: Sequence[str]) -> str:

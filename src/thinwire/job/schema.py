@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from thinwire.errors import BadInput
 from thinwire.job.endpoint import Endpoint
+from thinwire.prepare import Settings
 
 __all__ = [
     "BudgetSection",
@@ -21,6 +22,7 @@ __all__ = [
     "JobSection",
     "LabelEntry",
     "LabelSection",
+    "LabelSource",
     "LinkSection",
     "NetworkSection",
     "PartyEntry",
@@ -28,6 +30,7 @@ __all__ = [
     "RosterFile",
     "Section",
     "Source",
+    "SplitSection",
 ]
 
 Table = dict[str, Any]
@@ -80,6 +83,25 @@ class ColumnSource(Section):
     delimiter: Delimiter | None = None  # a comma
 
 
+class LabelSource(ColumnSource):
+    """Labels with a task are read from text or numbers, their classes' names kept; without, they are numbers."""
+
+    task: Literal["auto", "binary", "multiclass", "regression"] | None = None
+    classes: Annotated[list[Text], Field(min_length=2)] | None = None  # in their order; sorted unless given
+
+
+Share = Annotated[Finite, Field(ge=0, lt=1)]
+
+
+class SplitSection(Section):
+    """Which rows train, by a keyed hash of each row's id: the same at every party, without talking."""
+
+    test: Share = 0.2
+    validation: Share = 0.0
+    key: str = "thinwire"  # another key, another split
+    evaluate: Literal["test", "validation"] = "test"  # which rows a run is judged by
+
+
 class Target(Section):
     metric: str
     value: Finite
@@ -113,6 +135,7 @@ class JobSection(Section):
     scratch: Text | None = None  # a folder for what is larger
     training: str | Table = "raw_rows"  # of the bottom models
     budget: BudgetSection | None = None
+    split: SplitSection | None = None  # test rows come from the same tables as training rows
 
 
 class LinkSection(Section):
@@ -162,6 +185,7 @@ class PartyEntry(Section):
     name: str
     features: Source | None = None
     test_features: Source | None = None
+    prepare: Settings | None = None  # features are a table of any columns; without it, of numbers
     model: Table | None = None
     optimizer: Table | None = None
     ids: ColumnSource | None = None
@@ -186,7 +210,7 @@ class PartySection(PartyEntry):
 class LabelEntry(PartyEntry):
     """The label party as the others may see it: by name, and its top model under shared labels."""
 
-    labels: ColumnSource | None = None
+    labels: LabelSource | None = None
     test_labels: ColumnSource | None = None
     top: Table | None = None
     fusion: Literal["sum", "mean", "concat"] = "sum"
@@ -197,7 +221,7 @@ class LabelEntry(PartyEntry):
 class LabelSection(LabelEntry):
     """The label party as it describes itself; features and model are its own, where it has any."""
 
-    labels: ColumnSource
+    labels: LabelSource
     top: Table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 from thinwire.errors import BadInput
@@ -33,6 +34,8 @@ def inline(value: Any) -> str:
             return "true" if value else "false"
         case int() | float():
             return repr(value)  # inf and nan are spelled alike
+        case date():
+            return value.isoformat()
         case str():
             # JSON escapes are TOML escapes, save that TOML wants the delete character escaped too.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -17,7 +17,8 @@ from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
 from thinwire.job.result import Result
 from thinwire.job.simulated import SimulatedParties
-from thinwire.party import Evaluated
+from thinwire.party import Evaluated, FeatureParty, LabelParty
+from thinwire.party.description import kept_of
 from thinwire.runs import RunDirectory
 from thinwire.types import PartyName
 
@@ -44,6 +45,9 @@ def train(
         run = _Run(job, looking, directory, on_round, noise_secret)
         if directory is not None:
             directory.begin(job.recipe.described(), noise_secret)
+            everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+            for party in everyone:
+                directory.keep(party.name, kept_of(party))
         return run.go()
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from thinwire.errors import BadInput
 from thinwire.job.job import embedding_width
-from thinwire.job.own_part import OwnPart
+from thinwire.job.own_part import LabelData, OwnPart
 from thinwire.job.saved import require_same_text, save_text
 from thinwire.network.feature_run import FeatureRun
 from thinwire.network.label_run import LabelRun
 from thinwire.network.party_run import Audience, Held, PartyRun
-from thinwire.runs import FolderLock
+from thinwire.party import FeatureParty
+from thinwire.party.description import kept_of
+from thinwire.runs import FolderLock, RunDirectory
 
 __all__ = ["party_run"]
 
@@ -32,18 +34,18 @@ def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
         data = own.load_label_data()
         tests = 0 if data.test_labels is None else len(data.test_labels)
         held = Held(len(data.labels), tests, **digests, width=data.width or 0)
-        _keep(own, folder, own.data_digests(data))
+        _keep(own, folder, data)
         return LabelRun(own, lock, folder, held, data, audience)
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
     width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
     held = Held(len(party.features), tests, **digests, width=width)
-    _keep(own, folder, own.data_digests(party))
+    _keep(own, folder, party)
     return FeatureRun(own, lock, folder, held, party, audience)
 
 
-def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:
-    text = own.resolved_text()
+def _keep(own: OwnPart, folder: Path, data: FeatureParty | LabelData) -> None:
+    text, digests = own.resolved_text(), own.data_digests(data)
     if (folder / "data.json").exists():  # the last to be written
         require_same_text(folder, text, digests)
         began = tomllib.loads((folder / "job.toml").read_text())["job"]["epochs"]
@@ -54,3 +56,4 @@ def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:
             )
     else:
         save_text(folder, text, digests)
+        RunDirectory(folder).keep(own.me, kept_of(data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from thinwire.errors import BadInput, BadTensor, NotFinite
 from thinwire.models.losses import cross_entropy, weighted
 from thinwire.models.optimizers import OptimizerSpec
 
-__all__ = ["FeatureParty", "LabelParty"]
+__all__ = ["Coded", "FeatureParty", "LabelParty", "Prepared", "kept_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -41,6 +41,34 @@ def _floats(party: str, field: str, values: Any) -> Tensor:
     return tensor
 
 
+class Coded(Protocol):
+    """What the labels' numbers stand for."""
+
+    @property
+    def says(self) -> str:
+        """In a sentence."""
+
+    def to_json(self) -> str: ...
+
+
+class Prepared(Protocol):
+    """How a table became features."""
+
+    def to_json(self) -> str: ...
+
+    @property
+    def looked_at(self) -> Sequence[str]:
+        """Columns whose preparation follows from single rows."""
+
+    def described(self) -> list[dict[str, Any]]: ...
+
+
+def kept_of(party: object) -> dict[str, str]:
+    """What belongs beside a party's model, as JSON: `preparation` of its table, `labels` for their coding."""
+    found = {"preparation": getattr(party, "preparation", None), "labels": getattr(party, "coding", None)}
+    return {name: part.to_json() for name, part in found.items() if part is not None}
+
+
 @dataclass(eq=False)
 class FeatureParty:
     """Holds columns and a bottom model; no labels."""
@@ -50,6 +78,7 @@ class FeatureParty:
     bottom: nn.Module
     test_features: Any = None
     optimizer: OptimizerSpec | None = None  # the job's unless given
+    preparation: Prepared | None = None  # where the features come from a table of any columns
 
     def __post_init__(self) -> None:
         _check_name(self.name)
@@ -75,6 +104,8 @@ class LabelParty:
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     class_weights: Sequence[float] | None = None
     optimizer: OptimizerSpec | None = None
+    preparation: Prepared | None = None
+    coding: Coded | None = None  # what the labels' numbers stand for
 
     def __post_init__(self) -> None:
         _check_name(self.name)

@@ -4,6 +4,7 @@ recipe.json                  the recipe, as its digest sees it
 events.jsonl                 one line an evaluation
 ledger.json                  bytes and messages by sender, receiver and kind
 models/<party>.safetensors   the trained models
+models/<party>.preparation.json, models/<party>.labels.json   how a table became features, and labels classes
 checkpoints/                 two generations of everything a resumed run needs
 private.json                 the secrets of the noise and of the checkpoints' MAC, and the newest generation
 """
@@ -44,6 +45,11 @@ class RunDirectory:
         self._private.set_noise_secret(noise_secret)
         self._write("recipe.json", json.dumps(recipe, indent=2, sort_keys=True) + "\n")
         self.clear()
+
+    def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
+        """What a party's model needs beside its weights, as JSON."""
+        for name, text in kept.items():
+            self._write(f"models/{party}.{name}.json", text)
 
     def clear(self) -> None:
         """No events yet."""

@@ -1,0 +1,151 @@
+"""Cells as numbers, booleans and days; which of them are none of it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types
+from numpy.typing import NDArray
+
+from thinwire.data.cells import Cells
+from thinwire.errors import BadColumn
+
+__all__ = ["BOOLEANS", "booleans", "date_format", "days", "is_text", "numbers", "numbers_of", "trimmed", "words"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+BOOLEANS = {
+    "true": 1.0,
+    "false": 0.0,
+    "yes": 1.0,
+    "no": 0.0,
+    "t": 1.0,
+    "f": 0.0,
+    "y": 1.0,
+    "n": 0.0,
+    "1": 1.0,
+    "0": 0.0,
+}
+_FORMATS = (
+    *("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M"),
+    *("%Y/%m/%d", "%d.%m.%Y"),
+)
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_DAY_SECONDS = 86_400
+
+
+def numbers(cells: Cells, name: str) -> Floats:
+    """float64, NaN where nothing is; refuses anything else."""
+    values = cells.column(name)
+    found, wrong = numbers_of(values)
+    if wrong.any():
+        raise _wrong(cells, name, int(wrong.argmax()), "not a number")
+    infinite = np.isinf(found)
+    if infinite.any():
+        raise _wrong(cells, name, int(infinite.argmax()), "which is no finite number")
+    return found
+
+
+def numbers_of(values: Any) -> tuple[Floats, NDArray[np.bool_]]:
+    """float64 with NaN for gaps and for what is no number, and which cells are no number."""
+    if not is_text(values.type):
+        floats = pc.cast(values, pa.float64(), safe=False) if not _is_time(values.type) else None
+        if floats is None:
+            return np.full(len(values), np.nan), np.ones(len(values), dtype=bool)
+        return _floats(floats), np.zeros(len(values), dtype=bool)
+    text = trimmed(values)
+    fits = pc.match_substring_regex(text, _NUMBER)
+    wrong = pc.fill_null(pc.invert(fits), False)
+    floats = pc.cast(pc.if_else(fits, text, pa.scalar(None, pa.string())), pa.float64())
+    return _floats(floats), wrong.to_numpy().astype(bool)
+
+
+def booleans(cells: Cells, name: str) -> Floats:
+    """1 and 0, NaN where nothing is."""
+    values = cells.column(name)
+    if pa.types.is_boolean(values.type):
+        return _floats(pc.cast(values, pa.float64()))
+    text = pc.utf8_lower(trimmed(values if is_text(values.type) else pc.cast(values, pa.string())))
+    known = pa.array(list(BOOLEANS))
+    places = pc.index_in(text, value_set=known)
+    wrong = pc.and_(pc.is_valid(text), pc.is_null(places)).to_numpy().astype(bool)
+    if wrong.any():
+        raise _wrong(cells, name, int(wrong.argmax()), "neither true nor false")
+    table = np.array([*BOOLEANS.values(), np.nan])
+    found: Floats = table[pc.fill_null(places, len(BOOLEANS)).to_numpy()]
+    return found
+
+
+def days(cells: Cells, name: str) -> Floats:
+    """Days since 1970, with a fraction for the time of day; NaN where nothing is."""
+    values = cells.column(name)
+    if is_text(values.type):
+        text = trimmed(values)
+        form = date_format(pc.drop_null(text.unique()))
+        if form is None:
+            row = _first_without_date(text)
+            raise _wrong(
+                cells, name, row, "not a date as the others; dates are 2024-12-31, 2024-12-31T23:59:59 or 31.12.2024"
+            )
+        values = pc.strptime(text, form, "s")
+    elif not _is_time(values.type):
+        raise BadColumn(f"{cells.what}: column {name!r} holds {values.type}, not dates")
+    seconds = pc.cast(pc.cast(values, pa.timestamp("s"), safe=False), pa.int64())
+    return _floats(pc.cast(seconds, pa.float64())) / _DAY_SECONDS
+
+
+def date_format(words: Any) -> str | None:
+    """How all of these dates are written."""
+    return next(
+        (form for form in _FORMATS if pc.strptime(words, form, "s", error_is_null=True).null_count == 0), None
+    )
+
+
+def words(cells: Cells, name: str) -> Any:
+    """Text of any column, trimmed; nothing but spaces is nothing."""
+    values = cells.column(name)
+    return trimmed(values if is_text(values.type) else pc.cast(values, pa.string()))
+
+
+def trimmed(values: Any) -> Any:
+    """Text without spaces around it; null where nothing is left."""
+    if pa.types.is_dictionary(values.type):
+        values = pc.cast(values, values.type.value_type)
+    text = pc.utf8_trim_whitespace(pc.cast(values, pa.string()))
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def is_text(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_time(kind: Any) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def _floats(values: Any) -> Floats:
+    found: Floats = pc.fill_null(values, float("nan")).to_numpy()
+    return found
+
+
+def _first_without_date(text: Any) -> int:
+    """The first cell that is written otherwise than most are."""
+    valid = pc.is_valid(text).to_numpy().astype(bool)
+    unfit = [
+        valid & pc.is_null(pc.strptime(text, form, "s", error_is_null=True)).to_numpy().astype(bool)
+        for form in _FORMATS
+    ]
+    fewest = min(unfit, key=lambda one: int(one.sum()))
+    return int(fewest.argmax())
+
+
+def _wrong(cells: Cells, name: str, row: int, what: str) -> BadColumn:
+    value = cells.column(name)[row].as_py()
+    return BadColumn(
+        f"{cells.what}: {cells.where(row)}, column {name!r} holds {str(value)[:60]!r}, {what}; correct it"
+    )
