@@ -17,7 +17,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 
 # A module may import from its own room and from those before it.
 ORDER = [
-    ["types", "errors", "seeds"],
+    ["types", "errors", "seeds", "environment", "charts"],
     ["compress"],
     ["models", "wire"],
     ["transport"],
