@@ -1,0 +1,110 @@
+"""What a report says of a run before its first round: who, what, on what, by which recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.compress import Identity
+from thinwire.environment import environment
+from thinwire.job.job import Job
+from thinwire.job.recipe_words import axes_of, link_said
+from thinwire.job.result import better
+from thinwire.job.who_sees import Roster, budget, who_sees
+from thinwire.models.optimizers import OptimizerSpec
+from thinwire.party import Batches, FeatureParty, LabelParty
+from thinwire.report.record import About, Held, SvflRound
+from thinwire.types import PartyName
+from thinwire.wire.codec import encode
+from thinwire.wire.frame import HEADER_SIZE
+
+__all__ = ["about_job", "held_by", "settled", "svfl_round"]
+
+_FEW = 64
+
+
+def about_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> About:
+    """Of a job whose parties are all simulated here."""
+    label = job.label_party
+    tests = 0 if label.test_labels is None else len(label.test_labels)
+    held = [held_by(party, widths[party.name], party.optimizer or job.optimizer) for party in job.parties]
+    held.append(held_by(label, widths.get(label.name), label.optimizer or job.optimizer))
+    roster = Roster(label.name, tuple(party.name for party in job.parties), label.features is not None, tests > 0)
+    return About(
+        method=job.recipe.name,
+        label_party=label.name,
+        parties=tuple(held),
+        axes=axes_of(job.recipe, link_said(job.link)),
+        rows=job.rows,
+        test_rows=tests,
+        batch_size=job.batch_size,
+        metrics=tuple(job.metrics),
+        target=job.target,
+        loss=_name_of(label.loss),
+        better={name: better(name) for name in (*job.metrics, "loss")},
+        who_sees={name: tuple(seen) for name, seen in who_sees(job.recipe, roster).items()},
+        protection=budget(job.recipe, job.training, job.budget),
+        svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, batches.rounds_per_epoch),
+        **settled(job.recipe.digest(), batches, job.seed),
+    )
+
+
+def settled(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
+    """What every kind of run says in the same way."""
+    return {
+        "recipe_digest": recipe_digest,
+        "rounds": batches.rounds,
+        "rounds_per_epoch": batches.rounds_per_epoch,
+        "seed": seed,
+        "environment": {**environment(), "threads": str(torch.get_num_threads())},
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def held_by(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> Held:
+    """A party that is here, with its data and models."""
+    is_label = isinstance(party, LabelParty)
+    models: list[nn.Module] = [party.bottom] if party.bottom is not None else []
+    rows, tests = (party.labels, party.test_labels) if is_label else (party.features, party.test_features)
+    models += [party.top] if is_label else []
+    return Held(
+        name=party.name,
+        role="label" if is_label else "feature",
+        columns=None if party.features is None else _shape(party.features),
+        rows=len(rows),
+        test_rows=0 if tests is None else len(tests),
+        width=width,
+        model=" and ".join(type(model).__name__ for model in models),
+        parameters=sum(p.numel() for model in models for p in model.parameters()),
+        optimizer=str(optimizer),
+    )
+
+
+def svfl_round(widths: list[int], rows: int, rounds_per_epoch: int) -> SvflRound:
+    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down.
+
+    What a message takes beyond its values is measured on a small one, and that of a value on its growth.
+    """
+    total = 0.0
+    for width in widths:
+        few, more = (_message_bytes(count, width) for count in (_FEW, 2 * _FEW))
+        value = (more - few) / (_FEW * width)
+        total += value * width * rows + rounds_per_epoch * (few - value * width * _FEW)
+    return SvflRound(up=total / rounds_per_epoch, down=total / rounds_per_epoch)
+
+
+def _message_bytes(rows: int, width: int) -> int:
+    values = torch.randn(rows, width, generator=torch.Generator().manual_seed(0))
+    return HEADER_SIZE + len(encode(Identity().compress(values, torch.Generator())))
+
+
+def _shape(features: Tensor) -> str:
+    return " x ".join(map(str, features.shape[1:]))
+
+
+def _name_of(loss: object) -> str:
+    return str(getattr(loss, "__name__", type(loss).__name__)).strip("_")
