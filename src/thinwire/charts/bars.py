@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from thinwire.charts.axes import axis_over
-from thinwire.charts.drawing import box, cut, heading, picture, rule, text
+from thinwire.charts.drawing import GREY, box, cut, heading, picture, rule, text
 from thinwire.charts.legend import legend
 from thinwire.charts.numbers import short
 
@@ -35,6 +35,7 @@ class Bars:
     x_name: str
     bars: Sequence[Bar]
     shown: Callable[[float], str] = short  # a bar's total, at its end
+    quiet: Sequence[str] = ()  # parts that are there to compare with: grey
     width: int = 440
 
     def svg(self) -> str:
@@ -50,11 +51,15 @@ class Bars:
             parts += self._bar(bar, names, _TOP + number * (_BAR + _GAP), scale)
         parts.append(rule(_LEFT, _TOP - 6, _LEFT, bottom))
         parts.append(text((_LEFT + self.width - _RIGHT) / 2, bottom + 34, self.x_name, "middle", strong=True))
-        entries = [(name, style) for style, name in enumerate(names)]
+        entries = [(name, self._style(name, names)) for name in names]
         below, height = (
             legend(entries, 8, bottom + _BOTTOM + 8, self.width, mark="box") if len(names) > 1 else ([], 0)
         )
         return picture(self.title, self.width, bottom + _BOTTOM + 8 + height, [*parts, *below], self._says())
+
+    def _style(self, name: str, names: Sequence[str]) -> int:
+        loud = [one for one in names if one not in self.quiet]
+        return loud.index(name) if name in loud else GREY
 
     def part_names(self) -> list[str]:
         """In the order in which they first stand somewhere."""
@@ -63,10 +68,11 @@ class Bars:
     def _bar(self, bar: Bar, names: Sequence[str], top: float, scale: float) -> list[str]:
         middle, place = top + _BAR - 5, float(_LEFT)
         parts = [text(_LEFT - 8, middle, cut(bar.name, _LEFT - 12), "end", strong=True)]
-        for style, name in enumerate(names):
+        for name in names:
             value = bar.parts.get(name, 0.0)
             if value > 0:
-                parts.append(box(place, top, value * scale, _BAR, style, f"{bar.name}, {name}: {self.shown(value)}"))
+                said = f"{bar.name}, {name}: {self.shown(value)}"
+                parts.append(box(place, top, value * scale, _BAR, self._style(name, names), said))
                 place += value * scale
         return [*parts, text(place + 6, middle, self.shown(bar.total), strong=True)]
 

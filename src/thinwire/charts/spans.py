@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from thinwire.charts.axes import axis_over
-from thinwire.charts.drawing import box, cut, heading, picture, rule, text
+from thinwire.charts.drawing import GREY, box, cut, heading, picture, rule, text
 from thinwire.charts.legend import legend
 from thinwire.charts.numbers import short
 
@@ -32,6 +32,7 @@ class Lanes:
     title: str
     lanes: Mapping[str, Sequence[Stretch]]
     whats: Sequence[str]  # what there is to do, in the legend's order
+    quiet: Sequence[str] = ()  # of them, those that are grey
     below: Sequence[str] = ()  # of them, what goes on beside the rest: drawn thin, at the lane's foot
     unit: str = "ms"
     per_second: float = 1000.0
@@ -57,11 +58,15 @@ class Lanes:
                 height = 5 if thin else _LANE - 6
                 place = top + _LANE - 5 if thin else top
                 width = max((end - start) * scale, 0.6)
-                parts.append(box(_LEFT + start * scale, place, width, height, self.whats.index(one.what), said))
+                parts.append(box(_LEFT + start * scale, place, width, height, self._style(one.what), said))
         parts.append(text((_LEFT + self.width - _RIGHT) / 2, bottom + 34, self.unit, "middle", strong=True))
-        entries = [(what, style) for style, what in enumerate(self.whats)]
+        entries = [(what, self._style(what)) for what in self.whats]
         legends, height = legend(entries, 8, bottom + _BOTTOM + 8, self.width, mark="box")
         return picture(self.title, self.width, bottom + _BOTTOM + 8 + height, [*parts, *legends], self._says())
+
+    def _style(self, what: str) -> int:
+        loud = [one for one in self.whats if one not in self.quiet]
+        return loud.index(what) if what in loud else GREY
 
     def _says(self) -> str:
         said = []

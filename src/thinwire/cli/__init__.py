@@ -21,6 +21,7 @@ from thinwire.cli.doctor import doctor
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
+from thinwire.cli.report import report
 from thinwire.cli.reproduce import reproduce
 from thinwire.cli.status import status
 from thinwire.cli.train import train
@@ -54,6 +55,7 @@ for command in (
     abort,
     privacy,
     audit,
+    report,
     reproduce,
     bench,
 ):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from thinwire.job import Job, Result
 
-__all__ = ["Failed", "train", "trained"]
+__all__ = ["Failed", "new_folder", "train", "trained"]
 
 INTERRUPTED = 130
 
@@ -56,7 +56,7 @@ def train(
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
     loaded = load_job(job, overrides)
     text = resolved(job, overrides)
-    folder = out or _new_folder(job.stem)
+    folder = out or new_folder(job.stem)
     (require_same_job if resume else save_job)(folder, text, loaded)
     again = ["thinwire", "train", str(job)]
     for override in overrides:
@@ -92,7 +92,8 @@ def trained(job: Job, console: Console, name: str, out: Path | None = None, resu
             raise
 
 
-def _new_folder(stem: str) -> Path:
+def new_folder(stem: str) -> Path:
+    """runs/<stem>-<time>, which is not there yet."""
     name = f"{stem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folders = (Path("runs") / (name if count == 1 else f"{name}-{count}") for count in range(1, 1000))
     return next(folder for folder in folders if not folder.exists())
@@ -120,3 +121,4 @@ def _print(summary: dict[str, Any]) -> None:
     for line in privacy_shown(summary["privacy"]):
         typer.echo(f"  {line}")
     typer.echo(f"  run: {summary['run_dir']}")
+    typer.echo(f"  report: {Path(summary['run_dir']) / 'report.html'}")

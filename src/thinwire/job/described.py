@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -80,7 +81,7 @@ def held_by(party: FeatureParty | LabelParty, width: int | None, optimizer: Opti
         width=width,
         model=" and ".join(type(model).__name__ for model in models),
         parameters=sum(p.numel() for model in models for p in model.parameters()),
-        optimizer=str(optimizer),
+        optimizer=_said(optimizer),
     )
 
 
@@ -100,6 +101,20 @@ def svfl_round(widths: list[int], rows: int, rounds_per_epoch: int) -> SvflRound
 def _message_bytes(rows: int, width: int) -> int:
     values = torch.randn(rows, width, generator=torch.Generator().manual_seed(0))
     return HEADER_SIZE + len(encode(Identity().compress(values, torch.Generator())))
+
+
+def _said(value: Any) -> str:
+    """As one would write it: Adam(lr=Cosine(0.005))."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    parts = []
+    for one in fields(value):
+        given = getattr(value, one.name)
+        if one.default is MISSING:
+            parts.append(_said(given))
+        elif given != one.default:
+            parts.append(f"{one.name}={_said(given)}")
+    return f"{type(value).__name__}({', '.join(parts)})"
 
 
 def _shape(features: Tensor) -> str:

@@ -49,13 +49,18 @@ def write_report(runs: Sequence[RunRecord], path: Path) -> Path:
 
     html = report_html(runs)
     try:
-        if path.exists() and GENERATOR.encode() not in path.open("rb").read(1000):
+        if path.exists() and not _is_report(path):
             raise BadInput(f"{path} is there already and is no report; give another --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, html)
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     return path
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return GENERATOR.encode() in file.read(1000)
 
 
 def _write(path: Path, text: str) -> None:

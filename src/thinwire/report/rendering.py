@@ -45,7 +45,7 @@ def report_html(runs: Sequence[RunRecord]) -> str:
     """The page; the same records give the same bytes."""
     groups = grouped(runs)
     several = len(runs) > 1
-    title = f"{runs[0].name}: {runs[0].about.method}" if not several else f"{len(runs)} runs compared"
+    title = f"{len(runs)} runs compared" if several else f"{runs[0].name}, trained by {runs[0].about.method}"
     body = (
         environment()
         .get_template("report.html")

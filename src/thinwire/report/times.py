@@ -28,7 +28,7 @@ def time_figures(run: RunRecord) -> list[Figure]:
         return []
     clock = run.pulses[-1].clock
     note = _LINK if clock == "link" else _NO_LINK if run.about.me is None else _REAL
-    found = [of_bars("time-by-party", Bars("Where the time went", "seconds", bars, seconds_shown), note)]
+    found = [of_bars("time-by-party", Bars("Where the time went", "seconds", bars, seconds_shown, ("wait",)), note)]
     lanes = _lanes(run) if clock == "link" or run.about.me is not None else None
     return [*found, *([] if lanes is None else [lanes])]
 
@@ -42,7 +42,7 @@ def _lanes(run: RunRecord) -> Figure | None:
         for name, party in pulse.parties.items()
         if party.stretches
     }
-    drawn = Lanes(f"Round {pulse.round}", lanes, tuple(_WORDS.values()), below=("send",))
+    drawn = Lanes(f"Round {pulse.round}", lanes, tuple(_WORDS.values()), ("wait",), below=("send",))
     rows = []
     for name, stretches in lanes.items():
         for what in _WORDS.values():

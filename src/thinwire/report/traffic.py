@@ -29,11 +29,12 @@ def traffic_figures(run: RunRecord) -> list[Figure]:
         Bar("svfl, down", {"svfl": run.svfl("down")}),
     ]
     shown = [bar for bar in ways if bar.total or not bar.name.startswith("svfl")]
-    figures = [of_bars("bytes-by-kind", Bars("Bytes by direction and kind", "bytes", shown, bytes_shown), _BESIDE)]
+    bars = Bars("Bytes by direction and kind", "bytes", shown, bytes_shown, quiet=("svfl",))
+    figures = [of_bars("bytes-by-kind", bars, _BESIDE)]
     parties = [party.name for party in run.about.parties]
     each = [(name, _sum(training, sender=name), _sum(training, receiver=name)) for name in parties]
-    bars = [Bar(name, {"sent": sent, "received": received}) for name, sent, received in each if sent or received]
-    figures.append(of_bars("bytes-by-party", Bars("Bytes by party", "bytes", bars, bytes_shown)))
+    both = [Bar(name, {"sent": sent, "received": received}) for name, sent, received in each if sent or received]
+    figures.append(of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, bytes_shown)))
     return figures
 
 

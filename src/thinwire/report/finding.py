@@ -1,0 +1,52 @@
+"""Which runs a folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from thinwire.errors import BadInput
+from thinwire.report.reading import is_run
+
+__all__ = ["found_runs", "runs_in"]
+
+_DEPTH = 3
+_MOST = 200
+
+
+def runs_in(given: Path) -> list[Path]:
+    """The folder itself where it holds a run, or those that lie in it; refuses a folder without any."""
+    if not given.exists():
+        raise BadInput(f"{given}: there is no such folder; give the one that `thinwire train` or `party` named")
+    found = found_runs(given)
+    if not found:
+        raise BadInput(
+            f"{given} holds no run: neither it nor a folder in it has an about.json, which a run writes as it begins"
+        )
+    return found
+
+
+def found_runs(given: Path) -> list[Path]:
+    """By name, at most three folders deep and 200 of them; no link leads out of the folder."""
+    if is_run(given):
+        return [given]
+    found = []
+    for folder in _folders(given, given.resolve(), _DEPTH):
+        found.append(folder)
+        if len(found) == _MOST:
+            break
+    return found
+
+
+def _folders(folder: Path, root: Path, depth: int) -> Iterator[Path]:
+    try:
+        inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    except OSError:  # not ours to read
+        return
+    for one in inside:
+        if not one.resolve().is_relative_to(root):
+            continue
+        if is_run(one):
+            yield one
+        elif depth > 1:
+            yield from _folders(one, root, depth - 1)
