@@ -23,7 +23,7 @@ from thinwire.types import PartyName
 from thinwire.wire.codec import encode
 from thinwire.wire.frame import HEADER_SIZE
 
-__all__ = ["about_job", "held_by", "settled", "svfl_round"]
+__all__ = ["about_job", "held_by", "loss_name", "settled", "svfl_round"]
 
 _FEW = 64
 
@@ -45,7 +45,7 @@ def about_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> Ab
         batch_size=job.batch_size,
         metrics=tuple(job.metrics),
         target=job.target,
-        loss=_name_of(label.loss),
+        loss=loss_name(label.loss),
         better={name: better(name) for name in (*job.metrics, "loss")},
         who_sees={name: tuple(seen) for name, seen in who_sees(job.recipe, roster).items()},
         protection=budget(job.recipe, job.training, job.budget),
@@ -121,5 +121,5 @@ def _shape(features: Tensor) -> str:
     return " x ".join(map(str, features.shape[1:]))
 
 
-def _name_of(loss: object) -> str:
+def loss_name(loss: object) -> str:
     return str(getattr(loss, "__name__", type(loss).__name__)).strip("_")
