@@ -34,7 +34,7 @@ ORDER = [
     ["job"],
     ["audit", "reproduce", "tuning"],
     ["network"],
-    ["bench"],
+    ["bench", "dashboard"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -16,6 +16,7 @@ from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
+from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.methods import methods
@@ -56,6 +57,7 @@ for command in (
     privacy,
     audit,
     report,
+    dashboard,
     reproduce,
     bench,
 ):

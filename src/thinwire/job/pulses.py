@@ -9,30 +9,35 @@ from typing import Any, Literal
 
 from thinwire.report.record import PartyTime, Pulse, joined
 from thinwire.transport.ledger import Ledger
-from thinwire.transport.stopwatch import ACTIVITIES, Stopwatch, Stretch
+from thinwire.transport.stopwatch import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.types import PartyName, Round
 
 __all__ = ["Pulses"]
 
 _SECONDS = 0.25  # between two, at first
-_SHARE = 0.02  # of the time so far, later: their number grows with the logarithm of the run's length
+_SELDOM_SECONDS = 2.0  # at most
+_SHARE = 0.02  # of the time so far, up to that
+_COST = 100  # times what a look costs: it takes a hundredth of the time
 _MOST_STRETCHES = 60  # of a party's round
 _LEAST = 0.004  # of a round, to be seen
 
 
 class Pulses:
-    """Looks at the watches and the ledger now and then; `write` gets what it finds."""
+    """Looks at the watches and the ledger now and then; `write` gets what it finds, and whether it is to last.
+
+    Those that last grow further apart: their number grows with the logarithm of the run's length.
+    """
 
     def __init__(
         self,
         watches: Mapping[PartyName, Stopwatch],
         ledger: Ledger,
         rounds: int,
-        write: Callable[[Pulse], None] | None = None,
+        write: Callable[[Pulse, bool], None] | None = None,
         privacy: Callable[[], list[dict[str, Any]]] = list,
         clock: Literal["link", "real"] = "real",
     ) -> None:
-        self.kept: list[Pulse] = []
+        self.lasting: list[Pulse] = []
         self._watches = watches
         self._ledger = ledger
         self._rounds = rounds
@@ -40,49 +45,51 @@ class Pulses:
         self._privacy = privacy
         self._clock: Literal["link", "real"] = clock
         self._before = {name: dict(watch.seconds) for name, watch in watches.items()}
-        self._since: Round = 0
-        self._began = monotonic()
-        self._due = self._began + _SECONDS
+        self.begin(0)
 
     def begin(self, round: Round) -> None:
         """The first round that is still to be made; not 0 where a run goes on."""
         self._since = round
         self._began = monotonic()
-        self._due = self._began + _SECONDS
+        self._due = self._lasting_due = self._began + _SECONDS
 
     def round(self, done: Round) -> None:
         """After every round; looks seldom."""
-        if monotonic() >= self._due:
-            self.look(done)
-
-    def look(self, done: Round) -> None:
         now = monotonic()
+        if now >= self._due:
+            self.look(done, lasting=now >= self._lasting_due)
+
+    def look(self, done: Round, lasting: bool = True) -> None:
+        began = monotonic()
+        spent = {name: dict(watch.seconds) for name, watch in self._watches.items()}
         pulse = Pulse(
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             since=self._since,
             round=done,
             rounds=self._rounds,
-            seconds=round(now - self._began, 4),
+            seconds=_rounded(began - self._began),
             clock=self._clock,
-            parties=self._parties(done - 1),
+            parties=self._parties(done - 1, spent),
             traffic=tuple(tuple(entry.values()) for entry in self._ledger.entries()),
             privacy=tuple(self._privacy()),
         )
-        joined(self.kept, pulse)
         if self._write is not None:
-            self._write(pulse)
-        self._since = done
-        self._due = monotonic() + max(_SECONDS, _SHARE * (now - self._began))
+            self._write(pulse, lasting)
+        now = monotonic()
+        some = max(_SECONDS, _SHARE * (now - self._began))
+        self._due = now + max(min(some, _SELDOM_SECONDS), _COST * (now - began))
+        if lasting:
+            joined(self.lasting, pulse)
+            self._since, self._before, self._lasting_due = done, spent, now + some
 
-    def _parties(self, round: Round) -> dict[str, PartyTime]:
+    def _parties(self, round: Round, spent: Mapping[PartyName, dict[Activity, float]]) -> dict[str, PartyTime]:
         stretches = {name: watch.stretches() for name, watch in self._watches.items()}
-        windows = _window(stretches, round)
+        window = _window(stretches, round)
         found = {}
-        for name, watch in self._watches.items():
-            before, after = self._before[name], dict(watch.seconds)
-            self._before[name] = after
-            spent = {what: _rounded(after[what] - before[what]) for what in ACTIVITIES if after[what] > before[what]}
-            found[name] = PartyTime(spent=spent, stretches=_within(stretches[name], *windows))
+        for name, now in spent.items():
+            before = self._before[name]
+            since = {what: _rounded(now[what] - before[what]) for what in ACTIVITIES if now[what] > before[what]}
+            found[name] = PartyTime(spent=since, stretches=_within(stretches[name], *window))
         return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from thinwire.job.described import about_job
@@ -32,7 +33,7 @@ class Recording:
             {program.seat.me: program.seat.stopwatch for program in parties.programs},
             parties.simulation.ledger,
             parties.batches.rounds,
-            lambda pulse: None if self._folder is None else keep_pulse(self._folder, pulse),
+            None if self._folder is None else partial(keep_pulse, self._folder),
             self._spent_so_far,
             "real" if parties.simulation.clock is None else "link",
         )
@@ -65,7 +66,7 @@ class Recording:
             about=self._about,
             events=tuple(Event.model_validate(event) for event in history),
             ledger=tuple(Entry(**entry) for entry in self._parties.simulation.ledger.entries()),
-            pulses=tuple(self._pulses.kept),
+            pulses=tuple(self._pulses.lasting),
             quality=self._quality(),
             privacy=tuple(self.privacy()),
             state="stopped" if interrupted else "finished",

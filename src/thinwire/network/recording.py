@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class PartyRecording:
             {about.me or "": channel.stopwatch},
             channel.ledger,
             about.rounds,
-            lambda pulse: keep_pulse(folder, pulse),
+            partial(keep_pulse, folder),
             privacy,
         )
 

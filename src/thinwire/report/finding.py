@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from thinwire.errors import BadInput
@@ -26,19 +27,20 @@ def runs_in(given: Path) -> list[Path]:
     return found
 
 
-def found_runs(given: Path) -> list[Path]:
+def found_runs(given: Path, begun: bool = True) -> list[Path]:
     """By name, at most three folders deep and 200 of them; no link leads out of the folder."""
-    if is_run(given):
+    wanted = is_run if begun else _may_be_run
+    if wanted(given):
         return [given]
-    found = []
-    for folder in _folders(given, given.resolve(), _DEPTH):
-        found.append(folder)
-        if len(found) == _MOST:
-            break
-    return found
+    return list(islice(_folders(given, given.resolve(), wanted), _MOST))
 
 
-def _folders(folder: Path, root: Path, depth: int) -> Iterator[Path]:
+def _may_be_run(folder: Path) -> bool:
+    """A party that waits for the others has a log, and nothing else to show."""
+    return is_run(folder) or (folder / "log.jsonl").is_file()
+
+
+def _folders(folder: Path, root: Path, wanted: Callable[[Path], bool], depth: int = _DEPTH) -> Iterator[Path]:
     try:
         inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
     except OSError:  # not ours to read
@@ -46,7 +48,7 @@ def _folders(folder: Path, root: Path, depth: int) -> Iterator[Path]:
     for one in inside:
         if not one.resolve().is_relative_to(root):
             continue
-        if is_run(one):
+        if wanted(one):
             yield one
         elif depth > 1:
-            yield from _folders(one, root, depth - 1)
+            yield from _folders(one, root, wanted, depth - 1)

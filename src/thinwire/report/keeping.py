@@ -28,9 +28,13 @@ def keep_about(folder: Path, about: About) -> None:
         _write(folder / "about.json", about.model_dump_json(indent=2) + "\n")
 
 
-def keep_pulse(folder: Path, pulse: Pulse) -> None:
-    with suppress(OSError), (folder / "timeline.jsonl").open("a", encoding="utf-8") as file:
-        file.write(pulse.model_dump_json() + "\n")
+def keep_pulse(folder: Path, pulse: Pulse, lasting: bool) -> None:
+    """The last one whole; of those that last the times. A disk that is full costs them, not the run."""
+    with suppress(OSError):
+        _write(folder / "pulse.json", pulse.model_dump_json() + "\n")
+        if lasting:
+            with (folder / "timeline.jsonl").open("a", encoding="utf-8") as file:
+                file.write(pulse.slim().model_dump_json(exclude_defaults=True) + "\n")
 
 
 def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Quality | None) -> None:
@@ -72,8 +76,8 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _not_stopping(folder: Path) -> Iterator[None]:
-    """A report is worth less than its run: what keeps it from being written is said, and the run goes on."""
+    """A report is worth less than its run: whatever keeps it from being written is said, and the run goes on."""
     try:
         yield
-    except (OSError, BadInput) as error:
+    except Exception as error:  # noqa: BLE001
         _log.warning("%s: no report: %s", folder, error)

@@ -36,6 +36,8 @@ def read_run(folder: Path) -> RunRecord:
     pulses: list[Pulse] = []
     for pulse in _lines(folder / "timeline.jsonl", Pulse):
         joined(pulses, pulse)
+    if (folder / "pulse.json").is_file():
+        joined(pulses, _model(folder / "pulse.json", Pulse))
     summary = _model(folder / "result.json", _Summary) if (folder / "result.json").is_file() else None
     ledger = _entries(folder / "ledger.json")
     return RunRecord(

@@ -123,6 +123,11 @@ class Pulse(_Plain):
     traffic: tuple[tuple[str, str, str, int, int], ...] = ()  # sender, receiver, kind, bytes, messages
     privacy: tuple[dict[str, Any], ...] = ()
 
+    def slim(self) -> Pulse:
+        """Its times alone."""
+        parties = {name: PartyTime(spent=one.spent) for name, one in self.parties.items()}
+        return self.model_copy(update={"parties": parties, "traffic": (), "privacy": ()})
+
     def entries(self) -> tuple[Entry, ...]:
         names = ("sender", "receiver", "kind", "bytes", "messages")
         return tuple(Entry.model_validate(dict(zip(names, row, strict=True))) for row in self.traffic)
@@ -214,6 +219,6 @@ class RunRecord:
 
 def joined(pulses: list[Pulse], new: Pulse) -> None:
     """Adds a pulse: a process that went on from an earlier round takes back what came after it."""
-    while pulses and pulses[-1].round > new.since:
+    while pulses and (pulses[-1].round > new.since or pulses[-1].time == new.time):
         pulses.pop()
     pulses.append(new)

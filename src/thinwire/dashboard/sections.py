@@ -1,0 +1,117 @@
+"""The page's sections as HTML, drawn here with the report's charts: the browser only puts them in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import ChoiceLoader, PackageLoader
+
+from thinwire.charts.numbers import bytes_shown, number_shown, seconds_shown
+from thinwire.dashboard.board import Board
+from thinwire.dashboard.health import health, log_lines
+from thinwire.dashboard.live_run import LiveRun
+from thinwire.report.curves import cosine_figure, curve_figures
+from thinwire.report.groups import each_alone
+from thinwire.report.privacy import gauges, spent
+from thinwire.report.record import RunRecord
+from thinwire.report.rendering import environment
+from thinwire.report.times import time_figures
+from thinwire.report.traffic import against_svfl, totals_figure, traffic_figures
+
+__all__ = ["page", "sections"]
+
+
+@cache
+def _environment() -> Any:
+    return environment().overlay(
+        loader=ChoiceLoader([PackageLoader("thinwire.dashboard"), PackageLoader("thinwire.report")])
+    )
+
+
+def page(board: Board, asked: Sequence[str]) -> str:
+    """The whole page, with its sections as they are now: it is read without scripts too."""
+    return str(_environment().get_template("page.html").render(sections=sections(board, asked)))
+
+
+def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
+    """By the id of their place."""
+    shown = board.shown(asked)
+    records = {key: run.record() for key, run in shown}
+    known = [record for record in records.values() if record is not None]
+    alone = each_alone(known)
+    figures = curve_figures(alone) if known else []
+    totals = totals_figure(alone) if len(known) > 1 else None
+    said = {
+        "runs": _render(
+            "runs.html", runs=board.runs, shown={key for key, _ in shown}, root=board.root.resolve().name
+        ),
+        "overview": _render("overview.html", rows=[_row(run, records[key]) for key, run in shown]),
+        "curves": _render("curves.html", figures=figures + ([] if totals is None else [totals])),
+    }
+    details = [_detail(number, key, run, records[key]) for number, (key, run) in enumerate(shown)]
+    return {**said, "details": _render("details.html", runs=details)}
+
+
+def _render(template: str, **values: Any) -> str:
+    return str(_environment().get_template(template).render(**values))
+
+
+def _row(run: LiveRun, record: RunRecord | None) -> dict[str, Any]:
+    """A line of the overview."""
+    state = run.state()
+    row: dict[str, Any] = {"name": run.name, "state": state, "silent": "", "record": record}
+    silent = run.silent_seconds()
+    if state == "silent" and silent is not None:
+        row["silent"] = f"no sign of life for {seconds_shown(round(silent))}"
+    if record is None:
+        return row
+    last = record.events[-1] if record.events else None
+    value = None if last is None else last.at(record.metric_place)
+    link = None if last is None else last.link_seconds
+    best, fewer = record.best(), against_svfl(record)
+    sent = sum(entry.bytes for entry in record.ledger if entry.kind != "EVALUATION")
+    return row | {
+        "method": record.about.method,
+        "round": record.rounds,
+        "rounds": record.about.rounds,
+        "metric": record.metric_place.replace(".", " "),
+        "value": "-" if value is None else number_shown(value),
+        "best": "-" if best is None else number_shown(best),
+        "sent": bytes_shown(sent),
+        "fewer": "" if fewer is None else f"{fewer:.3g} times fewer than svfl",
+        "seconds": "-" if last is None else seconds_shown(last.seconds),
+        "link": "" if link is None else f"{seconds_shown(link)} on the link",
+        "target": _target(record),
+    }
+
+
+def _target(record: RunRecord) -> str:
+    if record.about.target is None:
+        return ""
+    name, value = record.about.target
+    reached = record.reached()
+    return f"{name} {value:g}: " + ("not yet" if reached is None else f"reached in round {reached.round}")
+
+
+def _detail(number: int, key: str, run: LiveRun, record: RunRecord | None) -> dict[str, Any]:
+    state = run.state()
+    found: dict[str, Any] = {
+        "key": key,
+        "style": number % 7,
+        "name": run.name,
+        "health": health(run, record, state),
+        "log": log_lines(run, record),
+        "record": record,
+        "figures": [],
+        "gauges": [],
+        "spent": [],
+    }
+    if record is not None:
+        cosines = cosine_figure(record)
+        found["figures"] = [*traffic_figures(record)[:1], *time_figures(record), *([cosines] if cosines else [])]
+        found["gauges"] = gauges(record.privacy)
+        found["spent"] = [one for one in spent(record.privacy) if any(row[1] != "infinite" for row in one.rows)]
+        found["protection"] = record.about.protection
+    return found
