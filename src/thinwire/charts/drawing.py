@@ -14,7 +14,7 @@ __all__ = ["GREY", "box", "cut", "filled", "heading", "picture", "rule", "stroke
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B")
 GREY = 6
 _DASHES = ("", "7 4", "2 3")
-_LETTER = 6.6  # pixels of a letter of size 12, on average
+_LETTER = 7.2  # pixels of a letter of size 12, on average
 
 
 def picture(title: str, width: float, height: float, parts: list[str], says: str = "") -> str:

@@ -61,8 +61,8 @@ class Lanes:
                 parts.append(box(_LEFT + start * scale, place, width, height, self._style(one.what), said))
         parts.append(text((_LEFT + self.width - _RIGHT) / 2, bottom + 34, self.unit, "middle", strong=True))
         entries = [(what, self._style(what)) for what in self.whats]
-        legends, height = legend(entries, 8, bottom + _BOTTOM + 8, self.width, mark="box")
-        return picture(self.title, self.width, bottom + _BOTTOM + 8 + height, [*parts, *legends], self._says())
+        legends, more = legend(entries, 8, bottom + _BOTTOM + 8, self.width, mark="box")
+        return picture(self.title, self.width, bottom + _BOTTOM + 8 + more, [*parts, *legends], self._says())
 
     def _style(self, what: str) -> int:
         loud = [one for one in self.whats if one not in self.quiet]

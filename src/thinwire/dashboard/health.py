@@ -45,7 +45,7 @@ def health(run: LiveRun, record: RunRecord | None, state: State) -> list[Health]
     if record is None or me is not None:
         mine = [] if me is None else [Health(me, own, "", good, "this folder's own")]
         return mine + [_with_starts(one, starts.get(peer, 0)) for peer, one in sorted(last.items())]
-    return [Health(party.name, own, "", good, "simulated in one process") for party in record.about.parties]
+    return [Health(party.name, own, "", good) for party in record.about.parties]
 
 
 def log_lines(run: LiveRun, record: RunRecord | None) -> list[tuple[str, str]]:

@@ -65,7 +65,7 @@ class LiveRun:
         seen = [moment for text in times if (moment := _moment(text)) is not None]
         return None if not seen else max(0.0, ((now or datetime.now(UTC)) - max(seen)).total_seconds())
 
-    def record(self) -> RunRecord | None:
+    def record(self, name: str) -> RunRecord | None:
         """As for a report; None before all parties are there."""
         if self._about is None:
             return None
@@ -75,7 +75,7 @@ class LiveRun:
         last = pulses[-1] if pulses else None
         privacy = (self._result or {}).get("privacy") or (() if last is None else last.privacy)
         return RunRecord(
-            name=self.name,
+            name=name,
             about=self._about,
             events=tuple(self._events),
             ledger=() if last is None else last.entries(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from thinwire.report.groups import each_alone
 from thinwire.report.privacy import gauges, spent
 from thinwire.report.record import RunRecord
 from thinwire.report.rendering import environment
+from thinwire.report.summary import fewer_shown
 from thinwire.report.times import time_figures
 from thinwire.report.traffic import against_svfl, totals_figure, traffic_figures
 
@@ -35,33 +37,51 @@ def page(board: Board, asked: Sequence[str]) -> str:
     return str(_environment().get_template("page.html").render(sections=sections(board, asked)))
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """A run on the page: its key, a name that is short beside the others', and what is known of it."""
+
+    key: str
+    run: LiveRun
+    name: str
+    record: RunRecord | None
+
+
 def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
     """By the id of their place."""
-    shown = board.shown(asked)
-    records = {key: run.record() for key, run in shown}
-    known = [record for record in records.values() if record is not None]
-    alone = each_alone(known)
-    figures = curve_figures(alone) if known else []
-    totals = totals_figure(alone) if len(known) > 1 else None
-    said = {
-        "runs": _render(
-            "runs.html", runs=board.runs, shown={key for key, _ in shown}, root=board.root.resolve().name
-        ),
-        "overview": _render("overview.html", rows=[_row(run, records[key]) for key, run in shown]),
+    chosen = board.shown(asked)
+    names = _short_names([run.name for _, run in chosen])
+    shown = [_Shown(key, run, name, run.record(name)) for (key, run), name in zip(chosen, names, strict=True)]
+    alone = each_alone([one.record for one in shown if one.record is not None])
+    figures = curve_figures(alone)
+    totals = totals_figure(alone) if len(alone) > 1 else None
+    keys = {one.key for one in shown}
+    return {
+        "runs": _render("runs.html", runs=board.runs, shown=keys, root=board.root.resolve().name),
+        "overview": _render("overview.html", rows=[_row(one) for one in shown]),
         "curves": _render("curves.html", figures=figures + ([] if totals is None else [totals])),
+        "details": _render("details.html", runs=[_detail(number, one) for number, one in enumerate(shown)]),
     }
-    details = [_detail(number, key, run, records[key]) for number, (key, run) in enumerate(shown)]
-    return {**said, "details": _render("details.html", runs=details)}
+
+
+def _short_names(names: list[str]) -> list[str]:
+    """Without the folders that all of them lie in."""
+    parts = [name.split("/") for name in names]
+    shared = 0
+    while len(names) > 1 and all(len(one) > shared + 1 and one[shared] == parts[0][shared] for one in parts):
+        shared += 1
+    return ["/".join(one[shared:]) for one in parts]
 
 
 def _render(template: str, **values: Any) -> str:
     return str(_environment().get_template(template).render(**values))
 
 
-def _row(run: LiveRun, record: RunRecord | None) -> dict[str, Any]:
+def _row(shown: _Shown) -> dict[str, Any]:
     """A line of the overview."""
+    run, record = shown.run, shown.record
     state = run.state()
-    row: dict[str, Any] = {"name": run.name, "state": state, "silent": "", "record": record}
+    row: dict[str, Any] = {"name": shown.name, "state": state, "silent": "", "record": record}
     silent = run.silent_seconds()
     if state == "silent" and silent is not None:
         row["silent"] = f"no sign of life for {seconds_shown(round(silent))}"
@@ -80,7 +100,7 @@ def _row(run: LiveRun, record: RunRecord | None) -> dict[str, Any]:
         "value": "-" if value is None else number_shown(value),
         "best": "-" if best is None else number_shown(best),
         "sent": bytes_shown(sent),
-        "fewer": "" if fewer is None else f"{fewer:.3g} times fewer than svfl",
+        "fewer": "" if fewer is None else fewer_shown(fewer),
         "seconds": "-" if last is None else seconds_shown(last.seconds),
         "link": "" if link is None else f"{seconds_shown(link)} on the link",
         "target": _target(record),
@@ -95,13 +115,13 @@ def _target(record: RunRecord) -> str:
     return f"{name} {value:g}: " + ("not yet" if reached is None else f"reached in round {reached.round}")
 
 
-def _detail(number: int, key: str, run: LiveRun, record: RunRecord | None) -> dict[str, Any]:
-    state = run.state()
+def _detail(number: int, shown: _Shown) -> dict[str, Any]:
+    run, record = shown.run, shown.record
     found: dict[str, Any] = {
-        "key": key,
+        "key": shown.key,
+        "name": shown.name,
         "style": number % 7,
-        "name": run.name,
-        "health": health(run, record, state),
+        "health": health(run, record, run.state()),
         "log": log_lines(run, record),
         "record": record,
         "figures": [],

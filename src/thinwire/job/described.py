@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,13 +68,16 @@ def settled(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
 
 def held_by(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> Held:
     """A party that is here, with its data and models."""
-    is_label = isinstance(party, LabelParty)
-    models: list[nn.Module] = [party.bottom] if party.bottom is not None else []
-    rows, tests = (party.labels, party.test_labels) if is_label else (party.features, party.test_features)
-    models += [party.top] if is_label else []
+    models: list[nn.Module] = [] if party.bottom is None else [party.bottom]
+    if isinstance(party, LabelParty):
+        role: Literal["label", "feature"] = "label"
+        rows, tests = party.labels, party.test_labels
+        models.append(party.top)
+    else:
+        role, rows, tests = "feature", party.features, party.test_features
     return Held(
         name=party.name,
-        role="label" if is_label else "feature",
+        role=role,
         columns=None if party.features is None else _shape(party.features),
         rows=len(rows),
         test_rows=0 if tests is None else len(tests),

@@ -88,7 +88,9 @@ class Pulses:
         found = {}
         for name, now in spent.items():
             before = self._before[name]
-            since = {what: _rounded(now[what] - before[what]) for what in ACTIVITIES if now[what] > before[what]}
+            since: dict[str, float] = {
+                what: _rounded(now[what] - before[what]) for what in ACTIVITIES if now[what] > before[what]
+            }
             found[name] = PartyTime(spent=since, stretches=_within(stretches[name], *window))
         return found
 

@@ -55,7 +55,7 @@ class About(_Plain):
     metrics: tuple[str, ...] = ()
     target: tuple[str, float] | None = None
     loss: str = ""
-    better: dict[str, Literal[1, -1]] = {}  # of the metrics: 1 where higher is better
+    better: dict[str, int] = {}  # of the metrics: 1 where higher is better
     who_sees: dict[str, tuple[str, ...]] = {}
     protection: str = ""
     svfl_round: SvflRound = SvflRound()
@@ -204,7 +204,8 @@ class RunRecord:
 
     def svfl(self, direction: Literal["up", "down"]) -> float:
         """What plain split learning would have sent in as many rounds."""
-        return self.rounds * getattr(self.about.svfl_round, direction)
+        a_round = self.about.svfl_round
+        return self.rounds * (a_round.up if direction == "up" else a_round.down)
 
     def time(self) -> dict[str, dict[str, float]]:
         """Seconds by party and activity, over the whole run."""

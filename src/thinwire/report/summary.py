@@ -10,7 +10,7 @@ from thinwire.report.groups import Group
 from thinwire.report.record import RunRecord
 from thinwire.report.traffic import against_svfl
 
-__all__ = ["Comparison", "Tile", "comparison", "sentence", "tiles"]
+__all__ = ["Comparison", "Tile", "comparison", "fewer_shown", "sentence", "tiles"]
 
 _STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
 
@@ -44,7 +44,8 @@ def tiles(run: RunRecord) -> list[Tile]:
         found.append(Tile(f"{place.replace('.', ' ')}", number_shown(last), more))
     sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
     fewer = against_svfl(run)
-    found.append(Tile("sent in training", bytes_shown(sent), "" if fewer is None else _fewer(fewer)))
+    beside = "" if fewer is None else f"{fewer_shown(fewer)} in as many rounds"
+    found.append(Tile("sent in training", bytes_shown(sent), beside))
     epochs = run.rounds / about.rounds_per_epoch
     found.append(Tile("rounds", count_shown(run.rounds), f"{epochs:.4g} epochs of {count_shown(about.rows)} rows"))
     if run.events:
@@ -122,7 +123,8 @@ def _event(run: RunRecord, to_target: bool, place: str) -> float | None:
     return event.at(place)
 
 
-def _fewer(times: float) -> str:
-    if times >= 1:
-        return f"{times:.3g} times fewer than svfl in as many rounds"
-    return f"{1 / times:.3g} times what svfl sends in as many rounds"
+def fewer_shown(times: float) -> str:
+    """Against what svfl sends."""
+    if 0.99 <= times <= 1.01:
+        return "what svfl sends"
+    return f"{times:.3g} times fewer than svfl" if times > 1 else f"{1 / times:.3g} times what svfl sends"

@@ -11,7 +11,8 @@ from thinwire.report.record import RunRecord
 __all__ = ["time_figures"]
 
 _WORDS = {"compute": "compute", "local": "local steps", "wait": "wait", "send": "send"}
-_LINK = "By the link's clock. Sending goes on beside the rest: its bytes are on the line, and the party may compute."
+_LINK = "By the link's clock. Sending goes on beside the rest."
+_FEW = 6
 _NO_LINK = (
     "Real seconds. Parties in one process take turns, so that nobody waits; with [link] in the job file there are "
     "waits and sending times, by the link's clock."
@@ -20,17 +21,28 @@ _REAL = "Real seconds at this party: sending is handing over to the log and the 
 
 
 def time_figures(run: RunRecord) -> list[Figure]:
-    time = run.time()
+    clock = run.pulses[-1].clock if run.pulses else "real"
+    time, sending = run.time(), ""
+    if clock == "link":  # what is on the line is beside the rest, not after it
+        on_line = {party: spent.pop("send", 0.0) for party, spent in time.items()}
+        sending = " Their bytes were on the line for " + _each(on_line) + "."
     bars = [
-        Bar(party, {_WORDS.get(what, what): value for what, value in spent.items()}) for party, spent in time.items()
+        Bar(party, {word: spent[what] for what, word in _WORDS.items() if what in spent})
+        for party, spent in time.items()
     ]
     if not any(bar.total for bar in bars):
         return []
-    clock = run.pulses[-1].clock
-    note = _LINK if clock == "link" else _NO_LINK if run.about.me is None else _REAL
-    found = [of_bars("time-by-party", Bars("Where the time went", "seconds", bars, seconds_shown, ("wait",)), note)]
+    note = _LINK + sending if clock == "link" else _NO_LINK if run.about.me is None else _REAL
+    chart = Bars("Where the time went", "seconds", bars, seconds_shown, quiet=("wait",))
     lanes = _lanes(run) if clock == "link" or run.about.me is not None else None
-    return [*found, *([] if lanes is None else [lanes])]
+    return [of_bars("time-by-party", chart, note), *([] if lanes is None else [lanes])]
+
+
+def _each(seconds: dict[str, float]) -> str:
+    """A few by name; many by their longest."""
+    if len(seconds) > _FEW:
+        return f"{seconds_shown(max(seconds.values()))} at most"
+    return ", ".join(f"{seconds_shown(value)} ({party})" for party, value in seconds.items())
 
 
 def _lanes(run: RunRecord) -> Figure | None:
