@@ -25,7 +25,7 @@ from thinwire.wire.frame import HEADER_SIZE
 
 __all__ = ["about_job", "held_by", "loss_name", "settled", "svfl_round"]
 
-_FEW = 64
+_FEW = 1024
 
 
 def about_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> About:
@@ -49,7 +49,7 @@ def about_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> Ab
         better={name: better(name) for name in (*job.metrics, "loss")},
         who_sees={name: tuple(seen) for name, seen in who_sees(job.recipe, roster).items()},
         protection=budget(job.recipe, job.training, job.budget),
-        svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, batches.rounds_per_epoch),
+        svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, job.batch_size),
         **settled(job.recipe.digest(), batches, job.seed),
     )
 
@@ -88,22 +88,21 @@ def held_by(party: FeatureParty | LabelParty, width: int | None, optimizer: Opti
     )
 
 
-def svfl_round(widths: list[int], rows: int, rounds_per_epoch: int) -> SvflRound:
-    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down.
-
-    What a message takes beyond its values is measured on a small one, and that of a value on its growth.
-    """
-    total = 0.0
-    for width in widths:
-        few, more = (_message_bytes(count, width) for count in (_FEW, 2 * _FEW))
-        value = (more - few) / (_FEW * width)
-        total += value * width * rows + rounds_per_epoch * (few - value * width * _FEW)
-    return SvflRound(up=total / rounds_per_epoch, down=total / rounds_per_epoch)
+def svfl_round(widths: list[int], rows: int, batch_size: int | None) -> SvflRound:
+    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down."""
+    size = min(batch_size or rows, rows)
+    whole, rest = divmod(rows, size)
+    messages = [size] * whole + ([rest] if rest else [])
+    counts = {count: messages.count(count) for count in set(messages)}
+    total = sum(times * _message_bytes(count, width) for count, times in counts.items() for width in widths)
+    return SvflRound(up=total / len(messages), down=total / len(messages))
 
 
 def _message_bytes(rows: int, width: int) -> int:
-    values = torch.randn(rows, width, generator=torch.Generator().manual_seed(0))
-    return HEADER_SIZE + len(encode(Identity().compress(values, torch.Generator())))
+    """As the codec writes it; of a long one the beginning is written, and 4 bytes a value added."""
+    few = min(rows, _FEW)
+    values = torch.randn(few, width, generator=torch.Generator().manual_seed(0))
+    return HEADER_SIZE + len(encode(Identity().compress(values, torch.Generator()))) + 4 * (rows - few) * width
 
 
 def _said(value: Any) -> str:

@@ -82,7 +82,7 @@ def about_part(
         better={name: better(name) for name in (*settings.metrics, "loss")},
         who_sees={name: tuple(seen) for name, seen in own.who_sees().items()},
         protection=own.budget(),
-        svfl_round=svfl_round(_exchanged(own, widths), rows, batches.rounds_per_epoch),
+        svfl_round=svfl_round(_exchanged(own, widths), rows, settings.batch_size),
         **settled(own.recipe.digest(), batches, settings.seed),
     )
 

@@ -28,11 +28,11 @@ def runs_in(given: Path) -> list[Path]:
 
 
 def found_runs(given: Path, begun: bool = True) -> list[Path]:
-    """By name, at most three folders deep and 200 of them; no link leads out of the folder."""
+    """By name, at most three folders deep and 200 of them; links are not followed."""
     wanted = is_run if begun else _may_be_run
     if wanted(given):
         return [given]
-    return list(islice(_folders(given, given.resolve(), wanted), _MOST))
+    return list(islice(_folders(given, wanted), _MOST))
 
 
 def _may_be_run(folder: Path) -> bool:
@@ -40,15 +40,13 @@ def _may_be_run(folder: Path) -> bool:
     return is_run(folder) or (folder / "log.jsonl").is_file()
 
 
-def _folders(folder: Path, root: Path, wanted: Callable[[Path], bool], depth: int = _DEPTH) -> Iterator[Path]:
+def _folders(folder: Path, wanted: Callable[[Path], bool], depth: int = _DEPTH) -> Iterator[Path]:
     try:
-        inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+        inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.is_symlink())
     except OSError:  # not ours to read
         return
     for one in inside:
-        if not one.resolve().is_relative_to(root):
-            continue
         if wanted(one):
             yield one
-        elif depth > 1:
-            yield from _folders(one, root, wanted, depth - 1)
+        elif depth > 1 and not one.name.startswith("."):
+            yield from _folders(one, wanted, depth - 1)
