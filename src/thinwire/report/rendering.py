@@ -17,7 +17,7 @@ from thinwire.report.curves import cosine_figure, curve_figures
 from thinwire.report.groups import Group, grouped
 from thinwire.report.privacy import spent
 from thinwire.report.record import RunRecord
-from thinwire.report.summary import comparison, sentence, tiles
+from thinwire.report.summary import comparison, on_what, sentence, tiles
 from thinwire.report.times import time_figures
 from thinwire.report.traffic import kinds_shown, totals_figure, traffic_figures
 
@@ -45,7 +45,7 @@ def report_html(runs: Sequence[RunRecord]) -> str:
     """The page; the same records give the same bytes."""
     groups = grouped(runs)
     several = len(runs) > 1
-    title = f"{len(runs)} runs compared" if several else f"{runs[0].name}, trained by {runs[0].about.method}"
+    title = f"{len(runs)} runs compared" if several else _title(runs[0])
     body = (
         environment()
         .get_template("report.html")
@@ -53,6 +53,7 @@ def report_html(runs: Sequence[RunRecord]) -> str:
             title=title,
             several=several,
             groups=groups,
+            on_what=on_what(runs[0]),
             comparison=comparison(groups) if several else None,
             curves=curve_figures(groups),
             totals=totals_figure(groups) if several else None,
@@ -61,6 +62,10 @@ def report_html(runs: Sequence[RunRecord]) -> str:
         )
     )
     return html_page(title, body, report_style())
+
+
+def _title(run: RunRecord) -> str:
+    return run.name if run.about.method in run.name else f"{run.name}, trained by {run.about.method}"
 
 
 def _told(group: Group, several: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from thinwire.report.groups import Group
 from thinwire.report.record import RunRecord
 from thinwire.report.traffic import against_svfl
 
-__all__ = ["Comparison", "Tile", "comparison", "fewer_shown", "sentence", "tiles"]
+__all__ = ["Comparison", "Tile", "comparison", "fewer_shown", "on_what", "sentence", "tiles"]
 
 _STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
 
@@ -65,14 +65,16 @@ def tiles(run: RunRecord) -> list[Tile]:
 
 def sentence(run: RunRecord) -> str:
     """The run in one sentence."""
+    where = "" if run.about.me is None else f" This is what {run.about.me} knows of it."
+    return f"{run.about.method} on {on_what(run)}; {_STATES[run.state]}.{where}"
+
+
+def on_what(run: RunRecord) -> str:
+    """Rows and parties."""
     about = run.about
     features = sum(party.role == "feature" for party in about.parties)
     parties = f"{features} feature part{'ies' if features != 1 else 'y'} and the label party {about.label_party}"
-    where = "" if about.me is None else f" This is what {about.me} knows of it."
-    return (
-        f"{about.method} on {count_shown(about.rows)} training and {count_shown(about.test_rows)} test rows, "
-        f"{parties}; {_STATES[run.state]}.{where}"
-    )
+    return f"{count_shown(about.rows)} training and {count_shown(about.test_rows)} test rows, {parties}"
 
 
 def comparison(groups: Sequence[Group]) -> Comparison:
