@@ -119,7 +119,7 @@ def test_a_report_is_read_wide_dark_and_on_a_phone(
     browser.size(1280, 900)
     browser.open((demo / file).as_uri())
     require_fits(browser)
-    kept(browser, f"{name}.png", tmp_path, 1050)
+    kept(browser, f"{name}.png", tmp_path, 950)
     browser.size(1280, 900, dark=True)
     assert browser.script("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
     browser.size(*PHONE, phone=True)

@@ -48,6 +48,7 @@ def dashboard(
 
 def _listening(host: str, port: int) -> socket.socket:
     """Bound at once, so that what is wrong is said before anything starts."""
+    found: socket.socket | None = None
     try:
         family, kind, proto, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         found = socket.socket(family, kind, proto)
@@ -55,6 +56,8 @@ def _listening(host: str, port: int) -> socket.socket:
         found.bind(place)
         found.listen(64)
     except OSError as error:
+        if found is not None:
+            found.close()
         raise BadInput(
             f"cannot listen at {host}:{port}: {error.strerror or error}; give another --port, or --port 0"
         ) from None
