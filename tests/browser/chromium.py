@@ -44,7 +44,8 @@ class Chromium:
         self._answers: Queue[dict[str, Any]] = Queue()
         self._number = 0
         self._session: str | None = None
-        Thread(target=self._read, name="chromium", daemon=True).start()
+        self._reading = Thread(target=self._read, name="chromium", daemon=True)
+        self._reading.start()
         target = self("Target.createTarget", url="about:blank")["targetId"]
         self._session = self("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
@@ -65,6 +66,11 @@ class Chromium:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 found: dict[str, Any] = answer["result"]
                 return found
+
+    def end(self) -> None:
+        self._session = None
+        self("Browser.close")
+        self._reading.join(timeout=30)
 
     def size(self, width: int, height: int, phone: bool = False, dark: bool = False) -> None:
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
@@ -136,7 +142,7 @@ def chromium() -> Iterator[Chromium]:
         raise FileNotFoundError("browser tests need Chromium: apt-get install -y chromium")
     to_browser, from_us = os.pipe()
     from_browser, to_us = os.pipe()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # The browser reads from its descriptor 3 and writes to 4.
         command = f'exec "$0" "$@" 3<&{to_browser} 4>&{to_us}'
         running = subprocess.Popen(
@@ -147,9 +153,11 @@ def chromium() -> Iterator[Chromium]:
         )
         os.close(to_browser)
         os.close(to_us)
+        browser = Chromium(from_us, from_browser)
         try:
-            yield Chromium(from_us, from_browser)
+            yield browser
         finally:
-            running.terminate()
-            running.wait(timeout=20)
+            browser.end()  # by itself: its helpers end with it, and leave its folder alone
+            running.wait(timeout=30)
             os.close(from_us)
+            os.close(from_browser)

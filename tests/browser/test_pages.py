@@ -52,7 +52,7 @@ def browser() -> Iterator[Chromium]:
 @contextmanager
 def dashboard(folder: Path, port: int = 0) -> Iterator[str]:
     """Its address, as the command says it."""
-    command = [THINWIRE, "dashboard", folder, "--port", str(port)]
+    command = [str(THINWIRE), "dashboard", str(folder), "--port", str(port)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as running:
         assert running.stderr is not None
         said = running.stderr.readline()
@@ -76,7 +76,7 @@ def training(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
         "--set",
         'recipe={method="celu",capacity=5,reuse=5}',
     ]
-    command = [THINWIRE, "train", "job.toml", *settings, "--out", "runs/live", *more]
+    command = [str(THINWIRE), "train", "job.toml", *settings, "--out", "runs/live", *more]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT, cwd=folder) as running:
         try:
             yield running
