@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: install test check demo bench coverage test-browser test-link test-data test-faults soak clean
+.PHONY: install test check demo bench coverage screenshots test-browser test-link test-data test-faults soak clean
 
 install: $(READY)
 
@@ -36,6 +36,10 @@ coverage: $(READY)
 # Each needs more than Python; pytest's exit code 5 means that there is no such test yet.
 test-browser test-link test-data: test-%: $(READY)
 	$(BIN)/pytest -m $* || [ $$? -eq 5 ]
+
+# The documents' pictures, made by the browser tests.
+screenshots: $(READY)
+	THINWIRE_SCREENSHOTS=docs/images $(BIN)/pytest -m browser
 
 # Real parties, killed, stopped, cut off and lied to; two runs at a time.
 test-faults: $(READY)

@@ -17,7 +17,8 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 
 # A module may import from its own room and from those before it.
 ORDER = [
-    ["types", "errors", "seeds"],
+    ["types", "errors", "seeds", "environment", "charts"],
+    ["report"],
     ["compress"],
     ["models", "wire"],
     ["transport"],
@@ -34,7 +35,7 @@ ORDER = [
     ["job"],
     ["audit", "init", "reproduce", "tuning"],
     ["network"],
-    ["bench"],
+    ["bench", "dashboard"],
     ["cli"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from thinwire import __version__
 from thinwire.bench.rows import Row
+from thinwire.environment import environment
 from thinwire.errors import BadInput
 
 __all__ = ["FILE", "Saved", "read_saved", "write_saved"]
@@ -41,18 +40,6 @@ class Saved:
             for name, rows in self.rows.items()
         }
         return {"environment": environment(), "benches": benches}
-
-
-def environment() -> dict[str, str]:
-    """What the figures were made with; torch is not imported for it."""
-    from importlib.metadata import version
-
-    return {
-        "thinwire": __version__,
-        "torch": version("torch"),
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
 
 
 def read_saved(folder: Path) -> Saved:

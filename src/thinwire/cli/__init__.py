@@ -16,6 +16,7 @@ from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
+from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
@@ -23,6 +24,7 @@ from thinwire.cli.init import init
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
+from thinwire.cli.report import report
 from thinwire.cli.reproduce import reproduce
 from thinwire.cli.status import status
 from thinwire.cli.train import train
@@ -57,6 +59,8 @@ for command in (
     abort,
     privacy,
     audit,
+    report,
+    dashboard,
     reproduce,
     bench,
     explain,

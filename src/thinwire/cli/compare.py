@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from thinwire.cli.comparing import Run, averaged, recipe_table, run_all
 from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, seconds_shown
+from thinwire.cli.train import new_folder
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ def compare(
     seeds: Annotated[str, typer.Option("--seeds", help="Which, with commas between.")] = "0",
     workers: Annotated[int, typer.Option("--workers", min=1, help="Runs at the same time.")] = 2,
     settings: Settings = [],  # noqa: B006
+    *,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="DIR", help="For runs and report; runs/compare-<job>-<time> unless given."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the same job under several methods and seeds, and compare what it took."""
@@ -47,23 +54,45 @@ def compare(
     for method, given in overrides.items():
         with at(method):
             load_job(job, given)
+    folder = _free(out or new_folder(f"compare-{job.stem}"))
     runs = [
-        Run(str(job), (*overrides[method], f"job.seed={seed}"), method, seed)
+        Run(str(job), (*overrides[method], f"job.seed={seed}"), method, seed, str(folder / f"{method}-{seed}"))
         for method in recipes
         for seed in seed_numbers
     ]
     found = _run(runs, workers, Console(stderr=True))
+    report = _reported(found, folder)
     rows = [_row(method, table, found[method]) for method, table in recipes.items()]
     aim = None if file.job.target is None else file.job.target.model_dump()
     metric = next(iter(file.job.metrics), "loss")
     if as_json:
-        typer.echo(json.dumps({"target": aim, "metric": metric, "seeds": seed_numbers, "methods": rows}))
+        said = {"target": aim, "metric": metric, "seeds": seed_numbers, "report": report, "methods": rows}
+        typer.echo(json.dumps(said))
     else:
         _print(Console(), rows, aim, metric)
+        if report is not None:
+            typer.echo(f"report: {report}")
     failed = [f"{row['method']}: {error}" for row in rows for error in row["errors"]]
     if failed:
         typer.echo("thinwire: " + "\n".join(failed), err=True)
         raise typer.Exit(1)
+
+
+def _free(folder: Path) -> Path:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"--out: {folder} is there already and not empty; give another one")
+    return folder
+
+
+def _reported(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | None:
+    """Of the runs that came to their end; their evaluations and ledgers stay in their folders."""
+    from thinwire.report.keeping import write_report
+    from thinwire.report.reading import read_run
+
+    ended = [one["run_dir"] for outcomes in found.values() for one in outcomes if "error" not in one]
+    if not ended:
+        return None
+    return str(write_report([read_run(Path(run)) for run in ended], folder / "report.html"))
 
 
 def _names(text: str) -> list[str]:

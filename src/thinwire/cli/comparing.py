@@ -48,6 +48,7 @@ class Run:
     overrides: tuple[str, ...]
     method: str
     seed: int
+    out: str  # its folder
 
 
 def recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,14 +82,16 @@ def outcome(run: Run) -> dict[str, Any]:
     import torch
 
     from thinwire.job import train
-    from thinwire.job.loading import load_job
+    from thinwire.job.loading import load_job, resolved
     from thinwire.job.result import meets
+    from thinwire.job.saved import save_job
 
     torch.set_num_threads(1)
     try:
-        job = load_job(Path(run.job), run.overrides)
-        job.stop = False  # for the best value; the target is read off the history
-        result = train(job)
+        overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
+        job = load_job(Path(run.job), overrides)
+        save_job(Path(run.out), resolved(Path(run.job), overrides), job)
+        result = train(job, out=run.out)
     except ThinwireError as error:
         return {"error": str(error)}
     there = result.history[-1]
@@ -99,6 +102,7 @@ def outcome(run: Run) -> dict[str, Any]:
         there = met[0] if met else there
     return {
         "seed": run.seed,
+        "run_dir": run.out,
         "reached": reached,
         "rounds": there["round"],
         "bytes_up": there["bytes"]["up"],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from thinwire.cli.shown import AsJson, bytes_shown, seconds_shown
-from thinwire.cli.train import trained
+from thinwire.cli.train import new_folder, trained
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,22 +26,33 @@ WIDTH = 32
 
 def demo(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the models, batches and compressors.")] = 0,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="DIR", help="Where runs and report go; runs/demo-<time> unless given."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train on handwritten digits that are split among four parties, and compare what methods send."""
     from rich.console import Console
 
+    from thinwire.report.keeping import write_report
+    from thinwire.report.reading import read_run
+
+    folder = out or new_folder("demo")
     progress, shown, began = Console(stderr=True), Console(), perf_counter()
     results: list[dict[str, Any]] = []
     for recipe in _recipes():
-        summary = trained(_job(recipe, seed), progress, recipe.name).summary()
+        summary = trained(_job(recipe, seed), progress, recipe.name, out=folder / recipe.name).summary()
         before = results[0]["bytes"]["total"] if results else summary["bytes"]["total"]
         results.append({**summary, "times_fewer_bytes": before / summary["bytes"]["total"]})
     seconds = perf_counter() - began
+    report = write_report([read_run(Path(result["run_dir"])) for result in results], folder / "report.html")
     if as_json:
-        typer.echo(json.dumps({"epochs": EPOCHS, "seed": seed, "seconds": seconds, "methods": results}))
+        said = {"epochs": EPOCHS, "seed": seed, "seconds": seconds, "report": str(report), "methods": results}
+        typer.echo(json.dumps(said))
     else:
         _print(shown, results, seconds)
+        typer.echo(f"report: {report}")
 
 
 def _recipes() -> list[Recipe]:

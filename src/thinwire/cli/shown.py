@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+
 __all__ = [
     "AsJson",
     "JobPath",
@@ -26,27 +28,6 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as recipe.compressor.fraction=0.05."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
-
-
-def bytes_shown(count: float) -> str:
-    """1234567 as 1.23 MB."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        count /= 1000
-        if count < 1000 or unit == "TB":
-            break
-    return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
-
-
-def seconds_shown(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 def metrics_shown(event: dict[str, Any]) -> str:

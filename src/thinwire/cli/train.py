@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from thinwire.job import Job, Result
 
-__all__ = ["Failed", "train", "trained"]
+__all__ = ["Failed", "new_folder", "train", "trained"]
 
 INTERRUPTED = 130
 
@@ -69,7 +69,7 @@ def train(
     coding = loaded.label_party.coding
     for line in prepared_shown(prepared(loaded), None if coding is None else coding.says):
         typer.echo(line, err=True)
-    folder = out or _new_folder(job.stem)
+    folder = out or new_folder(job.stem)
     (require_same_job if resume else save_job)(folder, text, loaded)
     again = ["thinwire", "train", str(job)]
     for override in overrides:
@@ -105,7 +105,8 @@ def trained(job: Job, console: Console, name: str, out: Path | None = None, resu
             raise
 
 
-def _new_folder(stem: str) -> Path:
+def new_folder(stem: str) -> Path:
+    """runs/<stem>-<time>, which is not there yet."""
     name = f"{stem}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     folders = (Path("runs") / (name if count == 1 else f"{name}-{count}") for count in range(1, 1000))
     return next(folder for folder in folders if not folder.exists())
@@ -133,3 +134,4 @@ def _print(summary: dict[str, Any]) -> None:
     for line in privacy_shown(summary["privacy"]):
         typer.echo(f"  {line}")
     typer.echo(f"  run: {summary['run_dir']}")
+    typer.echo(f"  report: {Path(summary['run_dir']) / 'report.html'}")

@@ -17,6 +17,7 @@ from thinwire.recipe import Recipe
 from thinwire.streams import Flow, Rows, Seeded, Stream, StreamSpec
 from thinwire.surrogates import Storage
 from thinwire.transport.base import Channel, Message
+from thinwire.transport.stopwatch import Stopwatch
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.codec import decode, encode
 from thinwire.wire.entropy import Effort
@@ -38,6 +39,7 @@ class Seat:
     run: int
     effort: Effort = "small"
     storage: Storage = field(default_factory=Storage)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def stream(
         self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round], Randomness] | None = None

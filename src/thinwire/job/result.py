@@ -8,7 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from thinwire.errors import BadInput
 from thinwire.models.metrics import METRICS
+from thinwire.report.keeping import write_report
+from thinwire.report.record import RunRecord
 from thinwire.transport.ledger import Ledger, Traffic
 from thinwire.types import PartyName
 
@@ -35,6 +38,7 @@ class Result:
     interrupted: bool = False
     run_dir: Path | None = None
     privacy: list[dict[str, Any]] = field(default_factory=list)
+    record: RunRecord | None = None
 
     @property
     def bytes(self) -> Traffic:
@@ -90,6 +94,12 @@ class Result:
             "interrupted": self.interrupted,
             "run_dir": None if self.run_dir is None else str(self.run_dir),
         }
+
+    def report(self, path: str | Path) -> Path:
+        """One self-contained HTML file about the run, written there."""
+        if self.record is None:
+            raise BadInput("this result holds no record of its run; `thinwire report` makes one from a run's folder")
+        return write_report([self.record], Path(path))
 
     def to_pandas(self) -> Any:
         """The history as a flat data frame; needs pandas."""

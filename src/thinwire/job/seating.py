@@ -23,7 +23,7 @@ from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Train
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
 from thinwire.surrogates import Storage
-from thinwire.transport.base import Channel
+from thinwire.transport.base import TimedChannel
 from thinwire.types import PartyName, Round
 from thinwire.wire.entropy import Effort
 
@@ -66,7 +66,7 @@ class Seating:
     def run(self) -> int:
         return run_number(self.recipe, self.seed, self.feature_parties)
 
-    def seat(self, me: PartyName, channel: Channel) -> Seat:
+    def seat(self, me: PartyName, channel: TimedChannel) -> Seat:
         return Seat(
             me=me,
             label_party=self.label_party,
@@ -78,6 +78,7 @@ class Seating:
             run=self.run,
             effort=self.effort,
             storage=self.storage,
+            stopwatch=channel.stopwatch,
         )
 
     def side(self, party: LabelParty) -> LabelSide:

@@ -15,6 +15,7 @@ from thinwire.job.callbacks import Callback
 from thinwire.job.evaluating import Goal, scores
 from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
+from thinwire.job.recording import Recording
 from thinwire.job.result import Result
 from thinwire.job.simulated import SimulatedParties
 from thinwire.party import Evaluated, FeatureParty, LabelParty
@@ -74,12 +75,15 @@ class _Run:
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
         self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
-        self.parties = SimulatedParties(job, self._at_rest, noise_secret, on_round)
+        self._on_round = on_round
+        self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round)
+        self._recording = Recording(job, self.parties, directory)
         self._began = perf_counter()
         self._saved = self._began
         self._saving_seconds = 0.0
 
     def go(self) -> Result:
+        self._recording.begin()
         self._began = perf_counter()
         self.parties.run()
         interrupted = self.parties.control.stopping
@@ -87,7 +91,7 @@ class _Run:
             self._save(resting=False)
         if self.directory is not None:
             self.directory.finish(self.parties.simulation.ledger.entries(), self.models())
-        return Result(
+        result = Result(
             method=self.job.recipe.name,
             history=self._history,
             ledger=self.parties.simulation.ledger,
@@ -98,8 +102,11 @@ class _Run:
             target=self.job.target,
             interrupted=interrupted,
             run_dir=None if self.directory is None else self.directory.folder,
-            privacy=[spending.ledger.spent() for spending in self.parties.spending.values()],
+            privacy=self._recording.privacy(),
+            record=self._recording.ended(self._history, interrupted),
         )
+        self._recording.keep(result)
+        return result
 
     def models(self) -> dict[PartyName, nn.Module]:
         found: dict[PartyName, nn.Module] = {party.name: party.bottom for party in self.job.parties}
@@ -107,12 +114,18 @@ class _Run:
             found[self.job.label_party.name] = self.job.label_party.bottom
         return {**found, "top": self.job.label_party.top}
 
+    def _after_round(self, done: int) -> None:
+        self._recording.round(done)
+        if self._on_round is not None:
+            self._on_round(done)
+
     # At rest --------------------------------------------------------------------------------------------
 
     def _at_rest(self, evaluated: Evaluated) -> bool:
         """All parties wait: look, tell, save, and say whether to stop."""
         event = self._event(evaluated)
         self._history.append(event)
+        self._recording.evaluated(evaluated)
         stop = self._goal.is_met(event)
         if self.directory is not None:
             self.directory.append(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from thinwire.transport.records import printable
 from thinwire.types import PartyName, Round
 
-__all__ = ["EventLog"]
+__all__ = ["EventLog", "sentence"]
 
 # What people are told; all else stands in the file alone.
 _SENTENCES = {
@@ -43,6 +43,17 @@ _SENTENCES = {
     "lingering": "done; waiting until {peer!r} has finished too",
     "unreported": "{peer!r} has not said that it finished; start this command again if it needs our last messages",
 }
+
+
+def sentence(line: Mapping[str, Any]) -> str | None:
+    """A line of the log for people; None where it is for machines alone, or is none of ours."""
+    form = _SENTENCES.get(str(line.get("event")))
+    if form is None:
+        return None
+    try:
+        return printable(form.format(**line))
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError):
+        return None
 
 
 class EventLog:

@@ -13,6 +13,7 @@ from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Own, Seating
 from thinwire.network.introduction import About, compare, read_about, read_news
 from thinwire.network.party_run import Audience, Held, PartyRun
+from thinwire.network.recording import spent_so_far
 from thinwire.party import Control, FeatureParty, FeatureProgram
 from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.context import framed
@@ -112,6 +113,12 @@ class FeatureRun(PartyRun):
         nonce = self.private.run_nonce or ""
         own = Own(identity, run_secret(self.private.noise_secret, nonce), self._spending, nonce)
         return seating.feature_program(self._party, seat, widths, control, own=own, side=side)
+
+    def _described(self) -> FeatureParty:
+        return self._party
+
+    def _spent_so_far(self) -> list[dict[str, Any]]:
+        return spent_so_far(self.own, self._spending.ledger.spent)
 
     def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
         """Of the privacy ledger; waits where the disk is full."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from thinwire.job.evaluating import Goal, require_finite_loss, scores
 from thinwire.job.own_part import LabelData, OwnPart
+from thinwire.job.quality import quality_of
 from thinwire.job.result import Result
 from thinwire.job.seating import Seating
 from thinwire.network.asking import require_this_run
@@ -17,6 +18,7 @@ from thinwire.network.introduction import compare, read_about
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.network.probe import Brought, probe_answer
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
+from thinwire.report.record import Quality
 from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
@@ -51,6 +53,7 @@ class LabelRun(PartyRun):
         self._history: list[dict[str, Any]] = []
         self._told: set[PartyName] = set()  # who has heard of an abort
         self._party: LabelParty | None = None
+        self._tested: Evaluated | None = None  # the last evaluation of this process
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._widths = self._known_widths() if self.private.finished else None
         settings = own.settings
@@ -190,6 +193,7 @@ class LabelRun(PartyRun):
         """The running loss of the batches, and scores on test rows; all other parties wait."""
         event = self._event(evaluated)
         self._history.append(event)
+        self._tested = evaluated
         self.persistently(lambda: self.directory.append(event))
         self._audience.event(event)
         return self._goal.is_met(event)
@@ -219,6 +223,20 @@ class LabelRun(PartyRun):
 
     def _resumed(self, data: dict[str, Any]) -> None:
         self._history = self.directory.truncate(data["events"])
+
+    def _described(self) -> LabelParty:
+        if self._party is None:
+            raise RuntimeError("the label party is described before its program is built")
+        return self._party
+
+    def _spent_so_far(self) -> list[dict[str, Any]]:
+        """Feature parties keep the ledger."""
+        return []
+
+    def _quality(self) -> Quality | None:
+        if self._tested is None or self._tested.outputs is None:
+            return None
+        return quality_of(self._tested.outputs, self._described().test_labels, self._tested.round)
 
     # The end ----------------------------------------------------------------------------------------------------
 

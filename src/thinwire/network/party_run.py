@@ -21,12 +21,14 @@ from thinwire.network.events import EventLog
 from thinwire.network.introduction import About, read_news
 from thinwire.network.outcome import Outcome, state_digest
 from thinwire.network.peers import Peers
+from thinwire.network.recording import PartyRecording, about_part
 from thinwire.network.stopping import Aborted, FailedInRun, Stopping, ToldToStop
-from thinwire.party import Batches, Control
+from thinwire.party import Batches, Control, FeatureParty, LabelParty
 from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.accounting import BudgetExceeded
+from thinwire.report.record import Quality
 from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
 from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
@@ -163,6 +165,18 @@ class PartyRun(ABC):
         """What to say at the end, beside what every party says."""
 
     @abstractmethod
+    def _described(self) -> FeatureParty | LabelParty:
+        """This party with its data and models, once the program is built."""
+
+    @abstractmethod
+    def _spent_so_far(self) -> list[dict[str, Any]]:
+        """Of the privacy ledger, what changes from round to round."""
+
+    def _quality(self) -> Quality | None:
+        """How good the answers are, where this party can tell."""
+        return None
+
+    @abstractmethod
     def _models(self) -> dict[str, Any]: ...
 
     @abstractmethod
@@ -210,10 +224,14 @@ class PartyRun(ABC):
         seating = self._seating()
         program = self.program = self._program(seating, PartyControl(self))
         self._resume(program)
+        about = about_part(self.own, self._described(), self._known_widths(), self.batches, self._held.rows)
+        self._recording = PartyRecording(self.folder, about, self.channel, self._spent_so_far)
+        self._recording.begin(program.start)
         self.events("begun", rounds=self.batches.rounds)
         self._begun = True
         self.began = monotonic()
         self._over = self._over or program.run()
+        self._recording.ended(program.start)
         if not self._over:
             self.save()
             return Outcome(self._summary(), interrupted=True)
@@ -267,6 +285,7 @@ class PartyRun(ABC):
         self.persistently(lambda: self.directory.finish(self.ledger.entries(), self._models()))
         self.persistently(lambda: self.directory.write("result.json", canonical(summary)))
         self.persistently(lambda: self.private.set_finished(True))
+        self._recording.keep(self._quality())
         return summary
 
     def _linger(self) -> None:
@@ -410,6 +429,7 @@ class PartyRun(ABC):
     def begin_round(self, round: Round) -> bool:
         """Between two rounds: is this still our run, is a checkpoint due, may the next round begin?"""
         self.events.round = round
+        self._recording.round(round)
         self._require_lock()
         self._say_if_stopping()
         for link in self.links.values():

@@ -78,7 +78,7 @@ class FeatureProgram(Program):
                 case Await():
                     self.end.receive(t)
                 case Local(round):
-                    self.end.local(round)
+                    self._locally(self.end.local, round)
         self.end.forget(self.plan.kept())
 
     def _rest(self, done: Round) -> bool:

@@ -89,7 +89,7 @@ class LabelProgram(Program):
                     if fresh is not None:
                         self.plan.learned(fresh)
                 case Local(round):
-                    self.end.local(round)
+                    self._locally(self.end.local, round)
         self.end.forget(self.plan.kept())
         if self._on_round is not None:
             self._on_round(t + 1)

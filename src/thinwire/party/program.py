@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from thinwire.conversations.seat import Seat
 from thinwire.party.batches import Batches
@@ -37,11 +38,18 @@ class Program(ABC):
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
                 return False
+            self.seat.stopwatch.round = t
             self._round(t)
             self.start = t + 1
             if self._rests_after(t + 1) and self._rest(t + 1):
                 return True
         return True
+
+    def _locally(self, step: Callable[[Round], None], round: Round) -> None:
+        """A step without a message, and noted as one."""
+        self.seat.stopwatch.begin("local")
+        step(round)
+        self.seat.stopwatch.begin("compute")
 
     def _away(self, awaited: list[tuple[PartyName, Kind, Round]]) -> bool:
         """Whether to learn from what is here instead of waiting for a party that is away."""

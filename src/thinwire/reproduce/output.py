@@ -11,10 +11,11 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from thinwire.environment import environment
 from thinwire.reproduce.expecting import Verdict, judged
 from thinwire.reproduce.experiment import Experiment
 from thinwire.reproduce.real_link import RealRun
-from thinwire.reproduce.report import Words, environment, html_report
+from thinwire.reproduce.report import Words, html_report
 from thinwire.reproduce.runs import Outcome, value_at
 from thinwire.reproduce.statistics import CurveResult, Number, results_of
 from thinwire.runs import RunDirectory

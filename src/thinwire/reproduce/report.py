@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import isinf
 from typing import Any
 
-import torch
-
-from thinwire import __version__
-from thinwire.reproduce.chart import Chart, Line
+from thinwire.charts.lines import Chart, Line
+from thinwire.charts.numbers import bytes_shown, number_shown
+from thinwire.charts.page import html_page
+from thinwire.environment import environment
 from thinwire.reproduce.expecting import Verdict
 from thinwire.reproduce.experiment import Experiment
 from thinwire.reproduce.schema import PlotSection
 from thinwire.reproduce.statistics import CurveResult, Number
 
-__all__ = ["Words", "environment", "html_report"]
+__all__ = ["Words", "html_report"]
 
 _X_NAMES = {
     "epoch": "epochs",
@@ -32,27 +31,6 @@ _Y_NAMES = {
     "diagnostics.relative_gradient_norm": "squared gradient norm, relative to the start",
     "gradient_norm_since_first_step": "squared gradient norm, relative to after one step",
 }
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1a1a1a; max-width: 1290px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
-table { border-collapse: collapse; font-size: .9rem; } .wide { overflow-x: auto; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid #ddd; vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.met { color: #00623f; font-weight: 600; } .not { color: #a33b00; font-weight: 600; }
-.plots { display: flex; flex-wrap: wrap; gap: 1rem; } .plots svg { max-width: 100%; height: auto; }
-pre { background: #f5f5f5; padding: .8rem; overflow-x: auto; font-size: .8rem; } .muted { color: #555; }
-"""
-
-
-def environment() -> dict[str, str]:
-    """What the figures were made with."""
-    return {
-        "thinwire": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "threads": str(torch.get_num_threads()),
-    }
 
 
 @dataclass(frozen=True)
@@ -97,8 +75,7 @@ def html_report(
         f"<pre>{escape(words.file)}</pre>",
         f'<p class="muted">{escape(", ".join(f"{key} {value}" for key, value in environment().items()))}</p>',
     ]
-    head = f'<meta charset="utf-8"><title>{escape(experiment.name)}</title><style>{_STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
+    return html_page(experiment.name, "\n".join(body))
 
 
 def charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[Chart]:
@@ -142,7 +119,7 @@ def _expectations(verdicts: Sequence[Verdict]) -> str:
     for one in verdicts:
         word = '<td class="met">met</td>' if one.met else '<td class="not">not met</td>'
         cells = (one.claim, one.paper or "", one.checked, one.limit)
-        found = "" if one.found is None else short_number(one.found)
+        found = "" if one.found is None else number_shown(one.found)
         rows.append(
             "<tr>"
             + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
@@ -162,15 +139,15 @@ def _figures(experiment: Experiment, results: Sequence[CurveResult]) -> str:
     rows = []
     for result in results:
         numbers: list[tuple[Number | None, Any]] = [
-            (result.best(f"test.{metric}"), short_number),
-            (result.final(f"test.{metric}"), short_number),
-            (result.final("train.loss"), short_number),
-            (result.final("bytes.up"), bytes_said),
-            (result.final("bytes.down"), bytes_said),
-            (result.final("paper_bytes"), bytes_said),
+            (result.best(f"test.{metric}"), number_shown),
+            (result.final(f"test.{metric}"), number_shown),
+            (result.final("train.loss"), number_shown),
+            (result.final("bytes.up"), bytes_shown),
+            (result.final("bytes.down"), bytes_shown),
+            (result.final("paper_bytes"), bytes_shown),
             (result.final("link_seconds"), lambda value: f"{value:.4g} s"),
             (result.cost("round"), lambda value: f"{value:.0f}"),
-            (result.cost("bytes.total"), bytes_said),
+            (result.cost("bytes.total"), bytes_shown),
         ]
         cells = "".join(f'<td class="number">{_said(number, how)}</td>' for number, how in numbers)
         rows.append(f"<tr><td>{escape(result.name)}</td>{cells}<td>{escape(epsilon_said(result))}</td></tr>")
@@ -211,15 +188,3 @@ def epsilon_said(result: CurveResult) -> str:
             whole = "infinite" if isinstance(ends, str) else f"{ends:.3g}"
             return f"{row['releases_epsilon']:.3g} of the releases, {whole} end to end (delta {ledger['delta']:g})"
     return ""
-
-
-def short_number(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def bytes_said(count: float) -> str:
-    """1234567 as 1.23 MB."""
-    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any
 
+from thinwire.charts.lines import Point
 from thinwire.job.result import better, meets
 from thinwire.reproduce.experiment import Experiment
 from thinwire.reproduce.runs import Outcome, value_at
 from thinwire.reproduce.schema import Target
 
-__all__ = ["CurveResult", "Number", "Point", "results_of", "target_of"]
+__all__ = ["CurveResult", "Number", "results_of", "target_of"]
 
 
 @dataclass(frozen=True)
@@ -22,15 +23,6 @@ class Number:
     mean: float
     deviation: float
     seeds: int
-
-
-@dataclass(frozen=True)
-class Point:
-    """One evaluation of a curve: where it stands on the x axis, and its values' mean and deviation."""
-
-    x: float
-    y: float
-    deviation: float
 
 
 @dataclass(frozen=True)

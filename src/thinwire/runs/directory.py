@@ -1,6 +1,12 @@
 """What a run leaves on disk.
 
 recipe.json                  the recipe, as its digest sees it
+about.json                   who takes part, with what; written as the run begins
+pulse.json                   the last sign of life: where time and bytes go, one round in detail
+timeline.jsonl               now and then, where the time went
+quality.json                 how good the model is on the test rows, counted
+result.json                  the run's summary, once it has ended
+report.html                  all of this, for people
 events.jsonl                 one line an evaluation
 ledger.json                  bytes and messages by sender, receiver and kind
 models/<party>.safetensors   the trained models

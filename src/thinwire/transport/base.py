@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from thinwire.transport.stopwatch import Stopwatch
 from thinwire.types import Kind, PartyName, Round
 
-__all__ = ["NO_TIMEOUT", "Channel", "Message", "Timeout"]
+__all__ = ["NO_TIMEOUT", "Channel", "Message", "TimedChannel", "Timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +54,10 @@ class Channel(Protocol):
 
     def worked(self, steps: int) -> None:
         """This party took `steps` update steps since the last call; for channels that keep a clock."""
+
+
+class TimedChannel(Channel, Protocol):
+    """One that notes what its party's time goes to."""
+
+    @property
+    def stopwatch(self) -> Stopwatch: ...

@@ -78,9 +78,12 @@ class LinkClock:
         """When a frame of `size` bytes arrives that the sender gives to its pipe now."""
         # Between two feature parties, the sender's uplink is taken as the narrow part.
         path = self._down[receiver] if sender == self._label_party else self._up[sender]
-        start = max(self._now[sender], self._pipe_free[sender])
-        self._pipe_free[sender] = start + size * 8 / path.bits_per_second
+        self._pipe_free[sender] = self.pipe_free(sender) + size * 8 / path.bits_per_second
         return self._pipe_free[sender] + path.latency
+
+    def pipe_free(self, sender: PartyName) -> float:
+        """From when on the sender's pipe takes another frame."""
+        return max(self._now[sender], self._pipe_free[sender])
 
     def received(self, receiver: PartyName, arrival: float) -> None:
         """The receiver waited for a frame that arrived then."""

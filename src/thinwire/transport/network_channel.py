@@ -15,6 +15,7 @@ from thinwire.transport.errors import TransportError
 from thinwire.transport.journal import Journal
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.stopwatch import Activity, Stopwatch
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import HEADER_SIZE
 
@@ -51,6 +52,8 @@ class NetworkChannel:
         self.links = dict(links)
         self.ledger = ledger
         self.waiting_for: PartyName | None = None
+        self.stopwatch = Stopwatch(self._settle)  # in real seconds
+        self._since = monotonic()  # time up to here is on it
         self._journal = journal
         self._answers = 0  # questions about time that the program has asked
         self._patience = patience
@@ -64,17 +67,19 @@ class NetworkChannel:
         """On disk, then on its way; does not wait until it is read."""
         if message.sender != self.me:
             raise TransportError(f"{self.me!r} cannot send as {message.sender!r}")
-        size = self._link(message.receiver).post(
-            message.kind, message.round, message.body, durable=message.kind in self._durable
-        )
+        with self._timed("send"):
+            size = self._link(message.receiver).post(
+                message.kind, message.round, message.body, durable=message.kind in self._durable
+            )
         self.ledger.add(message.sender, message.receiver, message.kind, size)
 
     def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
         """Waits for the message; names a peer that keeps it waiting, and gives it up after a while."""
         link = self._link(sender)
-        message = link.take(kind, round, _LOOK_SECONDS)
-        if message is None:
-            message = self._wait(link, kind, round, timeout.seconds or self._patience.seconds)
+        with self._timed("wait"):
+            message = link.take(kind, round, _LOOK_SECONDS)
+            if message is None:
+                message = self._wait(link, kind, round, timeout.seconds or self._patience.seconds)
         self.ledger.add(sender, self.me, kind, _frame_size(message))
         return message
 
@@ -105,7 +110,8 @@ class NetworkChannel:
 
     def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
         """Waits for the messages, or for the news that a party is away; from the journal likewise."""
-        return self._answered(lambda: self._is_away(awaited))
+        with self._timed("wait"):
+            return self._answered(lambda: self._is_away(awaited))
 
     def _is_away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
         began = monotonic()
@@ -117,6 +123,22 @@ class NetworkChannel:
                 if any(not link.connected or bool(link.news.get("away")) for link in self.links.values()):
                     return True
         return False
+
+    @contextmanager
+    def _timed(self, activity: Activity) -> Iterator[None]:
+        """What was done since the last time, and what is done here."""
+        self._settle()
+        began = self._since
+        try:
+            yield
+        finally:
+            self._since = monotonic()
+            self.stopwatch.spent(activity, began, self._since)
+
+    def _settle(self) -> None:
+        now = monotonic()
+        self.stopwatch.spent(self.stopwatch.doing, self._since, now)
+        self._since = now
 
     def _answered(self, question: Callable[[], bool]) -> bool:
         logged = self._journal.read(self._answers)

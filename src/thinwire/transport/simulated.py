@@ -20,6 +20,7 @@ from thinwire.transport.baton import Baton
 from thinwire.transport.errors import TransportError, Wait
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.link import Link, LinkClock
+from thinwire.transport.stopwatch import Stopwatch
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import Frame, frame_header, open_frame
 
@@ -99,13 +100,17 @@ class Simulation:
         self.ledger.add(message.sender, message.receiver, message.kind, size)
         arrival = 0.0
         if self.clock is not None and message.kind is not Kind.EVALUATION:
+            began = self.clock.pipe_free(message.sender)
             arrival = self.clock.sent(message.sender, message.receiver, size)
+            stopwatch = self._channels[message.sender].stopwatch
+            stopwatch.spent("send", began, self.clock.pipe_free(message.sender))
         self._inbox[slot] = header, frame.body, arrival
         self._baton.wake(slot)
 
     def _open(self, slot: Wait) -> Message:
         header, body, arrival = self._inbox.pop(slot)
         if self.clock is not None:
+            self._channels[slot.party].stopwatch.spent("wait", self.clock.now(slot.party), arrival)
             self.clock.received(slot.party, arrival)
         frame = open_frame(header, body)
         names = self._names
@@ -127,6 +132,7 @@ class SimulatedChannel:
 
     def __init__(self, simulation: Simulation, name: PartyName) -> None:
         self.name = name
+        self.stopwatch = Stopwatch(self._charge)  # by the link's clock; without a link, real seconds of computing
         self._simulation = simulation
         self._baton = simulation._baton
         self._inbox = simulation._inbox
@@ -180,7 +186,7 @@ class SimulatedChannel:
             raise BadParameter(f"{self.name!r}: steps must be at least 0, got {steps}")
         clock = self._simulation.clock
         if clock is not None and not self._untimed:
-            clock.worked(self.name, steps * (clock.step_seconds(self.name) or 0.0))
+            self._worked(clock, steps * (clock.step_seconds(self.name) or 0.0))
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -211,12 +217,20 @@ class SimulatedChannel:
     def _charge(self) -> None:
         """The time since we got the baton, or since the last charge, where nothing fixed is charged."""
         clock = self._simulation.clock
-        if clock is None or clock.step_seconds(self.name) is not None:
+        if clock is not None and clock.step_seconds(self.name) is not None:
             return
         now = perf_counter()
         if not self._untimed:
-            clock.worked(self.name, now - self._since)
+            if clock is None:
+                self.stopwatch.spent(self.stopwatch.doing, self._since, now)
+            else:
+                self._worked(clock, now - self._since)
         self._since = now
+
+    def _worked(self, clock: LinkClock, seconds: float) -> None:
+        now = clock.now(self.name)
+        self.stopwatch.spent(self.stopwatch.doing, now, now + seconds)
+        clock.worked(self.name, seconds)
 
 
 def _refused(slot: Wait, why: str) -> TransportError:

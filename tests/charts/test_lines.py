@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.reproduce.chart import Chart, Line
-from thinwire.reproduce.statistics import Point
-from thinwire.reproduce.ticks import axis_over, short
+from thinwire.charts.axes import axis_over
+from thinwire.charts.lines import Chart, Line, Point
+from thinwire.charts.numbers import short
 
 SVG = "{http://www.w3.org/2000/svg}"
 

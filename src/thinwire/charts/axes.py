@@ -1,4 +1,4 @@
-"""Where an axis has its marks, and how numbers are said beside them."""
+"""Where an axis has its marks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-__all__ = ["Axis", "axis_over", "short"]
+__all__ = ["Axis", "axis_over"]
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
@@ -55,13 +55,3 @@ def _log_axis(low: float, high: float, wanted: int) -> Axis:
     every = max(1, ceil((last - first) / wanted))
     marks = tuple(10.0**power for power in range(first, last + 1, every))
     return Axis(10.0**first, 10.0**last, marks, log=True)
-
-
-def short(value: float) -> str:
-    """1500000 as 1.5M; 0.001 as 10^-3 would take more room, so small ones are plain or with an e."""
-    for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{sign}"
-    if value and abs(value) < 1e-3:
-        return f"{value:.0e}".replace("e-0", "e-")
-    return f"{value:.4g}"

@@ -1,0 +1,1 @@
+"""Charts and pages as text: inline SVG, no scripts, nothing from elsewhere."""

@@ -1,0 +1,64 @@
+"""`thinwire dashboard`: the live page of runs that go on, or have ended."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thinwire.cli.report import Open, opened
+from thinwire.errors import BadInput
+
+__all__ = ["dashboard"]
+
+
+def dashboard(
+    runs: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run's folder, or one that runs lie in.")],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8765,
+    host: Annotated[
+        str, typer.Option("--host", help="Another address than loopback shows the page to others, unprotected.")
+    ] = "127.0.0.1",
+    show: Open = False,
+) -> None:
+    """Serve a page that follows runs as they go: curves, bytes, time, privacy, parties, log."""
+    try:
+        import uvicorn
+
+        from thinwire.dashboard.app import dashboard_app, is_loopback
+    except ModuleNotFoundError as error:
+        raise BadInput(f"the live page needs {error.name}: pip install 'thinwire[dashboard]'") from None
+    from thinwire.dashboard.board import Board
+
+    board = Board(runs)
+    listening = _listening(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listening.getsockname()[1]}/"
+    typer.echo(f"{address} follows {runs}; Ctrl-C ends it", err=True)
+    if not is_loopback(host):
+        typer.echo("thinwire: everybody who reaches this address can see the runs; there is no password", err=True)
+    if show:
+        opened(address)
+    server = uvicorn.Server(
+        uvicorn.Config(dashboard_app(board, host), log_level="warning", timeout_graceful_shutdown=1, lifespan="off")
+    )
+    server.run(sockets=[listening])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Bound at once, so that what is wrong is said before anything starts."""
+    found: socket.socket | None = None
+    try:
+        family, kind, proto, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, proto)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(place)
+        found.listen(64)
+    except OSError as error:
+        if found is not None:
+            found.close()
+        raise BadInput(
+            f"cannot listen at {host}:{port}: {error.strerror or error}; give another --port, or --port 0"
+        ) from None
+    return found

@@ -1,0 +1,121 @@
+"""One run's folder, read again and again as it grows."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from thinwire.dashboard.following import Follower, read_json
+from thinwire.report.record import About, Event, Pulse, RunRecord, joined
+
+__all__ = ["LiveRun", "State"]
+
+State = Literal["waiting", "running", "silent", "finished", "stopped"]
+T = TypeVar("T", bound=BaseModel)
+_LOG_LINES = 200
+_MOST_EVENTS = 20_000
+_SILENT_SECONDS = 30.0
+
+
+class LiveRun:
+    """What is known so far; `look` reads what is new."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.name = name
+        self.log: deque[dict[str, Any]] = deque(maxlen=_LOG_LINES)
+        self._about: About | None = None
+        self._events: list[Event] = []
+        self._pulses: list[Pulse] = []
+        self._pulse: Pulse | None = None
+        self._result: dict[str, Any] | None = None
+        self._followers = {part: Follower(folder / part) for part in ("events.jsonl", "timeline.jsonl", "log.jsonl")}
+
+    def look(self) -> None:
+        self._about = _model(About, read_json(self.folder / "about.json"))
+        self._pulse = _model(Pulse, read_json(self.folder / "pulse.json"))
+        self._result = read_json(self.folder / "result.json")
+        for part, take in (
+            ("events.jsonl", self._take_events),
+            ("timeline.jsonl", self._take_pulses),
+            ("log.jsonl", self._take_log),
+        ):
+            anew, lines = self._followers[part].look()
+            if anew or lines:
+                take(anew, lines)
+
+    def state(self, now: datetime | None = None) -> State:
+        """By its result, else by its last sign of life."""
+        if self._result is not None:
+            return "stopped" if self._result.get("interrupted") else "finished"
+        if self._about is None:
+            return "waiting"
+        silent = self.silent_seconds(now)
+        return "silent" if silent is not None and silent > _SILENT_SECONDS else "running"
+
+    def silent_seconds(self, now: datetime | None = None) -> float | None:
+        """Since the last sign of life."""
+        times = [self._pulse.time] if self._pulse is not None else []
+        times += [str(self.log[-1].get("time"))] if self.log else []
+        times += [self._about.started] if self._about is not None and not times else []
+        seen = [moment for text in times if (moment := _moment(text)) is not None]
+        return None if not seen else max(0.0, ((now or datetime.now(UTC)) - max(seen)).total_seconds())
+
+    def record(self, name: str) -> RunRecord | None:
+        """As for a report; None before all parties are there."""
+        if self._about is None:
+            return None
+        pulses = list(self._pulses)
+        if self._pulse is not None:
+            joined(pulses, self._pulse)
+        last = pulses[-1] if pulses else None
+        privacy = (self._result or {}).get("privacy") or (() if last is None else last.privacy)
+        return RunRecord(
+            name=name,
+            about=self._about,
+            events=tuple(self._events),
+            ledger=() if last is None else last.entries(),
+            pulses=tuple(pulses),
+            privacy=tuple(one for one in privacy if isinstance(one, dict)),
+            state="running" if self._result is None else "finished",
+        )
+
+    def _take_events(self, anew: bool, lines: list[dict[str, Any]]) -> None:
+        if anew:
+            self._events.clear()
+        self._events += [event for line in lines if (event := _model(Event, line)) is not None]
+        del self._events[:-_MOST_EVENTS]
+
+    def _take_pulses(self, anew: bool, lines: list[dict[str, Any]]) -> None:
+        if anew:
+            self._pulses.clear()
+        for line in lines:
+            if (pulse := _model(Pulse, line)) is not None:
+                joined(self._pulses, pulse)
+
+    def _take_log(self, anew: bool, lines: list[dict[str, Any]]) -> None:
+        if anew:
+            self.log.clear()
+        self.log.extend(lines)
+
+
+def _model(kind: type[T], data: dict[str, Any] | None) -> T | None:
+    """What a run writes; None for anything else, which a page must survive."""
+    if data is None:
+        return None
+    try:
+        return kind.model_validate(data)
+    except ValidationError:
+        return None
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""What a run was: its record, and one page about it."""

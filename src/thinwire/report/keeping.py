@@ -1,0 +1,83 @@
+"""What a run leaves in its folder for its report, and the report itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from thinwire.charts.page import GENERATOR
+from thinwire.errors import BadInput
+from thinwire.report.reading import read_run
+from thinwire.report.record import About, Pulse, Quality, RunRecord
+
+__all__ = ["keep_about", "keep_pulse", "keep_result", "write_report"]
+
+_log = logging.getLogger(__name__)
+NAME = "report.html"
+
+
+def keep_about(folder: Path, about: About) -> None:
+    """As a run begins, or goes on: it has no result yet."""
+    with _not_stopping(folder):
+        (folder / "result.json").unlink(missing_ok=True)
+        _write(folder / "about.json", about.model_dump_json(indent=2) + "\n")
+
+
+def keep_pulse(folder: Path, pulse: Pulse, lasting: bool) -> None:
+    """The last one whole; of those that last the times. A disk that is full costs them, not the run."""
+    with suppress(OSError):
+        _write(folder / "pulse.json", pulse.model_dump_json() + "\n")
+        if lasting:
+            with (folder / "timeline.jsonl").open("a", encoding="utf-8") as file:
+                file.write(pulse.slim().model_dump_json(exclude_defaults=True) + "\n")
+
+
+def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Quality | None) -> None:
+    """Once the models are saved; `summary` is None where the run has written result.json itself."""
+    with _not_stopping(folder):
+        if quality is not None:
+            _write(folder / "quality.json", quality.model_dump_json() + "\n")
+        if summary is not None:
+            _write(folder / "result.json", json.dumps(summary, indent=2) + "\n")
+        write_report([read_run(folder)], folder / NAME)
+
+
+def write_report(runs: Sequence[RunRecord], path: Path) -> Path:
+    """One HTML file; overwrites a report, and nothing else."""
+    from thinwire.report.rendering import report_html
+
+    html = report_html(runs)
+    try:
+        if path.exists() and not _is_report(path):
+            raise BadInput(f"{path} is there already and is no report; give another --out")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, html)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return GENERATOR.encode() in file.read(1000)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+@contextmanager
+def _not_stopping(folder: Path) -> Iterator[None]:
+    """A report is worth less than its run: whatever keeps it from being written is said, and the run goes on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        _log.warning("%s: no report: %s", folder, error)

@@ -1,0 +1,110 @@
+"""A run's record from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, RootModel, ValidationError
+
+from thinwire.errors import BadInput
+from thinwire.report.record import About, Entry, Event, Pulse, Quality, RunRecord, _Summary, joined
+
+__all__ = ["is_run", "read_run"]
+
+T = TypeVar("T", bound=BaseModel)
+_Digests = RootModel[dict[str, str]]
+_LARGEST = 1 << 30  # bytes of a file that is read
+
+
+def is_run(folder: Path) -> bool:
+    return (folder / "about.json").is_file()
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Refuses what is no run's folder, with the file and what is wrong with it."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder; give the one that `thinwire train` or `party` named")
+    if not is_run(folder):
+        raise BadInput(
+            f"{folder} holds no about.json: it is no run's folder, or its run has not begun. Give the folder that "
+            "`thinwire train` or `thinwire party` named"
+        )
+    about = _model(folder / "about.json", About)
+    pulses: list[Pulse] = []
+    for pulse in _lines(folder / "timeline.jsonl", Pulse):
+        joined(pulses, pulse)
+    if (folder / "pulse.json").is_file():
+        joined(pulses, _model(folder / "pulse.json", Pulse))
+    summary = _model(folder / "result.json", _Summary) if (folder / "result.json").is_file() else None
+    ledger = _entries(folder / "ledger.json")
+    return RunRecord(
+        name=folder.resolve().name,
+        about=about,
+        events=tuple(_lines(folder / "events.jsonl", Event)),
+        ledger=ledger or (pulses[-1].entries() if pulses else ()),
+        pulses=tuple(pulses),
+        quality=_model(folder / "quality.json", Quality) if (folder / "quality.json").is_file() else None,
+        privacy=summary.privacy if summary is not None else pulses[-1].privacy if pulses else (),
+        state="running" if summary is None else "stopped" if summary.interrupted else "finished",
+        repeat=_commands(folder, about),
+        digests=_model(folder / "data.json", _Digests).root if (folder / "data.json").is_file() else {},
+        job_text=_text(folder / "job.toml") if (folder / "job.toml").is_file() else None,
+    )
+
+
+def _commands(folder: Path, about: About) -> tuple[str, ...]:
+    if not (folder / "job.toml").is_file():
+        return ()
+    if about.me is not None:
+        return (f"thinwire party {folder}/job.toml --name {about.me} --out NEW_FOLDER",)
+    return (f"thinwire train {folder}/job.toml --out NEW_FOLDER",)
+
+
+def _model(path: Path, kind: type[T]) -> T:
+    try:
+        return kind.model_validate(json.loads(_text(path)))
+    except (ValueError, ValidationError) as error:
+        raise BadInput(f"{path}: {_why(error)}") from None
+
+
+def _lines(path: Path, kind: type[T]) -> Iterator[T]:
+    """A last line may be half written."""
+    if not path.is_file():
+        return
+    lines = _text(path).split("\n")
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            yield kind.model_validate(json.loads(line))
+        except (ValueError, ValidationError) as error:
+            raise BadInput(f"{path}, line {number}: {_why(error)}") from None
+
+
+def _entries(path: Path) -> tuple[Entry, ...]:
+    if not path.is_file():
+        return ()
+    try:
+        return tuple(Entry.model_validate(row) for row in json.loads(_text(path)))
+    except (ValueError, TypeError, ValidationError) as error:
+        raise BadInput(f"{path}: {_why(error)}") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise BadInput(f"{path} has {size} bytes; a run writes no such file")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not UTF-8; it is not what a run writes") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _why(error: Any) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}; it is not what a run writes"
+    return f"not what a run writes ({error})"

@@ -1,0 +1,225 @@
+"""What is known of a run, as plain data: from a run that has just ended, or from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+__all__ = ["About", "Entry", "Event", "Held", "PartyTime", "Pulse", "Quality", "RunRecord", "SvflRound", "joined"]
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Held(_Plain):
+    """A party and what it holds, as far as the run's owner knows."""
+
+    name: str
+    role: Literal["feature", "label"]
+    columns: str | None = None  # "16", or "28 x 28"
+    rows: int | None = None
+    test_rows: int | None = None
+    width: int | None = None  # of its embedding
+    model: str | None = None
+    parameters: int | None = None
+    optimizer: str | None = None
+
+
+class SvflRound(_Plain):
+    """What plain split learning sends in a round of these batches, on average; headers included."""
+
+    up: float = 0.0
+    down: float = 0.0
+
+
+class About(_Plain):
+    """What is settled before the first round."""
+
+    method: str
+    me: str | None = None  # the party whose folder this is; None where all are simulated in one process
+    label_party: str
+    parties: tuple[Held, ...]
+    axes: dict[str, str]  # the recipe in words: what travels, when, who sees, where
+    recipe_digest: str
+    rows: int
+    test_rows: int
+    batch_size: int | None = None
+    rounds: int
+    rounds_per_epoch: int
+    seed: int
+    metrics: tuple[str, ...] = ()
+    target: tuple[str, float] | None = None
+    loss: str = ""
+    better: dict[str, int] = {}  # of the metrics: 1 where higher is better
+    who_sees: dict[str, tuple[str, ...]] = {}
+    protection: str = ""
+    svfl_round: SvflRound = SvflRound()
+    environment: dict[str, str] = {}
+    started: str = ""  # UTC
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0] if self.metrics else "loss"
+
+
+class _Bytes(_Plain):
+    up: int = 0
+    down: int = 0
+    total: int = 0
+
+
+class Event(_Plain):
+    """One evaluation, as events.jsonl has it."""
+
+    round: int
+    epoch: float
+    train: dict[str, float | None] = {}
+    test: dict[str, float | None] = {}
+    bytes: _Bytes = _Bytes()
+    seconds: float = 0.0
+    link_seconds: float | None = None
+    diagnostics: dict[str, Any] = {}
+
+    def at(self, place: str) -> float | None:
+        """`test.accuracy`, `bytes.up`, `epoch`; None where it is not there, or no number."""
+        value: Any = self
+        for part in place.split("."):
+            value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
+        return value if isinstance(value, int | float) and isfinite(value) else None
+
+
+class Entry(_Plain):
+    """Bytes and messages of one sort."""
+
+    sender: str
+    receiver: str
+    kind: str
+    bytes: int
+    messages: int
+
+
+class PartyTime(_Plain):
+    """What a party did since the pulse before, in seconds; and its stretches in the last round."""
+
+    spent: dict[str, float] = {}
+    stretches: tuple[tuple[str, float, float], ...] = ()
+
+
+class Pulse(_Plain):
+    """A sign of life between evaluations."""
+
+    time: str  # UTC
+    since: int  # the round of the pulse before, or where the process began
+    round: int
+    rounds: int
+    seconds: float
+    clock: Literal["link", "real"] = "real"
+    parties: dict[str, PartyTime] = {}
+    traffic: tuple[tuple[str, str, str, int, int], ...] = ()  # sender, receiver, kind, bytes, messages
+    privacy: tuple[dict[str, Any], ...] = ()
+
+    def slim(self) -> Pulse:
+        """Its times alone."""
+        parties = {name: PartyTime(spent=one.spent) for name, one in self.parties.items()}
+        return self.model_copy(update={"parties": parties, "traffic": (), "privacy": ()})
+
+    def entries(self) -> tuple[Entry, ...]:
+        names = ("sender", "receiver", "kind", "bytes", "messages")
+        return tuple(Entry.model_validate(dict(zip(names, row, strict=True))) for row in self.traffic)
+
+
+class Quality(_Plain):
+    """What the model says of the test rows, counted: no row is in it."""
+
+    task: Literal["classes", "binary", "regression"]
+    rows: int
+    round: int
+    confusion: tuple[tuple[int, ...], ...] = ()  # [label][said]
+    calibration: tuple[tuple[float, float, int], ...] = ()  # said probability, share that was so, rows
+    calibration_error: float | None = None
+    roc: tuple[tuple[float, float], ...] = ()  # false and true positive rate
+    auc: float | None = None
+    residuals: tuple[tuple[float, float, int], ...] = ()  # from, to, rows
+    predicted: tuple[tuple[float, float, int], ...] = ()  # mean of what was said, mean of what was so, rows
+    errors: dict[str, float] = {}  # rmse, mae, r2
+
+
+class _Summary(_Plain):
+    """Of result.json, what nothing else says."""
+
+    seconds: float = 0.0
+    interrupted: bool = False
+    privacy: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """All of it."""
+
+    name: str
+    about: About
+    events: tuple[Event, ...]
+    ledger: tuple[Entry, ...]
+    pulses: tuple[Pulse, ...] = ()
+    quality: Quality | None = None
+    privacy: tuple[dict[str, Any], ...] = ()
+    state: Literal["running", "finished", "stopped"] = "finished"
+    repeat: tuple[str, ...] = ()  # commands
+    digests: Mapping[str, str] = field(default_factory=dict)  # of the data
+    job_text: str | None = None
+
+    @property
+    def rounds(self) -> int:
+        last = max((event.round for event in self.events), default=0)
+        return max(last, self.pulses[-1].round if self.pulses else 0)
+
+    @property
+    def metric_place(self) -> str:
+        """The first metric, on test rows where there are any."""
+        metric = self.about.metric
+        tested = any(event.at(f"test.{metric}") is not None for event in self.events)
+        return f"{'test' if tested else 'train'}.{metric}"
+
+    def meets_target(self, event: Event) -> bool:
+        """On test rows where there are any."""
+        if self.about.target is None:
+            return False
+        name, value = self.about.target
+        found = event.at(f"test.{name}") if event.test else event.at(f"train.{name}")
+        sign = self.about.better.get(name, -1)
+        return found is not None and sign * found >= sign * value
+
+    def reached(self) -> Event | None:
+        """The first evaluation that meets the target."""
+        return next((event for event in self.events if self.meets_target(event)), None)
+
+    def best(self) -> float | None:
+        values = [value for event in self.events if (value := event.at(self.metric_place)) is not None]
+        return max(values, key=lambda value: self.about.better.get(self.about.metric, -1) * value, default=None)
+
+    def svfl(self, direction: Literal["up", "down"]) -> float:
+        """What plain split learning would have sent in as many rounds."""
+        a_round = self.about.svfl_round
+        return self.rounds * (a_round.up if direction == "up" else a_round.down)
+
+    def time(self) -> dict[str, dict[str, float]]:
+        """Seconds by party and activity, over the whole run."""
+        found: dict[str, dict[str, float]] = {}
+        for pulse in self.pulses:
+            for party, one in pulse.parties.items():
+                mine = found.setdefault(party, {})
+                for activity, seconds in one.spent.items():
+                    mine[activity] = mine.get(activity, 0.0) + seconds
+        return found
+
+
+def joined(pulses: list[Pulse], new: Pulse) -> None:
+    """Adds a pulse: a process that went on from an earlier round takes back what came after it."""
+    while pulses and (pulses[-1].round > new.since or pulses[-1].time == new.time):
+        pulses.pop()
+    pulses.append(new)

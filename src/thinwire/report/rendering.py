@@ -1,0 +1,101 @@
+"""Records as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from thinwire.charts.numbers import bytes_shown, count_shown
+from thinwire.charts.page import html_page
+from thinwire.report.answers import answer_figures, confusion_rows
+from thinwire.report.curves import cosine_figure, curve_figures
+from thinwire.report.groups import Group, grouped
+from thinwire.report.privacy import spent
+from thinwire.report.record import RunRecord
+from thinwire.report.summary import comparison, on_what, sentence, tiles
+from thinwire.report.times import time_figures
+from thinwire.report.traffic import kinds_shown, totals_figure, traffic_figures
+
+__all__ = ["environment", "report_html", "report_style"]
+
+_MOST_DETAILED = 12  # runs that are told one by one
+
+
+@cache
+def environment() -> Environment:
+    """Everything that is no markup of ours is escaped."""
+    found = Environment(
+        loader=PackageLoader("thinwire.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    found.filters |= {"bytes": bytes_shown, "count": count_shown, "markup": Markup}
+    return found
+
+
+@cache
+def report_style() -> str:
+    return files("thinwire.report").joinpath("templates/report.css").read_text(encoding="utf-8")
+
+
+def report_html(runs: Sequence[RunRecord]) -> str:
+    """The page; the same records give the same bytes."""
+    groups = grouped(runs)
+    several = len(runs) > 1
+    title = f"{len(runs)} runs compared" if several else _title(runs[0])
+    body = (
+        environment()
+        .get_template("report.html")
+        .render(
+            title=title,
+            several=several,
+            groups=groups,
+            on_what=on_what(runs[0]),
+            comparison=comparison(groups) if several else None,
+            curves=curve_figures(groups),
+            totals=totals_figure(groups) if several else None,
+            told=[_told(group, several) for group in groups[:_MOST_DETAILED]],
+            left_out=max(0, len(groups) - _MOST_DETAILED),
+        )
+    )
+    return html_page(title, body, report_style())
+
+
+def _title(run: RunRecord) -> str:
+    return run.name if run.about.method in run.name else f"{run.name}, trained by {run.about.method}"
+
+
+def _told(group: Group, several: bool) -> dict[str, Any]:
+    """One run in detail; of several seeds the first."""
+    run = group.first
+    return {
+        "name": group.name,
+        "several": several,
+        "seeds": [one.about.seed for one in group.runs],
+        "run": run,
+        "about": run.about,
+        "sentence": sentence(run),
+        "tiles": tiles(run),
+        "traffic": traffic_figures(run),
+        "kinds": kinds_shown(run),
+        "time": time_figures(run),
+        "cosines": cosine_figure(run),
+        "quality": run.quality,
+        "answers": [] if run.quality is None else answer_figures(run.quality),
+        "confusion": [] if run.quality is None else confusion_rows(run.quality),
+        "privacy": spent(run.privacy),
+        "no_answers": _no_answers(run),
+    }
+
+
+def _no_answers(run: RunRecord) -> str:
+    if run.about.me not in (None, run.about.label_party):
+        return f"How good the answers are is known to {run.about.label_party}, which has the labels."
+    if not run.about.test_rows:
+        return "The job has no test rows, so that nothing is said of how good its answers are."
+    if run.state == "running":
+        return "How good the answers are is counted at the run's end."
+    return "The last evaluation's answers were not finite, or of no kind that is counted here."

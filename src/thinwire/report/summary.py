@@ -1,0 +1,132 @@
+"""The few figures that come first, and the table that compares runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from thinwire.charts.numbers import bytes_shown, count_shown, number_shown, seconds_shown
+from thinwire.report.groups import Group
+from thinwire.report.record import RunRecord
+from thinwire.report.traffic import against_svfl
+
+__all__ = ["Comparison", "Tile", "comparison", "fewer_shown", "on_what", "sentence", "tiles"]
+
+_STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure to be seen first."""
+
+    name: str
+    value: str
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A row for each kind of run."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def tiles(run: RunRecord) -> list[Tile]:
+    """The metric, the bytes, the rounds, the time, the target."""
+    about, found = run.about, []
+    place = run.metric_place
+    last = run.events[-1].at(place) if run.events else None
+    if last is not None:
+        best = run.best()
+        more = "" if best is None else f"best {number_shown(best)}"
+        found.append(Tile(f"{place.replace('.', ' ')}", number_shown(last), more))
+    sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
+    fewer = against_svfl(run)
+    beside = "" if fewer is None else f"{fewer_shown(fewer)} in as many rounds"
+    found.append(Tile("sent in training", bytes_shown(sent), beside))
+    epochs = run.rounds / about.rounds_per_epoch
+    found.append(Tile("rounds", count_shown(run.rounds), f"{epochs:.4g} epochs of {count_shown(about.rows)} rows"))
+    if run.events:
+        link = run.events[-1].link_seconds
+        here = seconds_shown(run.events[-1].seconds)
+        found.append(
+            Tile("time", here, "here") if link is None else Tile("on the link", seconds_shown(link), f"{here} here")
+        )
+    if about.target is not None:
+        name, value = about.target
+        reached = run.reached()
+        said = "not reached" if reached is None else f"round {count_shown(reached.round)}"
+        more = f"{name} {value:g}" + ("" if reached is None else f", after {bytes_shown(reached.bytes.total)}")
+        found.append(Tile("target", said, more))
+    return found
+
+
+def sentence(run: RunRecord) -> str:
+    """The run in one sentence."""
+    where = "" if run.about.me is None else f" This is what {run.about.me} knows of it."
+    return f"{run.about.method} on {on_what(run)}; {_STATES[run.state]}.{where}"
+
+
+def on_what(run: RunRecord) -> str:
+    """Rows and parties."""
+    about = run.about
+    features = sum(party.role == "feature" for party in about.parties)
+    parties = f"{features} feature part{'ies' if features != 1 else 'y'} and the label party {about.label_party}"
+    return f"{count_shown(about.rows)} training and {count_shown(about.test_rows)} test rows, {parties}"
+
+
+def comparison(groups: Sequence[Group]) -> Comparison:
+    """To the target where there is one, else to the end."""
+    target = next((run.about.target for group in groups for run in group.runs if run.about.target), None)
+    metric = groups[0].first.about.metric
+    heads = ["", f"best {metric}", f"last {metric}"]
+    heads += ["reached"] if target else []
+    heads += ["rounds", "bytes up", "bytes down", "times fewer than svfl", "time here", "link time"]
+    rows = [_row(group, target is not None) for group in groups]
+    title = "to the end" if target is None else f"to {target[0]} {target[1]:g}, or to the end"
+    return Comparison(f"Costs {title}; means and deviations over seeds", tuple(heads), tuple(rows))
+
+
+def _row(group: Group, to_target: bool) -> tuple[str, ...]:
+    def cost(place: str) -> str:
+        number = group.number(lambda run: _event(run, to_target, place))
+        return "-" if number is None else number.shown(_HOW[place])
+
+    best = group.number(lambda run: run.best())
+    last = group.number(lambda run: run.events[-1].at(run.metric_place) if run.events else None)
+    fewer = group.number(against_svfl)
+    reached = [f"{sum(run.reached() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
+    return (
+        group.name,
+        "-" if best is None else best.shown(number_shown),
+        "-" if last is None else last.shown(number_shown),
+        *reached,
+        *(cost(place) for place in ("round", "bytes.up", "bytes.down")),
+        "-" if fewer is None else fewer.shown(lambda value: f"{value:.3g}"),
+        *(cost(place) for place in ("seconds", "link_seconds")),
+    )
+
+
+_HOW = {
+    "round": count_shown,
+    "bytes.up": bytes_shown,
+    "bytes.down": bytes_shown,
+    "seconds": seconds_shown,
+    "link_seconds": seconds_shown,
+}
+
+
+def _event(run: RunRecord, to_target: bool, place: str) -> float | None:
+    if not run.events:
+        return None
+    event = (run.reached() if to_target else None) or run.events[-1]
+    return event.at(place)
+
+
+def fewer_shown(times: float) -> str:
+    """Against what svfl sends."""
+    if 0.99 <= times <= 1.01:
+        return "what svfl sends"
+    return f"{times:.3g} times fewer than svfl" if times > 1 else f"{1 / times:.3g} times what svfl sends"

@@ -1,0 +1,262 @@
+"""The report: whole HTML, nothing from elsewhere, all text escaped, bounded, always the same; and true."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thinwire as tw
+from report.records import EVIL, Page, folder_of, made_up, refers_outside, small_job
+from thinwire.errors import BadInput
+from thinwire.report.finding import found_runs, runs_in
+from thinwire.report.groups import grouped
+from thinwire.report.keeping import write_report
+from thinwire.report.reading import read_run
+from thinwire.report.record import Event, Pulse, joined
+from thinwire.report.rendering import report_html
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "celu"
+    tw.train(small_job(link=tw.Link(bandwidth_mbit=1, latency_ms=5)), callbacks=[], out=folder)
+    return folder
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_report_is_whole_html_and_needs_nothing_else(count: int) -> None:
+    html = report_html([made_up(f"run{number}", number % 2, f"method{number // 2}") for number in range(count)])
+    page = Page(html)
+    assert refers_outside(page) == []
+    assert not page.named("script")
+    assert "@import" not in html
+    assert "url(" not in html
+    assert len(set(page.ids())) == len(page.ids()) or count > 1
+    assert len(page.named("h1")) == len(page.named("main")) == 1
+
+
+def test_text_of_a_run_is_text_wherever_it_stands() -> None:
+    html = report_html([made_up(evil=EVIL), made_up("other", method="svfl", evil=EVIL)])
+    page = Page(html)
+    assert not page.named("script")
+    assert "<script" not in html
+    assert EVIL in "".join(page.text)
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes)
+
+
+def test_the_same_records_give_the_same_bytes(run_dir: Path) -> None:
+    assert report_html([read_run(run_dir)]) == report_html([read_run(run_dir)])
+
+
+def test_a_long_run_has_a_report_of_bounded_size() -> None:
+    run = made_up()
+    events = tuple(run.events[1].model_copy(update={"round": n, "epoch": n / 3}) for n in range(20_000))
+    long = type(run)(**{**vars(run), "events": events})
+    assert len(report_html([long, made_up("b", method="b")])) < 400_000
+
+
+def test_a_folder_and_its_result_give_the_same_report(run_dir: Path, tmp_path: Path) -> None:
+    result = tw.train(small_job(), callbacks=[], out=tmp_path / "run")
+    path = result.report(tmp_path / "r.html")
+    shown, again = Page(path.read_text()), Page((tmp_path / "run" / "report.html").read_text())
+    assert shown.named("svg") == again.named("svg")
+    assert result.record is not None
+    from_disk = read_run(tmp_path / "run")
+    assert from_disk.events == result.record.events
+    assert from_disk.quality == result.record.quality
+    assert {e.kind: e for e in from_disk.ledger} == {e.kind: e for e in result.record.ledger}
+
+
+def test_a_run_without_a_folder_has_a_report_too(tmp_path: Path) -> None:
+    result = tw.train(small_job(tw.methods.svfl()), callbacks=[])
+    assert "It was trained from Python" in result.report(tmp_path / "deep" / "r.html").read_text()
+
+
+def test_a_run_leaves_its_report_beside_what_it_is_made_from(run_dir: Path) -> None:
+    names = {"about.json", "pulse.json", "timeline.jsonl", "quality.json", "result.json", "report.html"}
+    assert names <= set(folder_of(run_dir))
+    assert not [name for name in folder_of(run_dir) if name.endswith(".part")]
+
+
+def test_svfl_sends_what_the_report_holds_others_against() -> None:
+    """Counted at the channel, against the figure in about.json: both directions, every batch size."""
+    for batch_size in (20, None, 25, 59):
+        result = tw.train(small_job(tw.methods.svfl(), batch_size=batch_size), callbacks=[])
+        assert result.record is not None
+        assert result.record.svfl("up") == pytest.approx(result.bytes.up)
+        assert result.record.svfl("down") == pytest.approx(result.bytes.down)
+
+
+def test_time_on_the_link_is_what_parties_computed_and_waited() -> None:
+    """Every second of a party's clock is one or the other; sending is beside it."""
+    link = tw.Link(bandwidth_mbit=1, latency_ms=5, compute_ms=2)
+    result = tw.train(small_job(tw.methods.svfl(), link=link), callbacks=[])
+    assert result.record is not None
+    time = result.record.time()
+    assert time.keys() == {"bank", "shop", "clinic"}
+    end = result.history[-1]["link_seconds"]
+    clocks = [sum(seconds for what, seconds in spent.items() if what != "send") for spent in time.values()]
+    assert max(clocks) == pytest.approx(end, abs=1e-5)
+    assert time["bank"]["compute"] == pytest.approx(9 * 0.002, abs=1e-5)
+    up = next(entry for entry in result.record.ledger if entry.sender == "bank" and entry.kind == "EMBEDDING")
+    assert time["bank"]["send"] == pytest.approx(up.bytes * 8 / 1e6, abs=1e-5)
+
+
+def test_local_steps_are_told_from_the_rest() -> None:
+    link = tw.Link(bandwidth_mbit=10, latency_ms=1, compute_ms=2)
+    result = tw.train(small_job(tw.methods.celu(capacity=2, reuse=3), link=link), callbacks=[])
+    assert result.record is not None
+    draws = result.history[-1]["diagnostics"]["bank"]["draws"]
+    assert result.record.time()["bank"]["local"] == pytest.approx(draws * 0.002, abs=1e-5)
+
+
+def test_a_resumed_run_takes_back_what_it_makes_again() -> None:
+    kept: list[Pulse] = []
+    for since, now in ((0, 4), (4, 8), (8, 12), (5, 9), (9, 12)):
+        joined(kept, Pulse(time=f"t{since}{now}", since=since, round=now, rounds=12, seconds=1))
+    assert [(pulse.since, pulse.round) for pulse in kept] == [(0, 4), (5, 9), (9, 12)]
+    joined(kept, kept[-1])
+    assert len(kept) == 3
+
+
+def test_a_resumed_run_reports_all_of_itself(tmp_path: Path) -> None:
+    tw.train(small_job(epochs=2), callbacks=[], out=tmp_path)
+    tw.train(small_job(epochs=4), callbacks=[], out=tmp_path, resume=True)
+    record = read_run(tmp_path)
+    assert (record.rounds, record.about.rounds, record.state) == (12, 12, "finished")
+    rounds = [event.round for event in record.events]
+    assert rounds == sorted(set(rounds))
+    assert [pulse.round for pulse in record.pulses] == sorted({pulse.round for pulse in record.pulses})
+
+
+def test_seeds_are_one_line_with_a_band() -> None:
+    groups = grouped([made_up("a", 0), made_up("b", 2), made_up("c", 0, "svfl")])
+    assert [(group.name, len(group.runs)) for group in groups] == [("thin", 2), ("svfl", 1)]
+    points = groups[0].points("epoch", "test.accuracy")
+    for point, (first, second) in zip(points, zip(*(run.events for run in groups[0].runs), strict=True), strict=True):
+        a, b = first.test["accuracy"], second.test["accuracy"]
+        assert a is not None
+        assert b is not None
+        assert point.y == pytest.approx((a + b) / 2)
+        assert point.deviation == pytest.approx(abs(a - b) / 2**0.5)
+
+
+def test_runs_that_differ_in_more_than_the_seed_stay_apart() -> None:
+    other = made_up("b", 1)
+    changed = type(other)(**{**vars(other), "about": other.about.model_copy(update={"batch_size": 7})})
+    assert [group.name for group in grouped([made_up("a"), changed])] == ["thin, a", "thin, b"]
+
+
+def test_the_comparison_reads_costs_off_where_the_target_was_met() -> None:
+    html = report_html([made_up("a"), made_up("b", method="svfl")])
+    met = next(event for event in made_up().events if (event.test["accuracy"] or 0) >= 0.7)
+    assert "to accuracy 0.7, or to the end" in html
+    assert f'<td class="number">{met.round}</td>' in html
+    assert "1 of 1" in html
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_values_that_are_no_numbers_are_left_out(value: Any) -> None:
+    run = made_up()
+    bad = run.events[2].model_copy(update={"test": {"accuracy": value}, "train": {"loss": value}})
+    shown = type(run)(**{**vars(run), "events": (*run.events[:2], bad, *run.events[3:])})
+    html = report_html([shown])
+    assert not re.search(r'points="[^"]*(nan|inf)', html)
+    assert bad.at("test.accuracy") is None
+
+
+def test_a_run_that_has_only_begun_has_a_report() -> None:
+    run = made_up()
+    for events in ((), run.events[:1]):
+        begun = type(run)(
+            **{**vars(run), "events": events, "pulses": (), "ledger": (), "quality": None, "privacy": ()}
+        )
+        Page(report_html([begun]))
+        Page(report_html([begun, run]))
+
+
+def test_an_evaluation_is_found_by_its_place() -> None:
+    event = Event.model_validate({"round": 1, "epoch": 0.5, "test": {"auc": 0.5}, "bytes": {"up": 3}})
+    assert event.at("test.auc") == 0.5
+    assert event.at("bytes.up") == 3
+    assert event.at("test.nothing") is None
+    assert event.at("diagnostics") is None
+
+
+# Folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_found_by_name_and_no_link_leads_out(tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    for name in ("b/two", "a", "b/one", "c/d/e/f"):
+        (root / name).mkdir(parents=True)
+        (root / name / "about.json").write_text("{}")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "about.json").write_text("{}")
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    (root / "round").symlink_to(root)
+    assert [str(one.relative_to(root)) for one in found_runs(root)] == ["a", "b/one", "b/two"]
+    assert runs_in(root / "a") == [root / "a"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("about.json", "{", "about.json: not what a run writes"),
+        ("about.json", '{"method": 3}', "about.json: method: "),
+        ("events.jsonl", '{"round": 0}\n', "events.jsonl, line 1: epoch: "),
+        ("events.jsonl", "nonsense\n", "events.jsonl, line 1: not what a run writes"),
+        ("ledger.json", "[3]", "ledger.json: "),
+        ("timeline.jsonl", "[]\n", "timeline.jsonl, line 1: "),
+        ("quality.json", '{"task": "guess"}', "quality.json: task: "),
+        ("events.jsonl", b"\xff\xfe\n", "not UTF-8"),
+    ],
+)
+def test_a_damaged_folder_is_refused_by_file_and_line(
+    run_dir: Path, tmp_path: Path, file: str, text: str | bytes, message: str
+) -> None:
+    for one in run_dir.iterdir():
+        if one.is_file():
+            (tmp_path / one.name).write_bytes(one.read_bytes())
+    (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(BadInput, match=re.escape(message)):
+        read_run(tmp_path)
+
+
+def test_a_last_line_that_is_half_written_is_left_out(run_dir: Path, tmp_path: Path) -> None:
+    for one in run_dir.iterdir():
+        if one.is_file():
+            (tmp_path / one.name).write_bytes(one.read_bytes())
+    whole = len(read_run(tmp_path).events)
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write('{"round": 99, "ep')
+    assert len(read_run(tmp_path).events) == whole
+
+
+def test_a_report_overwrites_a_report_and_nothing_else(tmp_path: Path) -> None:
+    write_report([made_up()], tmp_path / "r.html")
+    write_report([made_up("other")], tmp_path / "r.html")
+    assert "other" in (tmp_path / "r.html").read_text()
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(BadInput, match="is there already and is no report"):
+        write_report([made_up()], tmp_path / "notes.txt")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    with pytest.raises(BadInput, match="cannot be written"):
+        write_report([made_up()], tmp_path / "notes.txt" / "r.html")
+
+
+def test_what_keeps_a_report_from_being_written_does_not_stop_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: object) -> str:
+        raise RuntimeError("no ink")
+
+    monkeypatch.setattr("thinwire.report.rendering.report_html", failing)
+    result = tw.train(small_job(epochs=1), callbacks=[], out=tmp_path)
+    assert "no report: no ink" in caplog.text
+    assert json.loads((tmp_path / "result.json").read_text())["rounds"] == result.summary()["rounds"] == 3
