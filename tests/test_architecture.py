@@ -33,6 +33,8 @@ ORDER = [
     ["job"],
     ["audit", "reproduce", "tuning"],
     ["network"],
+    ["predict"],
+    ["serve"],
     ["bench"],
     ["cli"],
 ]

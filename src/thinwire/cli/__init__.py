@@ -20,6 +20,7 @@ from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
+from thinwire.cli.predict import predict
 from thinwire.cli.privacy import privacy
 from thinwire.cli.reproduce import reproduce
 from thinwire.cli.status import status
@@ -52,6 +53,7 @@ for command in (
     party,
     status,
     abort,
+    predict,
     privacy,
     audit,
     reproduce,

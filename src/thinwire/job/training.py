@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,11 +18,12 @@ from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
 from thinwire.job.result import Result
 from thinwire.job.simulated import SimulatedParties
+from thinwire.models.outputs import Outputs
 from thinwire.party import Evaluated
 from thinwire.runs import RunDirectory
 from thinwire.types import PartyName
 
-__all__ = ["train"]
+__all__ = ["described", "train"]
 
 
 def train(
@@ -44,6 +46,7 @@ def train(
         run = _Run(job, looking, directory, on_round, noise_secret)
         if directory is not None:
             directory.begin(job.recipe.described(), noise_secret)
+            directory.write("model.json", json.dumps({"format": 1, **described(job)}, indent=2).encode() + b"\n")
         return run.go()
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
@@ -52,6 +55,16 @@ def train(
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
     return run.go()
+
+
+def described(job: Job) -> dict[str, Any]:
+    """What a run's models need to be put together again: who is who, how embeddings meet, what comes out."""
+    return {
+        "feature_parties": [party.name for party in job.parties],
+        "label_party": job.label_party.name,
+        "fusion": job.label_party.fusion,
+        "outputs": Outputs.of(job.label_party.loss).value,
+    }
 
 
 class _Run:

@@ -1,6 +1,7 @@
 """What a run leaves on disk.
 
 recipe.json                  the recipe, as its digest sees it
+model.json                   who is who, and how their models belong together
 events.jsonl                 one line an evaluation
 ledger.json                  bytes and messages by sender, receiver and kind
 models/<party>.safetensors   the trained models
