@@ -1,4 +1,4 @@
-"""Rows that were not there at the training: other files with the same columns, brought into one order by their ids."""
+"""Rows that were not there at the training: other files with the same columns, brought into one order by ids."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def new_features(section: PartyEntry, path: str, folder: Path, file: Path) -> Va
         raise BadInput(f"--features {section.name}: {file} {what}; the model was trained on {list(trained.columns)}")
     if new.array.shape[1:] != trained.array.shape[1:]:
         raise BadInput(
-            f"--features {section.name}: {file} has rows of shape {list(new.array.shape[1:])}, the model was trained on "
-            f"{list(trained.array.shape[1:])}"
+            f"--features {section.name}: {file} has rows of shape {list(new.array.shape[1:])}, the model was "
+            f"trained on {list(trained.array.shape[1:])}"
         )
     return new
 

@@ -1,8 +1,8 @@
 """Models row by row: what a row comes to does not depend on the rows it is computed with.
 
 A matrix product rounds by how many rows there are, and by where a row lies in memory. So rows are computed in blocks
-of one size, short ones filled up, and row r always lies at place r mod BLOCK: whoever asks, alone or with others, gets
-the same floats to the bit.
+of one size, short ones filled up, and row r always lies at place r mod BLOCK: whoever asks, alone or with others,
+gets the same floats to the bit.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ from thinwire.job.job import embedding_width
 from thinwire.job.loading import load_job
 from thinwire.job.training import described
 from thinwire.methods import svfl
+from thinwire.models.outputs import Outputs
 from thinwire.party.description import floats
 from thinwire.predict.halves import FeatureHalf, LabelHalf
 from thinwire.predict.model_files import hash_of, load_model, model_names
-from thinwire.models.outputs import Outputs
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
 from thinwire.privacy import in_process_identities
@@ -37,13 +37,11 @@ __all__ = ["ASKED_AT_ONCE", "Run", "load_run"]
 ASKED_AT_ONCE = 4096  # rows of one question
 
 
-def load_run(
-    folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None
-) -> Run:
+def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None) -> Run:
     """A run of `train`, to predict with.
 
-    `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with; their
-    weights are replaced by the run's. Left out, they are built as the job file in the folder says. A run under a
+    `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
+    their weights are replaced by the run's. Left out, they are built as the job file in the folder says. A run under a
     secure sum that has no job file needs its `job`.
     """
     path = Path(folder)
@@ -219,4 +217,6 @@ def _require_no_sum(folder: Path) -> None:
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder / 'recipe.json'} cannot be read: {error}") from None
     if recipe.get("aggregation", {}).get("is") == "SecureSum":
-        raise BadInput(f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it")
+        raise BadInput(
+            f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"
+        )

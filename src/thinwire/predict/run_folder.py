@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,6 +85,15 @@ class RunFolder:
         if loaded is None or me not in loaded.tensors:
             raise BadState(f"{self.path} holds no checkpoint of {me!r}, so what its rows have lost is not known")
         return loaded.tensors[me]
+
+    def label_party_adds(self, label_party: PartyName) -> bool:
+        """Did the label party hold features of its own? Whoever does knows one part of every sum."""
+        if self.is_simulated:
+            return (self.path / "models" / f"{label_party}.safetensors").exists()
+        try:
+            return bool(json.loads((self.path / "peers.json").read_text())[label_party]["width"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return True  # not known: the worse case
 
     def require_whole(self) -> None:
         """Refuses one party's part where all parties are needed."""

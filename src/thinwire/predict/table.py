@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ __all__ = ["IdTable", "OutsideAlignment", "UnknownId", "Which", "ids_in_order"]
 _SHOWN = 5  # ids named in one message
 
 
-class Which(str, Enum):
+class Which(StrEnum):
     """Which of a job's rows."""
 
     TEST = "test"
