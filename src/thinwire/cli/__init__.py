@@ -18,11 +18,13 @@ from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
+from thinwire.cli.load_test import load_test
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.predict import predict
 from thinwire.cli.privacy import privacy
 from thinwire.cli.reproduce import reproduce
+from thinwire.cli.serve import serve
 from thinwire.cli.status import status
 from thinwire.cli.train import train
 from thinwire.cli.tune import tune
@@ -54,6 +56,8 @@ for command in (
     status,
     abort,
     predict,
+    serve,
+    load_test,
     privacy,
     audit,
     reproduce,

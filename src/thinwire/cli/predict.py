@@ -14,7 +14,7 @@ import typer
 from thinwire.cli.shown import AsJson, seconds_shown
 from thinwire.errors import BadInput
 
-__all__ = ["predict"]
+__all__ = ["own_file", "parsed_table", "predict", "require_approval", "say"]
 
 
 def predict(
@@ -54,20 +54,14 @@ def predict(
     as_json: AsJson = False,
 ) -> None:
     """Score rows together with a run's models; over the network no party shows its features."""
-    from thinwire.predict.table import Which
-
-    if table is not None and table not in [one.value for one in Which]:
-        raise BadInput(f"--table must be test, training or all, got {table!r}")
-    which = None if table is None else Which(table)
-    if features and which is not None:
-        raise BadInput("--features are other rows than the job's: leave --table out")
+    which = parsed_table(table, features)
     began = monotonic()
     if name is None:
         if out is None:
             raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
         found = _here(source, out, rows, which, _files("--features", features), _files("--ids", ids), resume)
     else:
-        files = _own_file("--features", features, name), _own_file("--ids", ids, name)
+        files = own_file("--features", features, name), own_file("--ids", ids, name)
         half = _Half(source, name, run, which, *files, yes)
         found = half.ask(out, rows, resume) if half.is_label_party else half.answer(out, rows)
     found["seconds"] = monotonic() - began
@@ -215,7 +209,18 @@ def say(sentence: str) -> None:
     typer.echo(f"thinwire: {sentence}", err=True)
 
 
-def _own_file(option: str, given: Sequence[str], name: str) -> Path | None:
+def parsed_table(table: str | None, features: Sequence[str]) -> Any:
+    """Which of the job's rows; None where it was not said."""
+    from thinwire.predict.table import Which
+
+    if table is not None and table not in [one.value for one in Which]:
+        raise BadInput(f"--table must be test, training or all, got {table!r}")
+    if features and table is not None:
+        raise BadInput("--features are other rows than the job's: leave --table out")
+    return None if table is None else Which(table)
+
+
+def own_file(option: str, given: Sequence[str], name: str) -> Path | None:
     """A party names its own file only; its name may be left out."""
     if not given:
         return None

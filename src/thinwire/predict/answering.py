@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -38,12 +39,12 @@ _LOOK_SECONDS = 0.2
 SignedKey = Annotated[str, Field(max_length=1 << 17)]
 
 
+@dataclass(frozen=True)
 class Terms:
     """What a feature party allows beyond the answers themselves."""
 
-    def __init__(self, cache: CacheTerms | None = None, default: str | None = None) -> None:
-        self.cache = cache
-        self.default = default  # "mean" or "zeros", to take where this party is missing
+    cache: CacheTerms | None = None
+    default: str | None = None  # "mean" or "zeros", to take where this party is missing
 
     def embedding(self, model: FeatureModel) -> list[float] | None:
         match self.default:

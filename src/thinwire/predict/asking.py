@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Lock
@@ -59,7 +59,7 @@ class Ready:
 
 @dataclass
 class Answers:
-    """What was asked of whom under one number; `failed` names parties that were not there to be asked."""
+    """What was asked of whom under one number."""
 
     number: int
     waiting: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
@@ -249,15 +249,15 @@ class AskingParty:
 
     # Questions ------------------------------------------------------------------------------------------------------
 
-    def ask(self, ready: Ready, rows: Rows, parties: Sequence[PartyName]) -> Answers:
-        """Asks these parties for embeddings; a party that is not there fails its answer at once."""
+    def ask(self, ready: Ready, rows: Mapping[PartyName, Rows]) -> Answers:
+        """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
         with self._lock:
-            answers = Answers(self._number, {party: Future() for party in parties})
+            answers = Answers(self._number, {party: Future() for party in rows})
             self._number += 1
             self._asked[answers.number] = answers
             # Under the lock: parties see numbers in rising order.
-            for party in parties:
-                question = Question(ready.run, ready.hashes[party], rows)
+            for party, wanted in rows.items():
+                question = Question(ready.run, ready.hashes[party], wanted)
                 try:
                     self.lines[party].send(answers.number, question.to_bytes())
                 except TransportError as error:
@@ -333,7 +333,6 @@ class AskingParty:
 
 
 def _told(line: QuestionLine, news: dict[str, Any]) -> None:
-    try:
+    """It may have left in this moment: then it hears when it is back."""
+    with suppress(TransportError):
         line.tell(news)
-    except TransportError:
-        json.dumps(news)  # it left in between: it hears when it is back

@@ -40,7 +40,7 @@ def asked_for(
 
 def _answered(party: AskingParty, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
     ready = party.gather(seconds, interrupted)
-    answers = party.ask(ready, rows, party.own.feature_parties)
+    answers = party.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
     try:
         began = monotonic()
         while wait(answers.waiting.values(), _LOOK_SECONDS).not_done:

@@ -41,8 +41,8 @@ def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None =
     """A run of `train`, to predict with.
 
     `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
-    their weights are replaced by the run's. Left out, they are built as the job file in the folder says. A run under a
-    secure sum that has no job file needs its `job`.
+    their weights are replaced by the run's. Left out, they are built as the job file in the folder says. A run under
+    a secure sum that has no job file needs its `job`.
     """
     path = Path(folder)
     if not path.is_dir():

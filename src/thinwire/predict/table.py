@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.align import Ids, normalised
+from thinwire.align import Ids
+from thinwire.align.ids import id_text
 from thinwire.errors import BadInput
 from thinwire.job.aligned import RowsOf, ids_of
 from thinwire.job.schema import PartyEntry
@@ -51,7 +52,7 @@ class IdTable:
 
     def rows(self, asked: Iterable[Any]) -> npt.NDArray[np.int64]:
         """The rows of these ids; refuses those that are not there, by id."""
-        texts = [text.decode() for text in _texts(asked)]
+        texts = [(id_text(one, place, "ids") or b"").decode() for place, one in enumerate(asked, 1)]
         places = self._places
         missing = [text for text in texts if text not in places]
         if missing:
@@ -88,11 +89,6 @@ def _one(rows: RowsOf, folder: Path) -> IdTable | None:
 
 def _all_texts(ids: Ids) -> list[str]:
     return [text.decode() for text in ids.texts(np.arange(len(ids)))]
-
-
-def _texts(asked: Iterable[Any]) -> list[bytes]:
-    ids = normalised(list(asked), "ids")
-    return ids.texts(np.arange(len(ids)))
 
 
 def _shown(ids: Sequence[str]) -> str:
