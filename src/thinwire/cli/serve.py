@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from thinwire.cli.predict import own_file, parsed_table, require_approval, say
 from thinwire.cli.shown import PartyName
 from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.serve.running import FeatureServer, LabelServer
 
 __all__ = ["serve"]
 
@@ -46,8 +49,8 @@ def serve(
     from thinwire.serve.running import Sources, feature_server, label_server
     from thinwire.transport.certificates import load_credentials
 
-    which, file, id_file = parsed_table(table, features), own_file("--features", features, name), None
-    id_file = own_file("--ids", ids, name)
+    which = parsed_table(table, features)
+    file, id_file = own_file("--features", features, name), own_file("--ids", ids, name)
     found = named(source, name, run)
     own = found.own
     load_credentials(own.certificate_files, own.certificate_names[name])
@@ -62,17 +65,20 @@ def serve(
     require_approval(own, yes)
     new = None if file is None and id_file is None else aligned_rows(own, file, id_file, say)
     sources = Sources(found, which, new)
-    if own.is_label_party:
-        label_server(sources, say, settings).run()
-    else:
-        server = feature_server(sources, say)
-        _stop_on_signals(server)
-        server.run()
+    server = label_server(sources, say, settings) if own.is_label_party else feature_server(sources, say)
+    _stop_on_signals(server)
+    server.run()
     say("stopped")
 
 
-def _stop_on_signals(server: Any) -> None:
-    def stop(_: int, __: Any) -> None:
+def _stop_on_signals(server: FeatureServer | LabelServer) -> None:
+    """The first one ends it once what is under way is answered; a second one at once."""
+    asked: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
         server.stop()
 
     signal.signal(signal.SIGTERM, stop)

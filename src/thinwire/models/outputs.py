@@ -24,7 +24,11 @@ class Outputs(Enum):
     @classmethod
     def of(cls, loss: Any) -> Outputs:
         plain = loss.loss if isinstance(loss, Weighted) else loss
-        known = {cross_entropy: cls.CLASSES, binary_cross_entropy: cls.PROBABILITY, squared_error: cls.VALUE}
+        known: dict[Any, Outputs] = {
+            cross_entropy: cls.CLASSES,
+            binary_cross_entropy: cls.PROBABILITY,
+            squared_error: cls.VALUE,
+        }
         return known.get(plain, cls.RAW)
 
     def columns(self, width: int) -> tuple[str, ...]:

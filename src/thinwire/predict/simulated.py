@@ -16,6 +16,7 @@ from thinwire.errors import BadInput
 from thinwire.job import Job
 from thinwire.job.reading import read_job_file
 from thinwire.job.schema import JobFile, PartyEntry
+from thinwire.party import FeatureParty, LabelParty
 from thinwire.predict.new_rows import new_features, new_ids
 from thinwire.predict.run import Run
 from thinwire.predict.sealing import Counted
@@ -46,7 +47,8 @@ def own_rows(run: Run, which: Which | None) -> SimulatedRows:
     if which is Which.TEST and not tests:
         raise BadInput("--table test: the job has no test rows; give --table training")
     tables = {}
-    for party in [*job.parties, job.label_party]:
+    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+    for party in everyone:
         if party.features is None:
             continue
         parts = {Which.TEST: [party.test_features], Which.TRAINING: [party.features]}

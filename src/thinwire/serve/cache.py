@@ -32,7 +32,7 @@ class EmbeddingCache:
         if terms is None:
             self._kept.pop(party, None)  # no longer allowed
             return {}
-        kept, now = self._kept.get(party, {}), self._clock()
+        kept, now = self._kept.setdefault(party, OrderedDict()), self._clock()
         found = {}
         for row in rows.tolist():
             held = kept.get((model, row))
