@@ -1,9 +1,8 @@
 """What serving together costs on loopback: requests a second, p50 and p99, as ratios to one plain torch server.
 
-Three servers' worth of work on one machine: the label party with HTTP, two feature parties that it asks over gRPC and
-mutual TLS, each a process of its own; beside it one process with the same HTTP stack and the whole network in it, which
-scores each request by itself. Both are loaded in turns from this process. Then the run that is served is exchanged for
-another one under load.
+The label party with HTTP and two feature parties that it asks over gRPC and mutual TLS, each a process of its own;
+beside them one process with the same HTTP stack and the whole network in it, which scores each request by itself.
+Both are loaded in turns from this process. Then the run that is served is exchanged for another one under load.
 
     OMP_NUM_THREADS=1 python benchmarks/serve.py
 """
