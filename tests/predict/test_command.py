@@ -68,7 +68,7 @@ def test_between_organisations_after_a_training_between_organisations(
 
 
 def together(
-    place: Place, out: Path, capsys: pytest.CaptureFixture[str], files: dict[str, dict[str, list[str]]] | None = None
+    place: Place, out: Path, capsys: pytest.CaptureFixture[str], files: dict[str, dict[str, Any]] | None = None
 ) -> dict[str, dict[str, Any]]:
     """Every party's command, each in a thread; the label party's writes the scores."""
     errors: list[BaseException] = []
@@ -111,7 +111,7 @@ def test_new_ids_are_aligned_privately_first(
     place = made(tmp_path, SVFL)
     ran(place)
     files = new_rows(place)
-    given = {name: {"features": [str(files[name])]} for name in place.feature_parties}
+    given: dict[str, dict[str, Any]] = {name: {"features": [str(files[name])]} for name in place.feature_parties}
     given[LABEL_PARTY] = {"ids": [str(files[LABEL_PARTY])]}
     together(place, tmp_path / "network.csv", capsys, given)
     assert set(ids_of(tmp_path / "network.csv")) == {f"new-{one}" for one in range(2, 20)}
@@ -122,9 +122,9 @@ def test_new_ids_are_aligned_privately_first(
     done = here("predict", folder, "--out", "here.csv", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     there = dict(zip(ids_of(tmp_path / "network.csv"), scores(tmp_path / "network.csv"), strict=True))
-    here = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
+    alone = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
     for one, expected in there.items():
-        assert torch.allclose(here[one], expected, atol=1e-6)  # another alignment, so other places
+        assert torch.allclose(alone[one], expected, atol=1e-6)  # another alignment, so other places
 
 
 def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_path: Path) -> None:
