@@ -48,6 +48,12 @@ def test_in_one_process(here: Command, tmp_path: Path) -> None:
     few = here("predict", folder, "--out", "few.csv", "--rows", "3,9-11", folder=tmp_path)
     assert few.returncode == 0, few.stderr
     assert torch.equal(scores(tmp_path / "few.csv"), run.outputs.shown(outputs)[[3, 9, 10, 11]])
+    every = ids_of(tmp_path / "scores.csv")
+    (tmp_path / "wanted.txt").write_text(f"{every[8]}\n\n {every[2]}\n")
+    named = here("predict", folder, "--out", "named.csv", "--only", "wanted.txt", folder=tmp_path)
+    assert named.returncode == 0, named.stderr
+    assert ids_of(tmp_path / "named.csv") == [every[8], every[2]]
+    assert torch.equal(scores(tmp_path / "named.csv"), run.outputs.shown(outputs)[[8, 2]])
 
 
 def test_between_organisations_after_a_training_between_organisations(
@@ -134,7 +140,12 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
     np.savez(bad, x=np.full((3, 4), np.nan), id=np.array(["a", "b", "c"]))
     narrow = tmp_path / "narrow.npz"
     np.savez(narrow, x=np.ones((3, 2)), id=np.array(["a", "b", "c"]))
+    (tmp_path / "nobody.txt").write_text("nobody\n")
     cases: list[tuple[list[str | Path], str]] = [
+        ([folder, "--out", "s.csv", "--only", "nobody.txt"], "'nobody': no row has this id"),
+        ([folder, "--out", "s.csv", "--only", "nothing.txt"], "cannot be read"),
+        ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "give one of them"),
+        ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set is for --name"),
         ([folder], "--out is missing"),
         ([place.job, "--out", "s.csv"], "give a run's folder, or --name PARTY"),
         ([tmp_path / "nothing", "--out", "s.csv"], "is no folder of a run"),

@@ -222,6 +222,45 @@ def test_after_the_budget_is_spent_a_request_is_refused_by_the_partys_name(tmp_p
         assert [line["rows"] for line in charged].count("51-52") == 3
 
 
+def test_a_sum_that_cannot_be_opened_costs_nobody_anything(tmp_path: Path) -> None:
+    shape = Shape({"method": "pbm", "trials": 4, "beta": 0.05}, parties=3, model=TANH, job={"training": "frozen"})
+    place = made(tmp_path, shape)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        assert found.client.score({"rows": [3]}).status == 200
+        found.features["post"].end()
+        until(lambda: found.client.get("/healthz").status == 503)
+        reply = found.client.score({"rows": [3]})
+        assert (reply.status, reply.kind, reply.body["error"]["parties"]) == (503, "party_missing", ["post"])
+        found.features["post"] = Feature(place, "post", folder)
+        found.is_whole()
+        assert found.client.score({"rows": [4]}).status == 200
+    for name in place.feature_parties:
+        charged = [json.loads(line) for line in (folder / f"charges-{name}.jsonl").read_text().splitlines()]
+        assert [line["rows"] for line in charged] == ["51", "52"]
+
+
+def test_a_party_with_another_run_is_told_so_and_calls_again(tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    first = trained(place, "first")
+    place.document["job"]["seed"] = 4
+    place.write("job.toml")
+    second = trained(place, "second")
+    current = tmp_path / "current"
+    current.symlink_to(second)
+    runs = {**dict.fromkeys(place.names, first), "bank": current}
+    with served(place, runs, without=("shop",)) as found:
+        found.features["shop"] = Feature(place, "shop", first)
+        until(lambda: "bank" in found.server.party.refused)
+        reply = found.client.score({"rows": [0]})
+        assert (reply.status, reply.kind) == (503, "model_mismatch")
+        assert "give every party the folder of the same run" in reply.body["error"]["message"]
+        current.unlink()
+        current.symlink_to(first)
+        found.is_whole()
+        assert found.client.score({"rows": [0]}).status == 200
+
+
 def test_new_models_take_over_without_a_lost_request(tmp_path: Path) -> None:
     place = made(tmp_path, SVFL)
     first = trained(place, "first")

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.predict import own_file, parsed_table, require_approval, say
-from thinwire.cli.shown import PartyName
+from thinwire.cli.predicting import own_file, parsed_table, require_approval, say
+from thinwire.cli.shown import PartyName, Settings
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
+    from thinwire.job.own_part import OwnPart
     from thinwire.serve.running import FeatureServer, LabelServer
 
 __all__ = ["serve"]
@@ -41,6 +42,7 @@ def serve(
             "--http", metavar="HOST:PORT", help="At the label party: where to answer; serve.http unless given."
         ),
     ] = None,
+    settings: Settings = [],  # noqa: B006
     yes: Annotated[bool, typer.Option("--yes", help="Approve what leaves this party unasked.")] = False,
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
@@ -51,24 +53,37 @@ def serve(
 
     which = parsed_table(table, features)
     file, id_file = own_file("--features", features, name), own_file("--ids", ids, name)
-    found = named(source, name, run)
+    found = named(source, name, run, settings)
     own = found.own
     load_credentials(own.certificate_files, own.certificate_names[name])
-    settings = own.serve
+    served = own.serve
     if http is not None:
         try:
-            settings = settings.model_copy(update={"http": str(Endpoint.parse(http))})
+            served = served.model_copy(update={"http": str(Endpoint.parse(http))})
         except ValueError as error:
             raise BadInput(f"--http {error}") from None
         if not own.is_label_party:
             raise BadInput(f"--http is for the label party, {own.label_party!r}")
-    require_approval(own, yes)
+    require_approval(own, yes, _allowed(own))
     new = None if file is None and id_file is None else aligned_rows(own, file, id_file, say)
     sources = Sources(found, which, new)
-    server = label_server(sources, say, settings) if own.is_label_party else feature_server(sources, say)
+    server = label_server(sources, say, served) if own.is_label_party else feature_server(sources, say)
     _stop_on_signals(server)
     server.run()
     say("stopped")
+
+
+def _allowed(own: OwnPart) -> list[str]:
+    """What this feature party's section allows beyond its answers."""
+    terms = own.section.serve
+    if terms is None or own.is_label_party:
+        return []
+    lines = []
+    if terms.cache_rows is not None:
+        lines.append(f"{own.label_party} may keep {terms.cache_rows} of its embeddings for {terms.cache_seconds:g} s")
+    if terms.when_missing == "mean":
+        lines.append(f"{own.label_party} gets the mean of its training rows' embeddings")
+    return lines
 
 
 def _stop_on_signals(server: FeatureServer | LabelServer) -> None:

@@ -33,6 +33,7 @@ __all__ = ["AnsweringParty", "Terms"]
 
 _MOST_MODELS = 2  # the one in use, and the next
 _MOST_ROWS = 1 << 16  # of one question
+_MOST_QUESTIONS = 256  # that wait
 _TELL_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 
@@ -85,7 +86,7 @@ class AnsweringParty:
         parties = (*own.feature_parties, own.label_party)
         number = run_number(own.recipe, 0, own.feature_parties)
         ends = LinkEnds(number, own.me, own.label_party, parties)
-        self.line = QuestionLine(ends, self.ledger, self._heard, lambda asked, body: self._queue.put((asked, body)))
+        self.line = QuestionLine(ends, self.ledger, self._heard, self._take)
         self.line.max_body = (1 << 16) + 8 * _MOST_ROWS
         self._add(model)
         name = own.certificate_names[own.label_party]
@@ -171,6 +172,12 @@ class AnsweringParty:
             self._say(printable(why))
 
     # Questions ------------------------------------------------------------------------------------------------------
+
+    def _take(self, number: int, body: bytes | memoryview) -> None:
+        if self._queue.qsize() < _MOST_QUESTIONS:
+            self._queue.put((number, body))
+        else:
+            self.line.send(number, refused_body("party_failed", f"{_MOST_QUESTIONS} questions wait already"))
 
     def _answer_all(self) -> None:
         while (item := self._queue.get()) is not None:

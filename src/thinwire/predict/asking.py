@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,11 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.errors import ThinwireError, WireError
+from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import run_number
 from thinwire.network.told import printable
-from thinwire.predict.errors import ModelMismatch, PartyAway
+from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
 from thinwire.predict.halves import LabelHalf
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
 from thinwire.predict.own_models import LabelModel
@@ -41,6 +41,7 @@ _MOST_MODELS = 2  # the one in use, and the next
 _TELL_SECONDS = 10.0
 _MOST_BYTES = 9  # that the codec spends on a value
 _MOST_ROWS = 1 << 16
+_MOST_CLIENTS = 16  # threads for those that ask over gRPC
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,13 @@ class AskingParty:
         self.own = own
         self.ledger = Ledger()
         self.models: dict[str, LabelModel] = {model.run: model}  # oldest first
-        self.refused: dict[PartyName, str] = {}  # why a party was not admitted, until it is
+        self.refused: dict[PartyName, QuestionFailed] = {}  # why a party was not admitted, until it is
         self.cache_terms: dict[PartyName, CacheTerms | None] = {}
         self._pins = pins
         self._say = say
         self._lock = Lock()
         self._changed = Condition(self._lock)
+        self._choosing = Lock()
         self._offers: dict[PartyName, dict[str, Offered]] = {}  # by party and run, of those that were met
         self._ready: Ready | None = None
         self._number = 0
@@ -103,7 +105,12 @@ class AskingParty:
         }
         roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked), clients)
         self._listener = Listener(
-            own.network.listen_address(), self._credentials, roster, self, self._heard, len(own.feature_parties) + 4
+            own.network.listen_address(),
+            self._credentials,
+            roster,
+            self,
+            self._heard,
+            len(own.feature_parties) + _MOST_CLIENTS,
         )
         self.on_score: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
@@ -131,7 +138,7 @@ class AskingParty:
             missing = self.away() or list(self.own.feature_parties)
             if monotonic() - began > seconds:
                 why = self.refused.get(missing[0])
-                raise PartyMissing(missing[0], why or "nothing can be asked without it", seconds)
+                raise PartyMissing(missing[0], str(why or "nothing can be asked without it"), seconds)
             if monotonic() - told > _TELL_SECONDS:
                 told = monotonic()
                 self._say(f"waiting for {', '.join(missing)}")
@@ -145,6 +152,9 @@ class AskingParty:
 
     def add(self, model: LabelModel) -> None:
         """A newer model beside the one in use, which takes its place once all parties have it."""
+        first = next(iter(self.models.values())).rows
+        if (model.rows.count, model.rows.digest) != (first.count, first.digest):
+            raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
         with self._lock:
             self.models[model.run] = model
             serving = None if self._ready is None else self._ready.run
@@ -155,32 +165,45 @@ class AskingParty:
 
     def _choose(self) -> None:
         """The newest model that all offer takes over; questions that are under way carry the old one."""
-        with self._lock:
-            models = list(self.models.values())
-            offers = {party: dict(held) for party, held in self._offers.items()}
-        for model in reversed(models):
-            if self._ready is not None and self._ready.run == model.run:
-                return
-            found = {
-                party: offers.get(party, {}).get(model.run) or self._pins.offered(model.run, party)
-                for party in self.own.feature_parties
-            }
-            known = {party: one for party, one in found.items() if one is not None and one.recipe == model.recipe}
-            if len(known) < len(found):
-                continue
-            half = model.half({party: one.width for party, one in known.items()})
-            defaults = {} if half.summed else {p: one.default for p, one in known.items() if one.default is not None}
+        with self._choosing:
             with self._lock:
-                self._ready = Ready(model, half, {p: one.hash for p, one in known.items()}, defaults)
-                self._number = max(self._number, *(one.next_number for one in known.values()))
-                for party, line in self.lines.items():
-                    line.max_body = (1 << 16) + _MOST_BYTES * _MOST_ROWS * known[party].width
-                self._changed.notify_all()
-            self._pass_on_keys(model.run, known)
-            for line in self.lines.values():
-                _told(line, {"serving": model.run})
-            self._say(f"the model {model.hash[:12]} is in use")
-            return
+                models = list(self.models.values())
+            for model in reversed(models):
+                if self._ready is not None and self._ready.run == model.run:
+                    return
+                known = self._offered_by_all(model)
+                if known is None:
+                    continue
+                try:
+                    self._use(model, known)
+                except ThinwireError as error:
+                    self._say(f"the model {model.hash[:12]} cannot be used: {error}")
+                    continue
+                return
+
+    def _offered_by_all(self, model: LabelModel) -> dict[PartyName, Offered] | None:
+        with self._lock:
+            offers = {party: held.get(model.run) for party, held in self._offers.items()}
+        known = {}
+        for party in self.own.feature_parties:
+            offered = offers.get(party) or self._pins.offered(model.run, party)
+            if offered is None or offered.recipe != model.recipe:
+                return None
+            known[party] = offered
+        return known
+
+    def _use(self, model: LabelModel, known: dict[PartyName, Offered]) -> None:
+        half = model.half({party: one.width for party, one in known.items()})
+        defaults = {} if half.summed else {p: one.default for p, one in known.items() if one.default is not None}
+        with self._lock:
+            self._ready = Ready(model, half, {p: one.hash for p, one in known.items()}, defaults)
+            for party, line in self.lines.items():
+                line.max_body = (1 << 16) + _MOST_BYTES * _MOST_ROWS * known[party].width
+            self._changed.notify_all()
+        self._pass_on_keys(model.run, known)
+        for line in self.lines.values():
+            _told(line, {"serving": model.run})
+        self._say(f"the model {model.hash[:12]} is in use")
 
     def _pass_on_keys(self, run: str, known: Mapping[PartyName, Offered]) -> None:
         """Signed by their owners; this party can neither read what they protect nor change them unnoticed."""
@@ -195,9 +218,13 @@ class AskingParty:
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> QuestionLine:
         try:
             theirs = read_introduction(peer, hello, self._introduced())
-            self._require_models(peer, theirs.models)
         except Refused as error:
-            self.refused[peer] = str(error)
+            self.refused[peer] = PartyAway(peer, str(error))
+            raise
+        try:
+            self._require_models(peer, theirs.models)
+        except (Refused, NotYet) as error:
+            self.refused[peer] = ModelMismatch(peer, str(error))
             raise
         self.refused.pop(peer, None)
         self.cache_terms[peer] = theirs.cache
@@ -216,9 +243,10 @@ class AskingParty:
                 )
         if not any(one.run in self.models for one in offered):
             runs = ", ".join(run[:12] for run in self.models)
-            raise Refused(
-                f"{peer!r} brings models of the run {', '.join(one.run[:12] for one in offered)}, this side has "
-                f"{runs}: give every party the folder of the same run"
+            # A newer run may come to this side too: it is worth to call again.
+            raise NotYet(
+                f"{peer!r} brings models of the run {', '.join(one.run[:12] for one in offered)}, {self.own.me!r} "
+                f"has {runs}: give every party the folder of the same run"
             )
 
     def _note(self, peer: PartyName, offered: Sequence[Offered]) -> None:
@@ -253,6 +281,12 @@ class AskingParty:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
         with self._lock:
             answers = Answers(self._number, {party: Future() for party in rows})
+            away = [party for party in rows if not self.lines[party].connected]
+            if away and ready.half.summed:
+                # A sum without one of them cannot be opened: none of the others may spend on it.
+                for waiting in answers.waiting.values():
+                    waiting.set_exception(self.why_away(away[0]))
+                return answers
             self._number += 1
             self._asked[answers.number] = answers
             # Under the lock: parties see numbers in rising order.
@@ -260,13 +294,13 @@ class AskingParty:
                 question = Question(ready.run, ready.hashes[party], wanted)
                 try:
                     self.lines[party].send(answers.number, question.to_bytes())
-                except TransportError as error:
-                    answers.waiting[party].set_exception(self._why_away(party, error))
+                except TransportError:
+                    answers.waiting[party].set_exception(self.why_away(party))
         return answers
 
-    def _why_away(self, party: PartyName, error: TransportError) -> ThinwireError:
-        why = self.refused.get(party)
-        return PartyAway(party) if why is None else ModelMismatch(party, why)
+    def why_away(self, party: PartyName) -> QuestionFailed:
+        """What to tell whoever asks for a party that is not there."""
+        return self.refused.get(party) or PartyAway(party)
 
     def forget(self, answers: Answers) -> None:
         """Nobody waits for these any more."""
@@ -277,12 +311,13 @@ class AskingParty:
         with self._lock:
             answers = self._asked.get(number)
         waiting = None if answers is None else answers.waiting.get(party)
-        if waiting is None or waiting.done():
+        if waiting is None:
             return  # it came too late
-        try:
-            waiting.set_result(opened_answer(party, body))
-        except (ThinwireError, WireError) as error:
-            waiting.set_exception(error)
+        with suppress(InvalidStateError):  # given up in this moment
+            try:
+                waiting.set_result(opened_answer(party, body))
+            except ThinwireError as error:
+                waiting.set_exception(error)
 
     # What happens meanwhile -----------------------------------------------------------------------------------------
 
@@ -315,14 +350,14 @@ class AskingParty:
         with self._lock:
             lost = [answers.waiting[peer] for answers in self._asked.values() if peer in answers.waiting]
         for waiting in lost:
-            if not waiting.done():
+            with suppress(InvalidStateError):
                 waiting.set_exception(PartyAway(peer, f"{peer!r} was lost before it answered"))
 
     def _take_news(self, peer: PartyName, told: Mapping[str, Any]) -> None:
         try:
             offered = _Models.model_validate(told).models
             self._require_models(peer, offered)
-        except (ValidationError, Refused) as error:
+        except (ValidationError, Refused, NotYet) as error:
             self._say(f"{peer!r} told what cannot be: {printable(error)[:300]}")
             return
         self._note(peer, offered)

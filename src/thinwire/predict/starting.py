@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from thinwire.transport.certificates import Credentials, Revocations, load_crede
 from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName
 
-__all__ = ["Named", "aligned_rows", "identity_of", "named"]
+__all__ = ["Named", "aligned_rows", "identity_of", "look_beside", "named"]
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,23 @@ class Named:
         return RunFolder(self.run.resolve())
 
 
-def named(source: Path, name: PartyName, run: Path | None) -> Named:
+def named(source: Path, name: PartyName, run: Path | None, settings: Sequence[str] = ()) -> Named:
     """A folder is a run with its own job.toml; a file is a job whose run lies in runs/<job>/<name> unless given."""
+    look_beside(source)
     if source.is_dir():
         if run is not None:
             raise BadInput(f"{source} is a run's folder already; leave --run out")
-        return Named(read_own_part(source / "job.toml", name), source)
-    own = read_own_part(source, name)
+        return Named(read_own_part(source / "job.toml", name, settings), source)
+    own = read_own_part(source, name, settings)
     return Named(own, run or Path("runs") / source.stem / name)
+
+
+def look_beside(source: Path) -> None:
+    """A module of one's own is looked for beside the job file, and where the command runs; a run holds no code."""
+    for folder in (source if source.is_dir() else source.parent, Path()):
+        text = str(folder.resolve())
+        if text not in sys.path:
+            sys.path.append(text)
 
 
 def identity_of(own: OwnPart) -> CertifiedIdentity:

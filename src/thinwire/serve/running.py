@@ -66,8 +66,8 @@ class FeatureServer:
         self._sources = sources
         terms = terms_of(own)
         self._identity = identity_of(own)
-        self.party = AnsweringParty(own, self._model(sources.named.folder()), terms, say)
         self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
+        self.party = AnsweringParty(own, self._model(sources.named.folder()), terms, say)
 
     def _model(self, folder: RunFolder) -> FeatureModel:
         return FeatureModel(self._sources.own.me, folder, self._sources.which, self._sources.new, self._identity)
@@ -97,13 +97,13 @@ class LabelServer:
         self._sources = sources
         self._say = say
         settings = settings or own.serve
+        self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
         folder = sources.named.folder()
         self._socket = _listening(settings.http)
         self.address = "http://{}:{}".format(*self._socket.getsockname()[:2])
         pins = Pins(folder.path / "serving.json")
         self.party = AskingParty(own, self._model(folder), pins, say, settings.clients)
         self.service = Service(self.party, settings)
-        self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
         config = uvicorn.Config(
             make_app(self.service, say),
             http="h11",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -61,7 +62,7 @@ class Scorer:
         ready = self.party.ready()
         if ready is None:
             away = self.party.away() or list(self.party.own.feature_parties)
-            raise PartyAway(away[0], self.party.refused.get(away[0]))
+            raise self.party.why_away(away[0])
         distinct = np.unique(rows)
         asked, kept = {}, {}
         for name in self.party.own.feature_parties:
@@ -141,11 +142,8 @@ class Scorer:
         """Nobody waits for it any more."""
         self.party.forget(batch.answers)
         for name, waiting in batch.answers.waiting.items():
-            if not waiting.done():
-                try:
-                    waiting.set_exception(NoAnswer(name, 0.0))
-                except InvalidStateError:
-                    continue  # it came in this moment
+            with suppress(InvalidStateError):  # it is answered
+                waiting.set_exception(NoAnswer(name, 0.0))
 
 
 def _result(name: PartyName, waiting: Future[memoryview]) -> memoryview:

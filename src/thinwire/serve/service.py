@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from threading import BoundedSemaphore
 from time import monotonic
 from typing import Any
 
@@ -12,12 +13,14 @@ from thinwire.job.schema import ServeSection
 from thinwire.predict.asking import AskingParty, Ready
 from thinwire.predict.errors import ModelMismatch
 from thinwire.serve.batching import Batcher
-from thinwire.serve.errors import described
+from thinwire.serve.errors import Busy, described
 from thinwire.serve.metrics import Metrics, Standing
 from thinwire.serve.request import LONGEST_DEADLINE_MS, read_request
 from thinwire.serve.scoring import Scorer
 
 __all__ = ["Service", "version_of"]
+
+_MOST_OVER_GRPC = 32  # each holds a thread while it waits
 
 
 def version_of(ready: Ready) -> str:
@@ -39,6 +42,7 @@ class Service:
         self._batcher = Batcher(self.scorer, settings, self.metrics)
         self._version: tuple[Ready | None, str] = (None, "")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._over_grpc = BoundedSemaphore(_MOST_OVER_GRPC)
         party.on_score = self.score_over_grpc
 
     def close(self) -> None:
@@ -76,11 +80,15 @@ class Service:
         loop = self._loop
         if loop is None:
             return {"error": {"type": "busy", "message": "the server has not begun; try again"}}
-        coming = asyncio.run_coroutine_threadsafe(self.score(value), loop)
+        if not self._over_grpc.acquire(blocking=False):
+            return described(Busy(f"{_MOST_OVER_GRPC} requests wait over gRPC already; try again later"))
         try:
+            coming = asyncio.run_coroutine_threadsafe(self.score(value), loop)
             return coming.result(LONGEST_DEADLINE_MS / 1000)
         except (ThinwireError, TimeoutError) as error:
             return described(error)
+        finally:
+            self._over_grpc.release()
 
     def begin(self) -> None:
         """In the event loop, before the first request."""
