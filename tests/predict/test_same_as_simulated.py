@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 import torch
 
 from network.parties import Place, Shape, made, ran
-from predict.halves import asked, predicting, simulated_outputs, trained
+from predict.halves import Answering, asked, predicting, simulated_outputs, trained
+from thinwire.errors import BadInput
+from thinwire.job.own_part import read_own_part
+from thinwire.predict.answering import Terms
 from thinwire.predict.table import Which
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
@@ -46,6 +50,30 @@ def test_the_network_predicts_what_the_simulator_predicts(name: str, tmp_path: P
         found = asked(asking, torch.arange(len(expected)))
     assert torch.equal(found, expected)
     assert len(set(found.flatten().tolist())) > len(found)  # not one answer for all
+
+
+def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: Path) -> None:
+    """The ledger goes on from the party's own checkpoint, in the same log."""
+    shape = EVERY["pbm"]
+    place = made(tmp_path, shape)
+    ran(place)
+    folders = {name: place.out(name) for name in place.names}
+    log = place.out("bank") / "charges.jsonl"
+    before = log.read_text().splitlines()
+    with predicting(place, folders) as (asking, others):
+        first, second = asked(asking, torch.arange(4)), asked(asking, torch.arange(4))
+        ledger = others["bank"].party._models[asking.models.popitem()[0]][0].leaving.charges
+        assert ledger is not None
+        uses = ledger._ledger.state()["releases"]
+        with pytest.raises(BadInput, match="another process predicts with this run already"):
+            Answering(read_own_part(place.job, "bank"), folders["bank"], None, Terms())
+    assert not torch.equal(first, second)
+    lines = log.read_text().splitlines()
+    assert lines[: len(before)] == before
+    assert [json.loads(line)["charge"] for line in lines[len(before) :]] == ["prediction 0", "prediction 1"]
+    # 2 epochs; test rows at 4 evaluations, and four of them twice more.
+    assert uses[:48].tolist() == [2] * 48
+    assert uses[48:].tolist() == [6] * 4 + [4] * 12
 
 
 def test_a_row_comes_out_the_same_whoever_it_is_asked_with(tmp_path: Path) -> None:

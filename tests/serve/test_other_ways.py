@@ -16,9 +16,10 @@ from serve.servers import served
 from thinwire.errors import BadInput
 from thinwire.job.own_part import read_own_part
 from thinwire.predict.introduction import CacheTerms
+from thinwire.predict.starting import Named
 from thinwire.serve.cache import EmbeddingCache
 from thinwire.serve.load import Load, load_test
-from thinwire.serve.running import terms_of
+from thinwire.serve.running import LabelServer, Sources, terms_of
 from thinwire.transport.authority import issue
 from thinwire.transport.grpc_channel import Target, ask
 from thinwire.transport.service import RPCS, Denied
@@ -107,9 +108,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     folder = trained(place)
     with served(place, dict.fromkeys(place.names, folder)) as found:
         address = found.server.address.removeprefix("http://")
-        words = ["serve", str(folder), "--name", LABEL_PARTY, "--yes", "--http", address]
-        done = subprocess.run(
-            [str(THINWIRE), *words], capture_output=True, text=True, timeout=60, check=False, env=environment()
-        )
-    assert done.returncode == 2
-    assert f"cannot listen at {address}" in done.stderr
+        own = read_own_part(place.job, LABEL_PARTY)
+        settings = own.serve.model_copy(update={"http": address})
+        with pytest.raises(BadInput, match=f"cannot listen at {address}"):
+            LabelServer(Sources(Named(own, folder)), lambda _: None, settings)

@@ -120,6 +120,8 @@ class AnsweringParty:
         self._queue.put(None)
         self.line.drain(1.0)
         self._dialer.close()
+        for model, _ in self._models.values():
+            model.leaving.close()
 
     # Models ---------------------------------------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class AnsweringParty:
             self._models[model.run] = (model, offered)
             for run in [run for run in self._models if run != self._serving][:-1]:
                 if len(self._models) > _MOST_MODELS:
-                    del self._models[run]
+                    self._models.pop(run)[0].leaving.close()
 
     def add(self, model: FeatureModel) -> None:
         """A newer model beside the one in use; the label party hears of it."""

@@ -6,7 +6,9 @@ from it, so a question that is asked again is a new release, under new noise, an
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.conversations.learner import unprefixed
-from thinwire.errors import BadState, ThinwireError
+from thinwire.errors import BadInput, BadState, ThinwireError
 from thinwire.predict.row_ranges import parsed_ranges, ranges_text
 from thinwire.privacy.accounting import PrivacyLedger
 from thinwire.runs import ChargeLog
@@ -37,11 +39,25 @@ class PredictionCharges:
         self._ledger = ledger
         self._of = of
         self._offset = offset
-        self._log = ChargeLog(log)
-        if log.exists():
-            self._read(log)
+        # Two processes that count apart would use a number twice.
+        self._lock = _locked(log.with_suffix(".lock"))
+        try:
+            self._log = ChargeLog(log)
+            if log.exists():
+                self._read(log)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leaves the record to another process."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def release(self, round: Round, rows: Tensor, use: str) -> None:
+        if self._lock is None:
+            raise BadState(f"{self._of}: the record of predictions is closed")
         if round < self.next_number:
             raise AskedBefore(f"question {round} was asked before; the next one is {self.next_number}")
         counted = rows.numpy() + self._offset
@@ -71,6 +87,18 @@ class PredictionCharges:
                     self._ledger.charge_release(np.concatenate(parsed_ranges(held["rows"])))
             except (ValueError, KeyError, TypeError) as error:
                 raise BadState(f"{log}: the record of predictions is damaged ({error})") from None
+
+
+def _locked(file: Path) -> int | None:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise BadInput(
+            f"{file.with_suffix('.jsonl')}: another process predicts with this run already; end it first"
+        ) from None
+    return descriptor
 
 
 def spent_in_training(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, party: PartyName) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,17 +126,18 @@ class Run:
         self, tables: Mapping[PartyName, Tensor], rows: Tensor, counted: Counted | None = None
     ) -> Iterator[Tensor]:
         """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise."""
-        halves, label, number = self._halves(tables, counted)
-        for start in range(0, len(rows), ASKED_AT_ONCE):
-            asked = rows[start : start + ASKED_AT_ONCE]
-            symbols = {
-                name: label.decoded(half.answer(asked, number), name, len(asked)) for name, half in halves.items()
-            }
-            yield label.scored(label.embeddings(symbols, asked, number), asked)
-            number += 1
+        with ExitStack() as stack:
+            halves, label, number = self._halves(tables, counted, stack)
+            for start in range(0, len(rows), ASKED_AT_ONCE):
+                asked = rows[start : start + ASKED_AT_ONCE]
+                symbols = {
+                    name: label.decoded(half.answer(asked, number), name, len(asked)) for name, half in halves.items()
+                }
+                yield label.scored(label.embeddings(symbols, asked, number), asked)
+                number += 1
 
     def _halves(
-        self, tables: Mapping[PartyName, Tensor], counted: Counted | None
+        self, tables: Mapping[PartyName, Tensor], counted: Counted | None, stack: ExitStack
     ) -> tuple[dict[PartyName, FeatureHalf], LabelHalf, int]:
         widths = {
             name: embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
@@ -147,7 +149,10 @@ class Run:
             name: seat_of(name, self.label_party, self.feature_parties, recipe, seed, effort)
             for name in (*self.feature_parties, self.label_party)
         }
-        ways = {name: leaving(seats[name], means) for name, means in self._means(tables, widths, counted).items()}
+        ways: dict[PartyName, Leaving] = {}
+        for name, means in self._means(tables, widths, counted).items():
+            ways[name] = leaving(seats[name], means)
+            stack.callback(ways[name].close)
         _agree(ways)
         halves = {name: FeatureHalf(self.models[name], tables[name], way.way) for name, way in ways.items()}
         label = LabelHalf(

@@ -37,6 +37,10 @@ class Leaving:
     sealing: Sealing | None = None
     charges: PredictionCharges | None = None
 
+    def close(self) -> None:
+        if self.charges is not None:
+            self.charges.close()
+
     @property
     def next_number(self) -> int:
         return 0 if self.charges is None else self.charges.next_number
