@@ -29,6 +29,7 @@ bench: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/codec.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/round.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/network.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/serve.py
 
 coverage: $(READY)
 	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults" --cov --cov-report=term

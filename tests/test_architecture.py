@@ -35,6 +35,8 @@ ORDER = [
     ["job"],
     ["audit", "init", "reproduce", "tuning"],
     ["network"],
+    ["predict"],
+    ["serve"],
     ["bench", "dashboard"],
     ["cli"],
 ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from thinwire.models import losses
     from thinwire.models.optimizers import SGD, AdaGrad, Adam
     from thinwire.party.description import FeatureParty, LabelParty
+    from thinwire.predict import load_run
     from thinwire.recipe import Recipe
     from thinwire.surrogates import Storage
     from thinwire.transport.link import Link
@@ -58,6 +59,7 @@ _NAMES = {
     "Result": "job",
     "SGD": "models.optimizers",
     "Storage": "surrogates",
+    "load_run": "predict",
     "train": "job",
 }
 
@@ -77,6 +79,7 @@ __all__ = [
     "audit",
     "compress",
     "errors",
+    "load_run",
     "losses",
     "methods",
     "models",

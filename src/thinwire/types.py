@@ -29,3 +29,4 @@ class Kind(IntEnum):
     BLINDED_IDS = 13  # ids as points under their owner's fresh key
     MATCH_TAGS = 14  # the label party's points under both keys, shortened
     COMMON_ROWS = 15  # which of a feature party's points all parties hold
+    PREDICTION = 16  # after the training: rows that are asked for, and their embeddings

@@ -404,15 +404,17 @@ def _without_fencing() -> None:
 
 def _without_duplicates() -> None:
     """A frame that is here already is taken once more."""
+    from dataclasses import replace
+
+    from thinwire.transport.assembly import Assembled
     from thinwire.transport.peer_link import Attached
 
-    add_piece = Attached._add_piece
+    take = Attached._take
 
-    def taking(self: Attached, piece: bytes) -> None:
-        self._sequence = self._link._received
-        add_piece(self, piece)
+    def taking(self: Attached, whole: Assembled | None) -> None:
+        take(self, None if whole is None else replace(whole, sequence=self._link._received))
 
-    Attached._add_piece = taking  # type: ignore[method-assign]
+    Attached._take = taking  # type: ignore[method-assign]
 
 
 SWITCHES: dict[str, Callable[[], None]] = {

@@ -17,7 +17,7 @@ import xxhash
 
 from thinwire.errors import BadIds
 
-__all__ = ["LONGEST_ID", "Ids", "RowNumbers", "normalised"]
+__all__ = ["LONGEST_ID", "Ids", "RowNumbers", "id_text", "normalised"]
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message
@@ -80,7 +80,7 @@ def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
     texts: list[bytes] = []
     missing: list[int] = []
     for row, value in enumerate(_listed(values, where), 1):
-        text = _text(value, row, where)
+        text = id_text(value, row, where)
         if text:
             texts.append(text)
         else:
@@ -113,7 +113,7 @@ def _listed(values: Any, where: str) -> Iterable[Any]:
     return values
 
 
-def _text(value: Any, row: int, where: str) -> bytes | None:
+def id_text(value: Any, row: int, where: str) -> bytes | None:
     """The id as it is compared; None or nothing where there is none."""
     match value:
         case str():

@@ -21,11 +21,14 @@ from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
 from thinwire.cli.init import init
+from thinwire.cli.load_test import load_test
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
+from thinwire.cli.predict import predict
 from thinwire.cli.privacy import privacy
 from thinwire.cli.report import report
 from thinwire.cli.reproduce import reproduce
+from thinwire.cli.serve import serve
 from thinwire.cli.status import status
 from thinwire.cli.train import train
 from thinwire.cli.tune import tune
@@ -57,6 +60,9 @@ for command in (
     party,
     status,
     abort,
+    predict,
+    serve,
+    load_test,
     privacy,
     audit,
     report,

@@ -11,10 +11,22 @@ from torch import Tensor
 from thinwire.privacy.accounting import PrivacyLedger
 from thinwire.types import Round
 
-__all__ = ["EVALUATION", "TRAINING", "WARM_START", "Charges", "Spending", "Unrecorded"]
+__all__ = ["EVALUATION", "PREDICTION", "TRAINING", "WARM_START", "Charges", "Releases", "Spending", "Unrecorded"]
 
 # What one round may release: no two of them share noise or masks.
 TRAINING, EVALUATION, WARM_START = "", "/evaluation", "/warm start"
+PREDICTION = "/prediction"  # after the training: rounds are the numbers of the questions
+
+
+class Releases(Protocol):
+    """What a release of embeddings is charged to."""
+
+    def release(self, round: Round, rows: Tensor, use: str) -> None:
+        """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
 class Charges(Protocol):

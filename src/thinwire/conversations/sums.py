@@ -13,7 +13,7 @@ from thinwire.compress.adding import Adding
 from thinwire.compress.symbols import Masked
 from thinwire.conversations.learner import prefixed, unprefixed
 from thinwire.conversations.seat import Seat
-from thinwire.conversations.spending import EVALUATION, TRAINING, Spending
+from thinwire.conversations.spending import EVALUATION, PREDICTION, TRAINING, Releases
 from thinwire.errors import BadState, IncompatibleRecipe
 from thinwire.privacy import (
     Context,
@@ -43,7 +43,7 @@ class Sealing:
         aggregation: SecureSum,
         identity: Identity,
         secret: bytes,
-        spending: Spending,
+        spending: Releases,
         nonce: str = "",
     ) -> None:
         self._seat = seat
@@ -58,10 +58,17 @@ class Sealing:
     def agree(self) -> None:
         """Offers this party's key, and takes the others' where they are signed by their owners."""
         seat = self._seat
-        seat.send(seat.label_party, Kind.KEYS, 0, self._agreement.offer())
+        seat.send(seat.label_party, Kind.KEYS, 0, self.offer())
         offers = unpack_bundle(seat.receive(seat.label_party, Kind.KEYS, 0))
-        named = {seat.feature_parties[i]: bytes(o) for i, o in offers.items() if i < len(seat.feature_parties)}
-        self._open(self._agreement.verified(named))
+        self.take({seat.feature_parties[i]: bytes(o) for i, o in offers.items() if i < len(seat.feature_parties)})
+
+    def offer(self) -> bytes:
+        """This party's signed key."""
+        return self._agreement.offer()
+
+    def take(self, offers: Mapping[PartyName, bytes]) -> None:
+        """The others' signed keys; refuses one that its party has not signed."""
+        self._open(self._agreement.verified(offers))
 
     def _open(self, publics: dict[PartyName, bytes]) -> None:
         keys = self._agreement.pair_keys(publics)
@@ -112,9 +119,9 @@ def opened(seat: Seat, sealed: Sequence[Symbols], round: Round, rows: Rows, use:
 
 
 def sum_compressor(recipe: Recipe, use: str) -> Compressor:
-    """Of one use: what an evaluation loses, no later message makes good."""
+    """Of one use: what an evaluation or a prediction loses, no later message makes good."""
     compressor = recipe.uplink.compressor
-    return compressor.at_once() if use == EVALUATION else compressor
+    return compressor.at_once() if use in (EVALUATION, PREDICTION) else compressor
 
 
 def _adding(seat: Seat, round: Round, use: str) -> Adding:

@@ -14,7 +14,15 @@ from thinwire.job.messages import at, did_you_mean
 from thinwire.job.part import OwnPart
 from thinwire.job.reading import JobText, read_text
 from thinwire.job.resolving import resolved_document
-from thinwire.job.schema import LabelEntry, LabelSection, NetworkSection, PartySection, RosterFile, SplitSection
+from thinwire.job.schema import (
+    LabelEntry,
+    LabelSection,
+    NetworkSection,
+    PartySection,
+    RosterFile,
+    ServeSection,
+    SplitSection,
+)
 from thinwire.job.sections import LabelData, loss_of
 from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.job.who_sees import Roster
@@ -56,6 +64,7 @@ def _own_part(text: JobText, me: PartyName, folder: Path) -> OwnPart:
         optimizer=optimizer,
         settings=file.job,
         network=network,
+        serve=file.serve or ServeSection(),
         certificate_files=certificate_files(section, folder / network.certs, folder),
         certificate_names=certificate_names([*file.party, file.label_party]),
         folder=folder,

@@ -32,7 +32,15 @@ from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.reading import JobText
 from thinwire.job.row_ids import RowIds, read_ids
 from thinwire.job.saved import table_digests
-from thinwire.job.schema import ColumnSource, JobSection, LabelEntry, LabelSection, NetworkSection, PartySection
+from thinwire.job.schema import (
+    ColumnSource,
+    JobSection,
+    LabelEntry,
+    LabelSection,
+    NetworkSection,
+    PartySection,
+    ServeSection,
+)
 from thinwire.job.sections import LabelData, Sections, loss_of
 from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.job.toml_text import toml_text
@@ -61,6 +69,7 @@ class OwnPart:
     optimizer: OptimizerSpec  # its own, or the job's
     settings: JobSection
     network: NetworkSection
+    serve: ServeSection
     certificate_files: CertificateFiles
     certificate_names: dict[PartyName, str]  # of every party
     folder: Path  # of the job file

@@ -33,11 +33,12 @@ _MAY_CHANGE = {
     "job.link_seconds_budget",
     "job.diagnostics",
     "network",
+    "serve",
 }
 # Files may have moved: what is in them is compared by digest. Certificates expire.
 _MAY_CHANGE_AT_A_PARTY = re.compile(
     r"(party\.[^.]+|label_party)\."
-    r"((test_)?(features|labels|ids)\.file|certificate|certificate_name|key|authority|revoked|approved)"
+    r"((test_)?(features|labels|ids)\.file|certificate|certificate_name|key|authority|revoked|approved|serve(\..+)?)"
 )
 
 

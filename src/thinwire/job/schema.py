@@ -29,6 +29,8 @@ __all__ = [
     "PartySection",
     "RosterFile",
     "Section",
+    "ServeSection",
+    "ServeTerms",
     "Source",
     "SplitSection",
 ]
@@ -179,6 +181,26 @@ class NetworkSection(Section):
         )
 
 
+class ServeSection(Section):
+    """How the label party answers on-line."""
+
+    http: Annotated[str, AfterValidator(_place)] = "127.0.0.1:8080"
+    max_batch: Annotated[int, Field(ge=1, le=1 << 16)] = 256  # rows that go together
+    max_wait_ms: Annotated[Finite, Field(ge=0, le=10_000)] = 2.0  # for others to go with, under load
+    deadline_ms: Annotated[Finite, Field(ge=1, le=600_000)] = 1000.0  # of a request that states none
+    max_rows: Annotated[int, Field(ge=1, le=1 << 16)] = 10_000  # of one request
+    max_body_mb: Positive = 4.0
+    clients: list[Text] = []  # names in certificates that may ask over gRPC
+
+
+class ServeTerms(Section):
+    """What a feature party allows on-line beyond its answers."""
+
+    cache_rows: Count | None = None  # of its embeddings that the label party may keep
+    cache_seconds: Positive = 60.0
+    when_missing: Literal["error", "zeros", "mean"] = "error"  # mean: of its training rows' embeddings
+
+
 class PartyEntry(Section):
     """A feature party as the others may see it: by name."""
 
@@ -198,6 +220,7 @@ class PartyEntry(Section):
     revoked: Text | None = None
     certificate_name: Text | None = None  # the party's name
     approved: Annotated[str, AfterValidator(_approval)] | None = None
+    serve: ServeTerms | None = None
 
 
 class PartySection(PartyEntry):
@@ -233,6 +256,7 @@ class _Shared(Section):
     optimizer: Table = {"name": "sgd", "lr": 0.1}
     link: LinkSection | None = None
     network: NetworkSection | None = None
+    serve: ServeSection | None = None
 
 
 class JobFile(_Shared):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,12 +19,13 @@ from thinwire.job.progress import line_on_terminal
 from thinwire.job.recording import Recording
 from thinwire.job.result import Result
 from thinwire.job.simulated import SimulatedParties
+from thinwire.models.outputs import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
 from thinwire.party.description import kept_of
 from thinwire.runs import RunDirectory
 from thinwire.types import PartyName
 
-__all__ = ["train"]
+__all__ = ["described", "train"]
 
 
 def train(
@@ -49,6 +51,7 @@ def train(
             everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
             for party in everyone:
                 directory.keep(party.name, kept_of(party))
+            directory.write("model.json", json.dumps({"format": 1, **described(job)}, indent=2).encode() + b"\n")
         return run.go()
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
@@ -57,6 +60,16 @@ def train(
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
     return run.go()
+
+
+def described(job: Job) -> dict[str, Any]:
+    """What a run's models need to be put together again: who is who, how embeddings meet, what comes out."""
+    return {
+        "feature_parties": [party.name for party in job.parties],
+        "label_party": job.label_party.name,
+        "fusion": job.label_party.fusion,
+        "outputs": Outputs.of(job.label_party.loss).value,
+    }
 
 
 class _Run:

@@ -139,6 +139,8 @@ class LabelRun(PartyRun):
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Probe":
             return probe_answer(request, caller, Brought.read(self.about().model_dump()), time())
+        if rpc.name == "Score":
+            raise NotYet("this is a training; scores come from `thinwire serve`")
         require_this_run(request, self.run)
         if rpc.name == "Abort":
             self._told = {name for name, link in self.links.items() if link.connected}

@@ -10,7 +10,7 @@ from typing import Any
 from thinwire.errors import BadInput
 from thinwire.network.party_run import PartyRun
 
-__all__ = ["MetricsServer", "metrics_text"]
+__all__ = ["MetricsServer", "metric", "metrics_text"]
 
 _COUNTED = (
     ("bytes", "frame_bytes_total", "Bytes of frames, by direction and kind."),
@@ -26,26 +26,27 @@ def metrics_text(run: PartyRun) -> str:
 
 def _lines(run: PartyRun) -> Iterator[str]:
     me = run.own.me
-    yield from _metric("round", "gauge", "Rounds begun.", [(f'party="{me}"', run.events.round or 0)])
-    yield from _metric("rounds", "gauge", "Rounds in all.", [(f'party="{me}"', run.batches.rounds)])
+    yield from metric("round", "gauge", "Rounds begun.", [(f'party="{me}"', run.events.round or 0)])
+    yield from metric("rounds", "gauge", "Rounds in all.", [(f'party="{me}"', run.batches.rounds)])
     for field, name, help_text in _COUNTED:
-        yield from _metric(name, "counter", help_text, [(_frames(row), row[field]) for row in run.ledger.state()])
+        yield from metric(name, "counter", help_text, [(_frames(row), row[field]) for row in run.ledger.state()])
     links = {f'peer="{peer}"': link for peer, link in run.links.items()}
     here = [(peer, int(link.connected)) for peer, link in links.items()]
-    yield from _metric("peer_connected", "gauge", "Whether a peer is connected.", here)
+    yield from metric("peer_connected", "gauge", "Whether a peer is connected.", here)
     away = [(peer, link.away_seconds()) for peer, link in links.items()]
-    yield from _metric("peer_away_seconds", "gauge", "How long a peer has been gone.", away)
+    yield from metric("peer_away_seconds", "gauge", "How long a peer has been gone.", away)
     logged = [(peer, link.log.size_bytes) for peer, link in links.items()]
-    yield from _metric("log_bytes", "gauge", "Size of the log of sent frames.", logged)
+    yield from metric("log_bytes", "gauge", "Size of the log of sent frames.", logged)
     events = [(f'event="{event}",peer="{peer}"', count) for (event, peer), count in run.events.counted()]
-    yield from _metric("events_total", "counter", "What happened.", events)
+    yield from metric("events_total", "counter", "What happened.", events)
 
 
 def _frames(row: dict[str, Any]) -> str:
     return f'sender="{row["sender"]}",receiver="{row["receiver"]}",kind="{row["kind"]}"'
 
 
-def _metric(name: str, kind: str, help_text: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
+def metric(name: str, kind: str, help_text: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
+    """The lines of one metric; samples by their labels."""
     yield f"# HELP thinwire_{name} {help_text}"
     yield f"# TYPE thinwire_{name} {kind}"
     for labels, value in samples:

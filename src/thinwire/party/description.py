@@ -15,7 +15,7 @@ from thinwire.errors import BadInput, BadTensor, NotFinite
 from thinwire.models.losses import cross_entropy, weighted
 from thinwire.models.optimizers import OptimizerSpec
 
-__all__ = ["Coded", "FeatureParty", "LabelParty", "Prepared", "kept_of"]
+__all__ = ["Coded", "FeatureParty", "LabelParty", "Prepared", "floats", "kept_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -27,7 +27,7 @@ def _check_name(name: str) -> None:
         raise BadInput("party 'top': that name stands for the top model; choose another")
 
 
-def _floats(party: str, field: str, values: Any) -> Tensor:
+def floats(party: str, field: str, values: Any) -> Tensor:
     """Features as a float32 tensor [N, ...], finite."""
     tensor = torch.as_tensor(values) if isinstance(values, (np.ndarray, Tensor)) else torch.tensor(values)
     tensor = tensor.to(torch.float32) if not tensor.is_floating_point() or tensor.dtype == torch.float64 else tensor
@@ -82,9 +82,9 @@ class FeatureParty:
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        self.features = _floats(self.name, "features", self.features)
+        self.features = floats(self.name, "features", self.features)
         if self.test_features is not None:
-            self.test_features = _floats(self.name, "test_features", self.test_features)
+            self.test_features = floats(self.name, "test_features", self.test_features)
         if not isinstance(self.bottom, nn.Module):
             raise BadInput(f"party {self.name!r}: bottom must be a torch module, got {type(self.bottom).__name__}")
 
@@ -116,7 +116,7 @@ class LabelParty:
             raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
         for field in ("features", "test_features"):
             if getattr(self, field) is not None:
-                setattr(self, field, _floats(self.name, field, getattr(self, field)))
+                setattr(self, field, floats(self.name, field, getattr(self, field)))
         if not isinstance(self.top, nn.Module):
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
         if self.class_weights is not None:

@@ -7,6 +7,7 @@ timeline.jsonl               now and then, where the time went
 quality.json                 how good the model is on the test rows, counted
 result.json                  the run's summary, once it has ended
 report.html                  all of this, for people
+model.json                   who is who, and how their models belong together
 events.jsonl                 one line an evaluation
 ledger.json                  bytes and messages by sender, receiver and kind
 models/<party>.safetensors   the trained models

@@ -25,7 +25,8 @@ import grpc
 from thinwire.errors import Malformed, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.errors import TransportError
-from thinwire.transport.peer_link import SILENCE_SECONDS, PeerLink
+from thinwire.transport.line import Line
+from thinwire.transport.peer_link import SILENCE_SECONDS
 from thinwire.transport.records import CHUNK, MAX_JSON, Record, json_record, parsed_count, parsed_json, printable
 from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
 
@@ -137,7 +138,7 @@ class Greeter(Protocol):
 class Dialer:
     """Keeps a link connected: dials, talks, and dials again, until closed or refused."""
 
-    def __init__(self, target: Target, link: PeerLink, greeter: Greeter) -> None:
+    def __init__(self, target: Target, link: Line, greeter: Greeter) -> None:
         self._target = target
         self._link = link
         self._greeter = greeter

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.grpc_channel import OPTIONS, grpc
-from thinwire.transport.peer_link import SILENCE_SECONDS, Attached, Events, PeerLink
+from thinwire.transport.line import Attachment, Line
+from thinwire.transport.peer_link import SILENCE_SECONDS, Events
 from thinwire.transport.records import Record, json_record, parsed_count, parsed_json
 from thinwire.transport.service import CLAIM, RPCS, SERVICE, Denied, NotYet, Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName
@@ -36,8 +37,8 @@ _LONGEST_REASON = 1500  # characters; gRPC sends them in a header
 class Desk(Protocol):
     """What the label party answers, once a caller is known."""
 
-    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
-        """The link of a party that may take part; raises Refused otherwise."""
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> Line:
+        """The line of a party that may take part; raises Refused otherwise."""
 
     def welcome(self, peer: PartyName) -> dict[str, Any]: ...
 
@@ -61,7 +62,7 @@ class Listener:
         self._desk = desk
         self._events = events
         self._credentials = credentials
-        self._talking: dict[Attached, tuple[PartyName, bytes]] = {}
+        self._talking: dict[Attachment, tuple[PartyName, bytes]] = {}
         self._greeting: Counter[PartyName] = Counter()  # connections that have not said HELLO
         self._lock = Lock()
         self._over = Event()
@@ -180,7 +181,7 @@ class Listener:
             with self._lock:
                 self._greeting[peer] -= 1
 
-    def _read(self, attached: Attached, peer: PartyName, requests: Iterator[bytes], context: Any) -> None:
+    def _read(self, attached: Attachment, peer: PartyName, requests: Iterator[bytes], context: Any) -> None:
         why = "the connection was lost"
         try:
             for record in requests:

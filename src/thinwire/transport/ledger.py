@@ -12,7 +12,7 @@ from thinwire.types import Kind, PartyName
 
 __all__ = ["TRAINING", "Count", "Ledger", "Traffic"]
 
-TRAINING = frozenset(Kind) - {Kind.EVALUATION}
+TRAINING = frozenset(Kind) - {Kind.EVALUATION, Kind.PREDICTION}
 
 
 @dataclass(slots=True)

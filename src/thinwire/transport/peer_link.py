@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Condition, Lock
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from thinwire.errors import Malformed, ThinwireError
+from thinwire.transport.assembly import Assembled, Assembly
 from thinwire.transport.base import Message
 from thinwire.transport.errors import TransportError
 from thinwire.transport.ledger import Ledger
+from thinwire.transport.line import Connection
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.records import (
-    FRAME_PREFIX,
     Record,
     frame_records,
     json_record,
@@ -29,9 +30,9 @@ from thinwire.transport.records import (
     parsed_number,
 )
 from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.frame import HEADER_SIZE, MAX_BODY, Frame, body_length, frame_header, open_frame
+from thinwire.wire.frame import HEADER_SIZE, MAX_BODY, Frame, frame_header, open_frame
 
-__all__ = ["ALIVE_SECONDS", "SILENCE_SECONDS", "Connection", "Events", "LinkEnds", "PeerLink"]
+__all__ = ["ALIVE_SECONDS", "SILENCE_SECONDS", "Events", "LinkEnds", "PeerLink"]
 
 ALIVE_SECONDS = 2.0  # an idle side says that often that it is there
 SILENCE_SECONDS = 8.0  # and after that long without a word its connection is given up
@@ -48,12 +49,6 @@ class LinkEnds:
     me: PartyName
     peer: PartyName
     parties: tuple[PartyName, ...]  # in the job's order, the label party last
-
-
-class Connection(Protocol):
-    """One attachment of a link to something that carries records; over for good once ended."""
-
-    def end(self, why: str) -> None: ...
 
 
 class PeerLink:
@@ -275,9 +270,7 @@ class Attached:
         self._connection = connection
         self._next = next_sequence
         self._last_heard = monotonic()
-        self._pieces: list[bytes] = []  # of the frame that is coming in
-        self._missing = 0  # bytes of it
-        self._sequence = 0  # its number
+        self._assembly = Assembly()  # of the frame that is coming in
 
     def end(self, why: str) -> None:
         """Ends this connection, not the link."""
@@ -355,7 +348,7 @@ class Attached:
             case Record.FRAME:
                 self._begin_frame(record)
             case Record.MORE:
-                self._add_piece(record[1:])
+                self._take(self._assembly.add(record[1:]))
             case Record.ALIVE:
                 pass
             case Record.KEPT:
@@ -366,32 +359,20 @@ class Attached:
                 raise Malformed(f"record kind {other} in the middle of a connection")
 
     def _begin_frame(self, record: bytes) -> None:
-        if self._missing:
-            raise Malformed(f"a frame begins while {self._missing} bytes of the one before are missing")
         sequence = parsed_number(record)
         expected = self._link._received
         if sequence > expected:
             raise Malformed(f"frame {sequence} came where {expected} was next: one was lost or out of order")
-        header = record[FRAME_PREFIX : FRAME_PREFIX + HEADER_SIZE]
-        self._missing = body_length(header, self._link.max_body)
-        self._pieces = [header]
-        self._sequence = sequence
-        self._add_piece(record[FRAME_PREFIX + HEADER_SIZE :])
+        self._take(self._assembly.begin(record, self._link.max_body))
 
-    def _add_piece(self, piece: bytes) -> None:
-        if len(piece) > self._missing or not self._pieces:
-            raise Malformed(f"{len(piece)} bytes came where a frame had {self._missing} to go")
-        self._pieces.append(piece)
-        self._missing -= len(piece)
-        if self._missing:
+    def _take(self, whole: Assembled | None) -> None:
+        if whole is None:
             return
-        header, *body = self._pieces
-        self._pieces = []
-        if self._sequence < self._link._received:
+        if whole.sequence < self._link._received:
             self._link.duplicates += 1
             self._link._events("duplicate", self._link.ends.peer)
         else:
-            self._link._put(self._sequence, header, body[0] if len(body) == 1 else b"".join(body), self)
+            self._link._put(whole.sequence, whole.header, whole.body, self)
 
 
 class WrongMessage(TransportError):

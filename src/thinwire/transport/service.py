@@ -34,6 +34,7 @@ CLAIM = "thinwire-party"  # who a caller says it is; compared with its certifica
 class Role(Enum):
     LABEL_PARTY = "label party"
     FEATURE_PARTY = "feature party"
+    CLIENT = "client"  # no party: it may ask for scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Rpc:
         return f"/{SERVICE}/{self.name}"
 
 
-_ALL = frozenset(Role)
+_ALL = frozenset({Role.LABEL_PARTY, Role.FEATURE_PARTY})
 RPCS = {
     rpc.name: rpc
     for rpc in (
@@ -57,6 +58,7 @@ RPCS = {
         Rpc("Status", streams=False, callers=_ALL),
         Rpc("Abort", streams=False, callers=_ALL),
         Rpc("Probe", streams=False, callers=_ALL),  # an echo, for doctor
+        Rpc("Score", streams=False, callers=frozenset({Role.LABEL_PARTY, Role.CLIENT})),
     )
 }
 
@@ -81,16 +83,24 @@ class RunAborted(Refused):
 
 
 class Roster:
-    """The parties of a run by the names in their certificates."""
+    """The parties of a run by the names in their certificates, and clients by theirs."""
 
     def __init__(
-        self, label_party: PartyName, certificate_names: Mapping[PartyName, str], revocations: Revocations
+        self,
+        label_party: PartyName,
+        certificate_names: Mapping[PartyName, str],
+        revocations: Revocations,
+        clients: Iterable[str] = (),
     ) -> None:
         self.label_party = label_party
-        self._parties = {name: party for party, name in certificate_names.items()}
+        self._clients = frozenset(clients) - set(certificate_names.values())
+        self._parties = {name: name for name in self._clients}
+        self._parties |= {name: party for party, name in certificate_names.items()}
         self._revocations = revocations
 
     def role(self, party: PartyName) -> Role:
+        if party in self._clients:
+            return Role.CLIENT
         return Role.LABEL_PARTY if party == self.label_party else Role.FEATURE_PARTY
 
     def caller(self, rpc: Rpc, certificate_pem: bytes, tls_version: str, claims: Iterable[str]) -> PartyName:

@@ -1,0 +1,118 @@
+"""`thinwire predict`: scores of many rows into a file; in this process, or this party's half over the network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.predicting import Half, Rows, ShownProgress, own_file, parsed_table
+from thinwire.cli.shown import AsJson, Settings, seconds_shown
+from thinwire.errors import BadInput
+
+__all__ = ["predict"]
+
+
+def predict(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run's folder; with --name also the job file of the run.")
+    ],
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--name", metavar="PARTY", help="This party's half, over the network; without it, all in one."),
+    ] = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="FILE", help="Where scores go: .csv or .parquet. At a feature party: nowhere."),
+    ] = None,
+    *,
+    rows: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--rows", metavar="3,10-19,90-", help="Row numbers from 0, and ranges; all unless given."),
+    ] = None,
+    only: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--only", metavar="FILE", help="Only rows with these ids: a text file, one id a line."),
+    ] = None,
+    table: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--table", metavar="test|training|all", help="Which of the job's rows; test unless given."),
+    ] = None,
+    features: Annotated[
+        list[str],
+        typer.Option("--features", metavar="PARTY=FILE", help="Other rows: a file with the same columns, by party."),
+    ] = [],  # noqa: B006
+    ids: Annotated[
+        list[str], typer.Option("--ids", metavar="PARTY=FILE", help="Where the ids of other rows are, by party.")
+    ] = [],  # noqa: B006
+    run: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--run", metavar="DIR", help="This party's run of a job file; runs/<job>/<name> unless given."),
+    ] = None,
+    settings: Settings = [],  # noqa: B006
+    resume: Annotated[bool, typer.Option("--resume", help="Go on behind the last whole block of --out.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what leaves this party unasked.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Score rows together with a run's models; over the network no party shows its features."""
+    which = parsed_table(table, features)
+    began = monotonic()
+    if name is None:
+        if out is None:
+            raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
+        if settings:
+            raise BadInput("--set is for --name: a run in one process is asked as it was trained")
+        files_here = _files("--features", features), _files("--ids", ids)
+        found = _here(source, out, Rows(rows, only), which, *files_here, resume)
+    else:
+        from thinwire.predict.starting import named
+
+        files = own_file("--features", features, name), own_file("--ids", ids, name)
+        half = Half(named(source, name, run, settings), which, files, yes)
+        found = half.ask(out, Rows(rows, only), resume) if half.is_label_party else half.answer(out, rows or only)
+    found["seconds"] = monotonic() - began
+    if as_json:
+        typer.echo(json.dumps(found))
+    elif "out" in found:
+        typer.echo(f"{found['rows']} rows in {seconds_shown(found['seconds'])}: {found['out']}")
+    else:
+        typer.echo(f"{found['party']}: {found['questions']} questions answered in {seconds_shown(found['seconds'])}")
+
+
+def _here(
+    source: Path,
+    out: Path,
+    rows: Rows,
+    which: Any,
+    features: dict[str, Path],
+    ids: dict[str, Path],
+    resume: bool,
+) -> dict[str, Any]:
+    from thinwire.predict import load_run
+    from thinwire.predict.batch import Asked, write_scores
+    from thinwire.predict.simulated import new_rows, own_rows
+    from thinwire.predict.starting import look_beside
+
+    if source.is_file():
+        raise BadInput(f"{source} is a file; give a run's folder, or --name PARTY with a job file")
+    look_beside(source)
+    run = load_run(source)
+    held = new_rows(run, features, ids) if features else own_rows(run, which)
+    asked = Asked(rows.chosen(held.count, held.ids), run.version, run.outputs, held.ids)
+    return write_scores(out, asked, lambda rest: run.scored(held.tables, rest, held.counted), ShownProgress(), resume)
+
+
+def _files(option: str, given: Sequence[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for text in given:
+        party, equals, file = text.partition("=")
+        if not equals or not party or not file:
+            raise BadInput(f"{option} {text!r}: write PARTY=FILE, such as bank=new.csv")
+        if party in found:
+            raise BadInput(f"{option}: {party!r} is given twice")
+        found[party] = Path(file)
+    return found

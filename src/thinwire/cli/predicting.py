@@ -1,0 +1,187 @@
+"""What the commands that predict have in common: which rows, what leaves, and one party's half over the network."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.job.own_part import OwnPart
+    from thinwire.predict.starting import Named
+    from thinwire.predict.table import IdTable
+
+__all__ = ["Half", "Rows", "ShownProgress", "own_file", "parsed_table", "require_approval", "say"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of the table: all, by number, or by id."""
+
+    numbers: str | None
+    only: Path | None
+
+    def chosen(self, count: int, ids: IdTable | None) -> Any:
+        import numpy as np
+
+        from thinwire.predict.row_ranges import chosen_rows
+
+        if self.numbers is not None and self.only is not None:
+            raise BadInput("--rows and --only both say which rows; give one of them")
+        if self.numbers is not None:
+            return chosen_rows(self.numbers, count)
+        if self.only is None:
+            return np.arange(count)
+        if ids is None:
+            raise BadInput(f"--only {self.only}: these rows have no ids; give --rows")
+        try:
+            lines = self.only.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"--only {self.only} cannot be read as text: {error}") from None
+        wanted = [line for line in lines if line.strip()]
+        if not wanted:
+            raise BadInput(f"--only {self.only} is empty; write one id a line")
+        return ids.rows(wanted)
+
+
+class Half:
+    """One party's half over the network."""
+
+    def __init__(self, found: Named, which: Any, files: tuple[Path | None, Path | None], yes: bool) -> None:
+        from thinwire.predict.starting import aligned_rows
+        from thinwire.transport.certificates import load_credentials
+
+        self._own, self._folder, self._which = found.own, found.folder(), which
+        load_credentials(self._own.certificate_files, self._own.certificate_names[self._own.me])
+        require_approval(self._own, yes)
+        features, ids = files
+        self._new = None if features is None and ids is None else aligned_rows(self._own, features, ids, say)
+
+    @property
+    def is_label_party(self) -> bool:
+        return self._own.is_label_party
+
+    def ask(self, out: Path | None, rows: Rows, resume: bool) -> dict[str, Any]:
+        from thinwire.errors import ThinwireError
+        from thinwire.predict.asking import AskingParty
+        from thinwire.predict.batch import Asked, write_scores
+        from thinwire.predict.over_network import asked_for
+        from thinwire.predict.own_models import LabelModel
+        from thinwire.predict.pins import Pins
+
+        if out is None:
+            raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
+        own = self._own
+        model = LabelModel(own.me, self._folder, self._which, self._new)
+        chosen = rows.chosen(model.rows.count, model.rows.ids)
+        party = AskingParty(own, model, Pins(self._folder.path / "serving.json"), say)
+        asked = Asked(chosen, model.hash, model.outputs, model.rows.ids)
+        party.start()
+        news: dict[str, Any] = {"stopped": f"{own.me!r} has stopped"}
+        try:
+            found = write_scores(
+                out,
+                asked,
+                lambda rest: asked_for(party, rest, own.network.wait_seconds, lambda: None),
+                ShownProgress(),
+                resume,
+            )
+            party.gather(own.network.wait_seconds)  # even where nothing was left to ask: all hear of the end
+            news = {"done": True}
+        except ThinwireError as error:
+            news = {"stopped": f"{own.me!r}: {error}"}
+            raise
+        finally:
+            party.close(news)
+        traffic = party.ledger.total()
+        return {"party": own.me, **found, "bytes": traffic.bytes, "messages": traffic.messages}
+
+    def answer(self, out: Path | None, rows: Any) -> dict[str, Any]:
+        from thinwire.predict.answering import AnsweringParty, Terms
+        from thinwire.predict.own_models import FeatureModel
+        from thinwire.predict.starting import identity_of
+
+        own = self._own
+        if out is not None or rows is not None:
+            raise BadInput(
+                f"--out, --rows and --only are for the label party, {own.label_party!r}: scores come out there"
+            )
+        model = FeatureModel(own.me, self._folder, self._which, self._new, identity_of(own))
+        party = AnsweringParty(own, model, Terms(), say)
+        party.start()
+        try:
+            party.wait(own.network.wait_seconds)
+        finally:
+            party.close()
+        traffic = party.ledger.total()
+        return {"party": own.me, "questions": party.questions, "bytes": traffic.bytes, "messages": traffic.messages}
+
+
+def require_approval(own: OwnPart, yes: bool, more: Sequence[str] = ()) -> None:
+    """Before any data is read: the party sees what leaves it."""
+    from thinwire.network.consent import Terms
+
+    summed = type(own.recipe.aggregation).__name__ == "SecureSum"
+    what = "the sum of all parties' embeddings" if summed else "each party's embeddings, exactly,"
+    typer.echo(f"{own.me!r} is asked to predict with {own.recipe.name!r}", err=True)
+    typer.echo(f"  {own.label_party} sees {what} of every row it asks for, and all scores", err=True)
+    typer.echo(f"  {own.budget()}", err=True)
+    for line in more:
+        typer.echo(f"  {line}", err=True)
+    terms = Terms(own)
+    if yes or terms.are_approved():
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            f'nobody has approved this for {own.me!r}: give --yes, or write approved = "{terms.digest[:16]}" into '
+            "its section of the job file"
+        )
+    if not typer.confirm("Take part?", err=True):
+        raise BadInput("not approved; nothing was read or sent")
+
+
+def say(sentence: str) -> None:
+    typer.echo(f"thinwire: {sentence}", err=True)
+
+
+def parsed_table(table: str | None, features: Sequence[str]) -> Any:
+    """Which of the job's rows; None where it was not said."""
+    from thinwire.predict.table import Which
+
+    if table is not None and table not in [one.value for one in Which]:
+        raise BadInput(f"--table must be test, training or all, got {table!r}")
+    if features and table is not None:
+        raise BadInput("--features are other rows than the job's: leave --table out")
+    return None if table is None else Which(table)
+
+
+def own_file(option: str, given: Sequence[str], name: str) -> Path | None:
+    """A party names its own file only; its name may be left out."""
+    if not given:
+        return None
+    if len(given) > 1:
+        raise BadInput(f"{option}: with --name a party names its own file only")
+    party, equals, file = given[0].partition("=")
+    if equals and party != name:
+        raise BadInput(f"{option}: this is {name!r}; the file of {party!r} is named at {party!r}")
+    return Path(file if equals else party)
+
+
+class ShownProgress:
+    """A line on stderr for each tenth."""
+
+    def __init__(self) -> None:
+        self._shown = -1
+
+    def __call__(self, done: int, total: int) -> None:
+        tenth = 10 * done // total
+        if tenth != self._shown:
+            self._shown = tenth
+            typer.echo(f"  {done} of {total} rows", err=True)
+            sys.stderr.flush()

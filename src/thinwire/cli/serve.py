@@ -1,0 +1,100 @@
+"""`thinwire serve`: on-line scores; every party runs its half."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from thinwire.cli.predicting import own_file, parsed_table, require_approval, say
+from thinwire.cli.shown import PartyName, Settings
+from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.job.own_part import OwnPart
+    from thinwire.serve.running import FeatureServer, LabelServer
+
+__all__ = ["serve"]
+
+
+def serve(
+    source: Annotated[Path, typer.Argument(metavar="JOB_OR_RUN", help="The job file, or the folder of this run.")],
+    name: PartyName,
+    *,
+    run: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--run", metavar="DIR", help="This party's run of a job file; runs/<job>/<name> unless given."),
+    ] = None,
+    table: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--table", metavar="test|training|all", help="Which of the job's rows; test unless given."),
+    ] = None,
+    features: Annotated[
+        list[str],
+        typer.Option("--features", metavar="FILE", help="Other rows: this party's file of the same columns."),
+    ] = [],  # noqa: B006
+    ids: Annotated[list[str], typer.Option("--ids", metavar="FILE", help="Where the ids of other rows are.")] = [],  # noqa: B006
+    http: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--http", metavar="HOST:PORT", help="At the label party: where to answer; serve.http unless given."
+        ),
+    ] = None,
+    settings: Settings = [],  # noqa: B006
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what leaves this party unasked.")] = False,
+) -> None:
+    """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
+    from thinwire.job.endpoint import Endpoint
+    from thinwire.predict.starting import aligned_rows, named
+    from thinwire.serve.running import Sources, feature_server, label_server
+    from thinwire.transport.certificates import load_credentials
+
+    which = parsed_table(table, features)
+    file, id_file = own_file("--features", features, name), own_file("--ids", ids, name)
+    found = named(source, name, run, settings)
+    own = found.own
+    load_credentials(own.certificate_files, own.certificate_names[name])
+    served = own.serve
+    if http is not None:
+        try:
+            served = served.model_copy(update={"http": str(Endpoint.parse(http))})
+        except ValueError as error:
+            raise BadInput(f"--http {error}") from None
+        if not own.is_label_party:
+            raise BadInput(f"--http is for the label party, {own.label_party!r}")
+    require_approval(own, yes, _allowed(own))
+    new = None if file is None and id_file is None else aligned_rows(own, file, id_file, say)
+    sources = Sources(found, which, new)
+    server = label_server(sources, say, served) if own.is_label_party else feature_server(sources, say)
+    _stop_on_signals(server)
+    server.run()
+    say("stopped")
+
+
+def _allowed(own: OwnPart) -> list[str]:
+    """What this feature party's section allows beyond its answers."""
+    terms = own.section.serve
+    if terms is None or own.is_label_party:
+        return []
+    lines = []
+    if terms.cache_rows is not None:
+        lines.append(f"{own.label_party} may keep {terms.cache_rows} of its embeddings for {terms.cache_seconds:g} s")
+    if terms.when_missing == "mean":
+        lines.append(f"{own.label_party} gets the mean of its training rows' embeddings")
+    return lines
+
+
+def _stop_on_signals(server: FeatureServer | LabelServer) -> None:
+    """The first one ends it once what is under way is answered; a second one at once."""
+    asked: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+        server.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

@@ -1,0 +1,258 @@
+"""A feature party that answers: it dials the label party, and gives embeddings of the rows it is asked for."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from thinwire.errors import BadInput, ThinwireError
+from thinwire.job.own_part import OwnPart
+from thinwire.job.seating import run_number
+from thinwire.network.stopping import ToldToStop
+from thinwire.network.told import Text, printable
+from thinwire.predict.charged import AskedBefore
+from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
+from thinwire.predict.own_models import FeatureModel
+from thinwire.predict.question import Question, answer_body, refused_body
+from thinwire.privacy.accounting import BudgetExceeded
+from thinwire.transport.certificates import Credentials, load_credentials
+from thinwire.transport.grpc_channel import Dialer, Target
+from thinwire.transport.ledger import Ledger
+from thinwire.transport.network_channel import PartyMissing
+from thinwire.transport.peer_link import LinkEnds
+from thinwire.transport.question_line import NotConnected, QuestionLine
+
+__all__ = ["AnsweringParty", "Terms"]
+
+_MOST_MODELS = 2  # the one in use, and the next
+_MOST_ROWS = 1 << 16  # of one question
+_MOST_QUESTIONS = 256  # that wait
+_TELL_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
+
+SignedKey = Annotated[str, Field(max_length=1 << 17)]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a feature party allows beyond the answers themselves."""
+
+    cache: CacheTerms | None = None
+    default: str | None = None  # "mean" or "zeros", to take where this party is missing
+
+    def embedding(self, model: FeatureModel) -> list[float] | None:
+        match self.default:
+            case "mean":
+                return model.mean()
+            case "zeros":
+                return [0.0] * model.width
+        return None
+
+
+class _News(BaseModel):
+    """What the label party may tell beside its questions."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    done: bool | None = None
+    stopped: Text | None = None
+    serving: Text | None = None  # the run whose models answer from now on
+    keys: dict[Text, dict[Text, SignedKey]] | None = None  # by run and party
+
+
+class AnsweringParty:
+    """Answers until it is told that all is done, or stopped; implements `Greeter` for the dialler."""
+
+    def __init__(self, own: OwnPart, model: FeatureModel, terms: Terms, say: Callable[[str], None]) -> None:
+        self.own = own
+        self.ledger = Ledger()
+        self.questions = 0
+        self._terms = terms
+        self._say = say
+        self._lock = Lock()
+        self._models: dict[str, tuple[FeatureModel, Offered]] = {}  # by run, oldest first
+        self._serving: str | None = None
+        self._queue: SimpleQueue[tuple[int, bytes | memoryview] | None] = SimpleQueue()
+        self._over = Event()
+        self._error: ThinwireError | None = None
+        self._told = (0.0, "")
+        parties = (*own.feature_parties, own.label_party)
+        number = run_number(own.recipe, 0, own.feature_parties)
+        ends = LinkEnds(number, own.me, own.label_party, parties)
+        self.line = QuestionLine(ends, self.ledger, self._heard, self._take)
+        self.line.max_body = (1 << 16) + 8 * _MOST_ROWS
+        self._add(model)
+        name = own.certificate_names[own.label_party]
+        self._target = Target(own.network.dial_address(), name, own.me, self._credentials)
+        self._dialer = Dialer(self._target, self.line, self)
+
+    # From start to end --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._say(f"calling {self.own.label_party!r} at {self._target.address}")
+        Thread(target=self._answer_all, name="answer", daemon=True).start()
+        self._dialer.start()
+
+    def wait(self, patience_seconds: float | None, at_rest: Callable[[], None] = lambda: None) -> None:
+        """Until all is done; `at_rest` is called now and then. Raises where the label party is gone for too long."""
+        while not self._over.wait(_LOOK_SECONDS):
+            at_rest()
+            if self.line.failure is not None:
+                raise self.line.failure
+            away = 0.0 if self.line.connected else monotonic() - self.line.away_since
+            if patience_seconds is not None and away > patience_seconds:
+                raise PartyMissing(self.own.label_party, "nobody asks", away)
+        if self._error is not None:
+            raise self._error
+
+    def stop(self, error: ThinwireError | None = None) -> None:
+        self._error = self._error or error
+        self._over.set()
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self.line.drain(1.0)
+        self._dialer.close()
+        for model, _ in self._models.values():
+            model.leaving.close()
+
+    # Models ---------------------------------------------------------------------------------------------------------
+
+    def _add(self, model: FeatureModel) -> None:
+        sealing = model.leaving.sealing
+        key = None if sealing is None else base64.b64encode(sealing.offer()).decode()
+        offered = model.offered(self._terms.embedding(model), key)
+        with self._lock:
+            self._models[model.run] = (model, offered)
+            for run in [run for run in self._models if run != self._serving][:-1]:
+                if len(self._models) > _MOST_MODELS:
+                    self._models.pop(run)[0].leaving.close()
+
+    def add(self, model: FeatureModel) -> None:
+        """A newer model beside the one in use; the label party hears of it."""
+        first = next(iter(self._models.values()))[0]
+        if (model.rows.count, model.rows.digest) != (first.rows.count, first.rows.digest):
+            raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
+        self._add(model)
+        self.line.tell({"models": [offered.model_dump() for offered in self._offers()]})
+
+    def _offers(self) -> list[Offered]:
+        with self._lock:
+            held = list(self._models.values())
+        return [offered.model_copy(update={"next_number": model.leaving.next_number}) for model, offered in held]
+
+    # The greeter ----------------------------------------------------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        return {**introduction(self._introduced()), **self.line.standing()}
+
+    def _introduced(self) -> Introduced:
+        rows = next(iter(self._models.values()))[0].rows
+        return Introduced(
+            party=self.own.me,
+            parties=[*self.own.feature_parties, self.own.label_party],
+            rows=rows.count,
+            row_ids=rows.digest,
+            models=self._offers(),
+            cache=self._terms.cache,
+        )
+
+    def welcomed(self, welcome: dict[str, Any]) -> None:
+        read_introduction(self.own.label_party, welcome, self._introduced())
+
+    def unreached(self, why: str, seconds: float) -> None:
+        told, before = self._told
+        if why != before or monotonic() - told > _TELL_SECONDS:
+            self._told = (monotonic(), why)
+            self._say(printable(why))
+
+    # Questions ------------------------------------------------------------------------------------------------------
+
+    def _take(self, number: int, body: bytes | memoryview) -> None:
+        if self._queue.qsize() < _MOST_QUESTIONS:
+            self._queue.put((number, body))
+        else:
+            self.line.send(number, refused_body("party_failed", f"{_MOST_QUESTIONS} questions wait already"))
+
+    def _answer_all(self) -> None:
+        while (item := self._queue.get()) is not None:
+            number, body = item
+            try:
+                self.line.send(number, self._answer(number, body))
+            except NotConnected:
+                continue  # whoever asked is gone
+            except ThinwireError as error:
+                self._say(f"question {number} was not answered: {error}")
+
+    def _answer(self, number: int, body: bytes | memoryview) -> bytes:
+        try:
+            asked = Question.parsed(body)
+            if len(asked.rows) > _MOST_ROWS:
+                raise BadInput(f"{len(asked.rows)} rows in one question, at most {_MOST_ROWS} can be")
+            with self._lock:
+                held = self._models.get(asked.run)
+            if held is None or held[0].hash != asked.hash:
+                loaded = ", ".join(model.hash[:12] for model, _ in self._models.values())
+                return refused_body(
+                    "model_mismatch", f"asked for the model {asked.hash[:12]}, it holds {printable(loaded)}"
+                )
+            self.questions += 1
+            return answer_body(held[0].half.answer(asked.rows, number))
+        except BudgetExceeded as error:
+            self._say(str(error))
+            return refused_body("budget_spent", str(error))
+        except AskedBefore as error:
+            return refused_body("party_failed", str(error))
+        except ThinwireError as error:
+            # What is wrong with one's own rows is no matter of the others.
+            self._say(f"question {number}: {error}")
+            return refused_body("party_failed", f"{type(error).__name__}; its own log says more")
+        except Exception as error:  # noqa: BLE001  the end of a thread: whoever asked must not wait for ever
+            self._say(f"question {number}: {type(error).__name__}: {error}")
+            return refused_body("party_failed", f"{type(error).__name__}; its own log says more")
+
+    # What happens meanwhile ---------------------------------------------------------------------------------------
+
+    def _heard(self, event: str, peer: str | None = None, **facts: Any) -> None:
+        match event:
+            case "connected" | "disconnected":
+                self._say(f"{peer!r} is {'connected' if event == 'connected' else 'gone'}")
+            case "news":
+                self._take_news(facts["told"])
+
+    def _take_news(self, told: Mapping[str, Any]) -> None:
+        try:
+            news = _News.model_validate(told)
+        except ValidationError as error:
+            self._say(f"{self.own.label_party!r} told what cannot be: {error.errors()[0]['msg']}")
+            return
+        if news.keys is not None:
+            self._take_keys(news.keys)
+        if news.serving is not None:
+            with self._lock:
+                self._serving = news.serving
+        if news.stopped is not None:
+            self.stop(ToldToStop(printable(news.stopped)))
+        elif news.done:
+            self.stop()
+
+    def _take_keys(self, keys: Mapping[str, Mapping[str, str]]) -> None:
+        for run, offers in keys.items():
+            with self._lock:
+                held = self._models.get(run)
+            if held is None or held[0].leaving.sealing is None:
+                continue
+            try:
+                held[0].leaving.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
+            except (ThinwireError, ValueError) as error:
+                self.stop(error if isinstance(error, ThinwireError) else BadInput(f"a key cannot be: {error}"))
+
+    def _credentials(self) -> Credentials:
+        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])

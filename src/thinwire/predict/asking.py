@@ -1,0 +1,373 @@
+"""The label party that asks: it listens, admits the others, and has their embeddings for the rows it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Condition, Lock
+from time import monotonic
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from thinwire.errors import BadInput, ThinwireError
+from thinwire.job.own_part import OwnPart
+from thinwire.job.seating import run_number
+from thinwire.network.told import printable
+from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
+from thinwire.predict.halves import LabelHalf
+from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
+from thinwire.predict.own_models import LabelModel
+from thinwire.predict.pins import Pins
+from thinwire.predict.question import Question, opened_answer
+from thinwire.privacy import SecureSum
+from thinwire.streams import Rows
+from thinwire.transport.certificates import Credentials, Revocations, load_credentials
+from thinwire.transport.errors import TransportError
+from thinwire.transport.grpc_server import Listener
+from thinwire.transport.ledger import Ledger
+from thinwire.transport.network_channel import PartyMissing
+from thinwire.transport.peer_link import LinkEnds
+from thinwire.transport.question_line import QuestionLine
+from thinwire.transport.service import NotYet, Refused, Roster, Rpc
+from thinwire.types import PartyName
+
+__all__ = ["Answers", "AskingParty", "Ready"]
+
+_MOST_MODELS = 2  # the one in use, and the next
+_TELL_SECONDS = 10.0
+_MOST_BYTES = 9  # that the codec spends on a value
+_MOST_ROWS = 1 << 16
+_MOST_CLIENTS = 16  # threads for those that ask over gRPC
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A model that all parties have, whole: the label party's half and everybody's hash."""
+
+    model: LabelModel
+    half: LabelHalf
+    hashes: Mapping[PartyName, str]
+    defaults: Mapping[PartyName, Sequence[float]]  # of parties that state one
+
+    @property
+    def run(self) -> str:
+        return self.model.run
+
+
+@dataclass
+class Answers:
+    """What was asked of whom under one number."""
+
+    number: int
+    waiting: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
+
+    def missing(self) -> list[PartyName]:
+        return [party for party, one in self.waiting.items() if not one.done()]
+
+
+class _Models(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    models: list[Offered] = Field(max_length=8)
+
+
+class AskingParty:
+    """Implements `Desk` for the listener."""
+
+    def __init__(
+        self, own: OwnPart, model: LabelModel, pins: Pins, say: Callable[[str], None], clients: Sequence[str] = ()
+    ) -> None:
+        self.own = own
+        self.ledger = Ledger()
+        self.models: dict[str, LabelModel] = {model.run: model}  # oldest first
+        self.refused: dict[PartyName, QuestionFailed] = {}  # why a party was not admitted, until it is
+        self.cache_terms: dict[PartyName, CacheTerms | None] = {}
+        self._pins = pins
+        self._say = say
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        self._choosing = Lock()
+        self._offers: dict[PartyName, dict[str, Offered]] = {}  # by party and run, of those that were met
+        self._ready: Ready | None = None
+        self._number = 0
+        self._asked: dict[int, Answers] = {}
+        parties = (*own.feature_parties, own.label_party)
+        number = run_number(own.recipe, 0, own.feature_parties)
+        self.lines = {
+            party: QuestionLine(
+                LinkEnds(number, own.me, party, parties), self.ledger, self._heard, partial(self._take, party)
+            )
+            for party in own.feature_parties
+        }
+        roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked), clients)
+        self._listener = Listener(
+            own.network.listen_address(),
+            self._credentials,
+            roster,
+            self,
+            self._heard,
+            len(own.feature_parties) + _MOST_CLIENTS,
+        )
+        self.on_score: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+    def start(self) -> None:
+        self._listener.start()
+        self._say(f"waiting at {self.own.network.listen_address()} for {', '.join(self.own.feature_parties)}")
+
+    def close(self, news: dict[str, Any] | None = None) -> None:
+        for line in self.lines.values():
+            if news is not None:
+                line.tell(news)
+            line.drain(2.0)
+        self._listener.stop()
+
+    # Who is there ---------------------------------------------------------------------------------------------------
+
+    def away(self) -> list[PartyName]:
+        return [party for party, line in self.lines.items() if not line.connected]
+
+    def gather(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> Ready:
+        """Waits until all parties are here with one model; names whom it waits for."""
+        began = told = monotonic()
+        while (ready := self.ready()) is None or self.away():
+            interrupted()
+            missing = self.away() or list(self.own.feature_parties)
+            if monotonic() - began > seconds:
+                why = self.refused.get(missing[0])
+                raise PartyMissing(missing[0], str(why or "nothing can be asked without it"), seconds)
+            if monotonic() - told > _TELL_SECONDS:
+                told = monotonic()
+                self._say(f"waiting for {', '.join(missing)}")
+            with self._lock:
+                self._changed.wait(0.1)
+        return ready
+
+    def ready(self) -> Ready | None:
+        """The newest model that every party has, or had when it was last here."""
+        return self._ready
+
+    def add(self, model: LabelModel) -> None:
+        """A newer model beside the one in use, which takes its place once all parties have it."""
+        first = next(iter(self.models.values())).rows
+        if (model.rows.count, model.rows.digest) != (first.count, first.digest):
+            raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
+        with self._lock:
+            self.models[model.run] = model
+            serving = None if self._ready is None else self._ready.run
+            for run in [run for run in self.models if run != serving][:-1]:
+                if len(self.models) > _MOST_MODELS:
+                    del self.models[run]
+        self._choose()
+
+    def _choose(self) -> None:
+        """The newest model that all offer takes over; questions that are under way carry the old one."""
+        with self._choosing:
+            with self._lock:
+                models = list(self.models.values())
+            for model in reversed(models):
+                if self._ready is not None and self._ready.run == model.run:
+                    return
+                known = self._offered_by_all(model)
+                if known is None:
+                    continue
+                try:
+                    self._use(model, known)
+                except ThinwireError as error:
+                    self._say(f"the model {model.hash[:12]} cannot be used: {error}")
+                    continue
+                return
+
+    def _offered_by_all(self, model: LabelModel) -> dict[PartyName, Offered] | None:
+        with self._lock:
+            offers = {party: held.get(model.run) for party, held in self._offers.items()}
+        known = {}
+        for party in self.own.feature_parties:
+            offered = offers.get(party) or self._pins.offered(model.run, party)
+            if offered is None or offered.recipe != model.recipe:
+                return None
+            known[party] = offered
+        return known
+
+    def _use(self, model: LabelModel, known: dict[PartyName, Offered]) -> None:
+        half = model.half({party: one.width for party, one in known.items()})
+        defaults = {} if half.summed else {p: one.default for p, one in known.items() if one.default is not None}
+        with self._lock:
+            self._ready = Ready(model, half, {p: one.hash for p, one in known.items()}, defaults)
+            for party, line in self.lines.items():
+                line.max_body = (1 << 16) + _MOST_BYTES * _MOST_ROWS * known[party].width
+            self._changed.notify_all()
+        self._pass_on_keys(model.run, known)
+        for line in self.lines.values():
+            _told(line, {"serving": model.run})
+        self._say(f"the model {model.hash[:12]} is in use")
+
+    def _pass_on_keys(self, run: str, known: Mapping[PartyName, Offered]) -> None:
+        """Signed by their owners; this party can neither read what they protect nor change them unnoticed."""
+        if not isinstance(self.own.recipe.aggregation, SecureSum):
+            return
+        keys = {party: one.key or "" for party, one in known.items()}
+        for party, line in self.lines.items():
+            _told(line, {"keys": {run: {other: key for other, key in keys.items() if other != party}}})
+
+    # The desk -------------------------------------------------------------------------------------------------------
+
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> QuestionLine:
+        try:
+            theirs = read_introduction(peer, hello, self._introduced())
+        except Refused as error:
+            self.refused[peer] = PartyAway(peer, str(error))
+            raise
+        try:
+            self._require_models(peer, theirs.models)
+        except (Refused, NotYet) as error:
+            self.refused[peer] = ModelMismatch(peer, str(error))
+            raise
+        self.refused.pop(peer, None)
+        self.cache_terms[peer] = theirs.cache
+        self._note(peer, theirs.models)
+        return self.lines[peer]
+
+    def _require_models(self, peer: PartyName, offered: Sequence[Offered]) -> None:
+        """A model that has changed since this run was first served is another one."""
+        for one in offered:
+            model = self.models.get(one.run)
+            expected = self._pins.hash(one.run, peer) or (model.expected_hash(peer) if model else None)
+            if expected is not None and expected != one.hash:
+                raise Refused(
+                    f"{peer!r} brings the model {one.hash[:12]}, but this run's is {expected[:12]}: its file has "
+                    "changed. Bring back the file that the run wrote, or train a new run"
+                )
+        if not any(one.run in self.models for one in offered):
+            runs = ", ".join(run[:12] for run in self.models)
+            # A newer run may come to this side too: it is worth to call again.
+            raise NotYet(
+                f"{peer!r} brings models of the run {', '.join(one.run[:12] for one in offered)}, {self.own.me!r} "
+                f"has {runs}: give every party the folder of the same run"
+            )
+
+    def _note(self, peer: PartyName, offered: Sequence[Offered]) -> None:
+        with self._lock:
+            self._offers[peer] = {one.run: one for one in offered}
+            self._number = max(self._number, *(one.next_number for one in offered), 0)
+        for one in offered:
+            if one.run in self.models:
+                self._pins.note(peer, one)
+
+    def welcome(self, peer: PartyName) -> dict[str, Any]:
+        return introduction(self._introduced())
+
+    def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
+        if rpc.name == "Score" and self.on_score is not None:
+            return self.on_score(request)
+        raise NotYet("predictions are under way here; there is no training to ask about")
+
+    def _introduced(self) -> Introduced:
+        rows = next(iter(self.models.values())).rows
+        return Introduced(
+            party=self.own.me,
+            parties=[*self.own.feature_parties, self.own.label_party],
+            rows=rows.count,
+            row_ids=rows.digest,
+            models=[],
+        )
+
+    # Questions ------------------------------------------------------------------------------------------------------
+
+    def ask(self, ready: Ready, rows: Mapping[PartyName, Rows]) -> Answers:
+        """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
+        with self._lock:
+            answers = Answers(self._number, {party: Future() for party in rows})
+            away = [party for party in rows if not self.lines[party].connected]
+            if away and ready.half.summed:
+                # A sum without one of them cannot be opened: none of the others may spend on it.
+                for waiting in answers.waiting.values():
+                    waiting.set_exception(self.why_away(away[0]))
+                return answers
+            self._number += 1
+            self._asked[answers.number] = answers
+            # Under the lock: parties see numbers in rising order.
+            for party, wanted in rows.items():
+                question = Question(ready.run, ready.hashes[party], wanted)
+                try:
+                    self.lines[party].send(answers.number, question.to_bytes())
+                except TransportError:
+                    answers.waiting[party].set_exception(self.why_away(party))
+        return answers
+
+    def why_away(self, party: PartyName) -> QuestionFailed:
+        """What to tell whoever asks for a party that is not there."""
+        return self.refused.get(party) or PartyAway(party)
+
+    def forget(self, answers: Answers) -> None:
+        """Nobody waits for these any more."""
+        with self._lock:
+            self._asked.pop(answers.number, None)
+
+    def _take(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
+        with self._lock:
+            answers = self._asked.get(number)
+        waiting = None if answers is None else answers.waiting.get(party)
+        if waiting is None:
+            return  # it came too late
+        with suppress(InvalidStateError):  # given up in this moment
+            try:
+                waiting.set_result(opened_answer(party, body))
+            except ThinwireError as error:
+                waiting.set_exception(error)
+
+    # What happens meanwhile -----------------------------------------------------------------------------------------
+
+    def _heard(self, event: str, peer: PartyName | None = None, **facts: Any) -> None:
+        match event:
+            case "connected":
+                self._say(f"{peer!r} is connected")
+                self._choose()
+                self._welcome_back(peer)
+            case "disconnected":
+                self._say(f"{peer!r} is gone: {printable(facts.get('why', ''))}")
+                self._lost(str(peer))
+            case "news" if peer is not None:
+                self._take_news(peer, facts["told"])
+            case "denied" | "refused" | "damaged":
+                self._say(f"{event}: {printable(facts.get('why', ''))}")
+
+    def _welcome_back(self, peer: PartyName | None) -> None:
+        """A party that was started again needs the others' keys again."""
+        ready = self._ready
+        if ready is None or peer is None:
+            return
+        known = {party: held.get(ready.run) for party, held in self._offers.items()}
+        offers = {party: one for party, one in known.items() if one is not None}
+        if set(offers) == set(self.own.feature_parties):
+            self._pass_on_keys(ready.run, offers)
+        _told(self.lines[peer], {"serving": ready.run})
+
+    def _lost(self, peer: PartyName) -> None:
+        with self._lock:
+            lost = [answers.waiting[peer] for answers in self._asked.values() if peer in answers.waiting]
+        for waiting in lost:
+            with suppress(InvalidStateError):
+                waiting.set_exception(PartyAway(peer, f"{peer!r} was lost before it answered"))
+
+    def _take_news(self, peer: PartyName, told: Mapping[str, Any]) -> None:
+        try:
+            offered = _Models.model_validate(told).models
+            self._require_models(peer, offered)
+        except (ValidationError, Refused, NotYet) as error:
+            self._say(f"{peer!r} told what cannot be: {printable(error)[:300]}")
+            return
+        self._note(peer, offered)
+        self._choose()
+
+    def _credentials(self) -> Credentials:
+        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])
+
+
+def _told(line: QuestionLine, news: dict[str, Any]) -> None:
+    """It may have left in this moment: then it hears when it is back."""
+    with suppress(TransportError):
+        line.tell(news)

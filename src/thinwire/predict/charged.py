@@ -1,0 +1,109 @@
+"""What predictions cost under a privacy guarantee: charged, and on disk, before embeddings leave.
+
+The ledger goes on where the training's ended. Every question has a number that is used once: noise and masks follow
+from it, so a question that is asked again is a new release, under new noise, and is charged again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from thinwire.conversations.learner import unprefixed
+from thinwire.errors import BadInput, BadState, ThinwireError
+from thinwire.predict.row_ranges import parsed_ranges, ranges_text
+from thinwire.privacy.accounting import PrivacyLedger
+from thinwire.runs import ChargeLog
+from thinwire.types import PartyName, Round
+
+__all__ = ["AskedBefore", "PredictionCharges", "spent_in_training"]
+
+_CHARGE = "prediction "
+
+
+class AskedBefore(ThinwireError):
+    """A question's number was used before: its noise and masks would serve twice."""
+
+
+class PredictionCharges:
+    """Implements `Releases`. `of` names the table whose rows are counted, `offset` where they stand in the ledger."""
+
+    def __init__(self, log: Path, ledger: PrivacyLedger, of: str, offset: int = 0) -> None:
+        self.next_number = 0
+        self._ledger = ledger
+        self._of = of
+        self._offset = offset
+        # Two processes that count apart would use a number twice.
+        self._lock = _locked(log.with_suffix(".lock"))
+        try:
+            self._log = ChargeLog(log)
+            if log.exists():
+                self._read(log)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Leaves the record to another process."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def release(self, round: Round, rows: Tensor, use: str) -> None:
+        if self._lock is None:
+            raise BadState(f"{self._of}: the record of predictions is closed")
+        if round < self.next_number:
+            raise AskedBefore(f"question {round} was asked before; the next one is {self.next_number}")
+        counted = rows.numpy() + self._offset
+        self._ledger.charge_release(counted)
+        self._log.record(f"{_CHARGE}{round}", lambda: {"of": self._of, "rows": ranges_text(counted)})
+        self.next_number = round + 1
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Nothing: the log is the record."""
+        return {}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """There is nothing to take."""
+
+    def _read(self, log: Path) -> None:
+        for line in log.read_bytes().splitlines():
+            try:
+                held = json.loads(line)
+            except ValueError:
+                continue  # a last line that a crash cut off; ChargeLog refuses any other
+            charge = str(held.get("charge", ""))
+            if not charge.startswith(_CHARGE):
+                continue
+            try:
+                self.next_number = max(self.next_number, int(charge.removeprefix(_CHARGE)) + 1)
+                if held["of"] == self._of:
+                    self._ledger.charge_release(np.concatenate(parsed_ranges(held["rows"])))
+            except (ValueError, KeyError, TypeError) as error:
+                raise BadState(f"{log}: the record of predictions is damaged ({error})") from None
+
+
+def _locked(file: Path) -> int | None:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise BadInput(
+            f"{file.with_suffix('.jsonl')}: another process predicts with this run already; end it first"
+        ) from None
+    return descriptor
+
+
+def spent_in_training(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, party: PartyName) -> None:
+    """Takes over what a checkpoint's tensors say of every training and test row."""
+    spent = unprefixed("spending", unprefixed("sealing", tensors))
+    if not spent:
+        raise BadState(f"{party!r}: its checkpoint holds no privacy ledger, so what its rows have lost is not known")
+    ledger.load({name: counts.numpy() for name, counts in spent.items()})

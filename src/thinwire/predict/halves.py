@@ -1,0 +1,125 @@
+"""Both halves of a prediction: a feature party's embeddings leave as at an evaluation, the label party scores them.
+
+feature party                                        label party
+embeddings of the rows, exactly;  -------------->    fused in party order; the top model; probabilities
+under secure sum as sealed integers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.compress import Hint, Identity, Symbols
+from thinwire.conversations.seat import Seat, on
+from thinwire.conversations.spending import PREDICTION
+from thinwire.conversations.sums import Sealing, opened, sum_compressor
+from thinwire.errors import BadInput, Malformed
+from thinwire.models.fusion import fuse
+from thinwire.models.outputs import Outputs
+from thinwire.predict.placing import computed
+from thinwire.privacy import SecureSum
+from thinwire.streams import Rows
+from thinwire.types import PartyName
+
+__all__ = ["FeatureHalf", "LabelHalf", "Way"]
+
+
+class Way(Protocol):
+    """How embeddings leave a feature party."""
+
+    def body(self, h: Tensor, rows: Rows, number: int) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Every value as it is, without loss: what an evaluation sends."""
+
+    seat: Seat
+
+    def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
+        return self.seat.encode(Identity().compress(h.cpu(), torch.Generator()))
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """Under secure sum: the recipe's integers, with noise and masks of this question alone."""
+
+    seat: Seat
+    sealing: Sealing
+
+    def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
+        noise = self.sealing.noise(number, PREDICTION)
+        symbols = sum_compressor(self.seat.recipe, PREDICTION).compress(h.cpu(), noise, Hint(number))
+        return self.seat.encode(self.sealing.seal(symbols, number, rows, PREDICTION))
+
+
+@dataclass(frozen=True)
+class FeatureHalf:
+    """A feature party's bottom model, its rows, and how embeddings leave."""
+
+    module: nn.Module
+    features: Tensor  # [N, ...]
+    way: Way
+
+    def answer(self, rows: Rows, number: int) -> bytes:
+        """The embeddings of these rows, as bytes for the label party."""
+        require_rows(rows, len(self.features))
+        return self.way.body(computed(self.module, self.features[rows], rows), rows, number)
+
+
+@dataclass(frozen=True)
+class LabelHalf:
+    """The label party's top model, and its own rows where it holds features."""
+
+    seat: Seat
+    top: nn.Module
+    fusion: str
+    outputs: Outputs
+    widths: Mapping[PartyName, int]  # of every party with features
+    bottom: nn.Module | None = None
+    features: Tensor | None = None
+
+    @property
+    def summed(self) -> bool:
+        return isinstance(self.seat.recipe.aggregation, SecureSum)
+
+    def decoded(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
+        """What a party sent for so many rows; refuses anything else by its name."""
+        symbols = self.seat.decode(body, party)
+        if tuple(symbols.shape) != (rows, self.widths[party]):
+            raise Malformed(
+                f"{party!r} sent embeddings of shape {list(symbols.shape)}, expected {[rows, self.widths[party]]}"
+            )
+        return symbols
+
+    def embeddings(self, symbols: Mapping[PartyName, Symbols], rows: Rows, number: int) -> list[Tensor]:
+        """In party order, or their sum alone."""
+        ordered = [symbols[party] for party in self.seat.feature_parties]
+        if self.summed:
+            return [opened(self.seat, ordered, number, rows, PREDICTION).to_tensor()]
+        return [one.to_tensor() for one in ordered]
+
+    def scored(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
+        """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""
+        if self.bottom is not None:
+            embeddings = [*embeddings, computed(self.bottom, self._own(rows, own), rows)]
+        like = next(self.top.parameters(), embeddings[0])
+        return computed(self.top, fuse(self.fusion, [on(like, h) for h in embeddings]), rows).cpu()
+
+    def _own(self, rows: Rows, own: Tensor | None) -> Tensor:
+        if own is not None:
+            return own
+        if self.features is None:
+            raise BadInput(f"{self.seat.me!r}: its own features are missing")
+        return self.features[rows]
+
+
+def require_rows(rows: Rows, count: int) -> None:
+    """Row numbers that a peer asks for are looked at before they are used."""
+    if len(rows) == 0 or int(rows.min()) < 0 or int(rows.max()) >= count:
+        raise BadInput(f"rows must be from 0 to {count - 1}, one at least")

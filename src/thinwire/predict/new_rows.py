@@ -1,0 +1,51 @@
+"""Rows that were not there at the training: other files with the same columns, brought into one order by ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from thinwire.align import Ids, normalised
+from thinwire.data import Values, read_features
+from thinwire.errors import BadInput
+from thinwire.job.messages import at
+from thinwire.job.row_ids import read_id_texts
+from thinwire.job.schema import PartyEntry, Source
+
+__all__ = ["new_features", "new_ids"]
+
+
+def new_features(section: PartyEntry, path: str, folder: Path, file: Path) -> Values:
+    """The columns that the section names, of another file of the same kind; refuses other columns or shapes."""
+    if section.features is None:
+        raise BadInput(f"{path} has no features; it takes part without them")
+    trained = _read(f"{path}.features", section.features, folder / section.features.file)
+    new = _read(f"--features {section.name}", section.features, file)
+    if new.columns is not None and trained.columns is not None and new.columns != trained.columns:
+        missing = [name for name in trained.columns if name not in new.columns]
+        extra = [name for name in new.columns if name not in trained.columns]
+        what = f"lacks {missing}" if missing else f"has {extra} too" if extra else "has them in another order"
+        raise BadInput(f"--features {section.name}: {file} {what}; the model was trained on {list(trained.columns)}")
+    if new.array.shape[1:] != trained.array.shape[1:]:
+        raise BadInput(
+            f"--features {section.name}: {file} has rows of shape {list(new.array.shape[1:])}, the model was "
+            f"trained on {list(trained.array.shape[1:])}"
+        )
+    return new
+
+
+def new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids | None:
+    """Their ids: of `ids`, or of the features' file where the section keeps both in one; None where it has none."""
+    if section.ids is None:
+        return None
+    together = section.features is not None and section.ids.file == section.features.file
+    file = ids or (features if together else None)
+    if file is None:
+        raise BadInput(f"--ids {section.name}: say which file holds the ids of the new rows")
+    with at(f"--ids {section.name}"):
+        texts = read_id_texts(file, section.ids.key, section.ids.column, section.ids.delimiter or ",")
+        return normalised(texts, str(file))
+
+
+def _read(where: str, source: Source, file: Path) -> Values:
+    with at(where):
+        return read_features(file, source.key, source.columns, source.all_but or (), source.delimiter or ",")

@@ -1,0 +1,176 @@
+"""A party's own half of a finished run: its rows, and its models as the run's folder holds them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import BadInput
+from thinwire.job.own_part import LabelData, OwnPart, read_own_part
+from thinwire.job.schema import LabelEntry
+from thinwire.job.sections import loss_of
+from thinwire.models.outputs import Outputs
+from thinwire.party import FeatureParty
+from thinwire.predict.halves import FeatureHalf, LabelHalf
+from thinwire.predict.introduction import Offered
+from thinwire.predict.model_files import load_model
+from thinwire.predict.new_rows import new_features
+from thinwire.predict.placing import computed
+from thinwire.predict.run_folder import RunFolder
+from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
+from thinwire.predict.table import IdTable, Which, ids_in_order
+from thinwire.privacy import Identity
+from thinwire.types import PartyName
+
+__all__ = ["FeatureModel", "LabelModel", "NewRows", "OwnRows", "read_rows"]
+
+_MEAN_OF = 65_536  # rows that a mean embedding is taken over
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows that were not there at the training, after their alignment."""
+
+    file: Path | None  # None at a label party without features
+    chosen: Any  # which of the file's rows, in the common order
+    digest: str
+    ids: IdTable | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows:
+    """This party's rows to be asked for."""
+
+    features: Tensor | None
+    count: int
+    digest: str | None  # of their ids
+    ids: IdTable | None
+    counted: Counted
+
+
+def read_rows(own: OwnPart, held: FeatureParty | LabelData, which: Which | None, new: NewRows | None) -> OwnRows:
+    """The job's own rows, or new ones."""
+    tests = held.test_labels if isinstance(held, LabelData) else held.test_features
+    count, more = (
+        len(held.labels if isinstance(held, LabelData) else held.features),
+        0 if tests is None else len(tests),
+    )
+    path = "label_party" if own.is_label_party else f"party.{own.me}"
+    if new is not None:
+        fresh = None
+        if new.file is not None:
+            fresh = torch.as_tensor(new_features(own.section, path, own.folder, new.file).array)[new.chosen]
+        size = len(new.chosen)
+        counted = Counted(_digest(new.digest, fresh), rows=size)
+        return OwnRows(fresh, size, new.digest, new.ids, counted)
+    which = which or (Which.TEST if more else Which.TRAINING)
+    if which is Which.TEST and not more:
+        raise BadInput("--table test: the job has no test rows; give --table training")
+    which = Which.TRAINING if which is Which.ALL and not more else which
+    parts = {
+        Which.TRAINING: [held.features],
+        Which.TEST: [held.test_features],
+        Which.ALL: [held.features, held.test_features],
+    }[which]
+    features = None if held.features is None else torch.cat([torch.as_tensor(part) for part in parts])
+    found = [own.row_ids()] if which is not Which.TEST else []
+    found += [own.test_row_ids()] if which is not Which.TRAINING else []
+    digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
+    with own.text.located():
+        ids = ids_in_order(own.section, path, own.folder, which) if own.is_label_party else None
+    size = {Which.TRAINING: count, Which.TEST: more, Which.ALL: count + more}[which]
+    return OwnRows(
+        features, size, digest, ids, Counted(offset=count if which is Which.TEST else 0, rows=count + more)
+    )
+
+
+class FeatureModel:
+    """A feature party's model of one run."""
+
+    def __init__(
+        self, me: PartyName, folder: RunFolder, which: Which | None, new: NewRows | None, identity: Identity
+    ) -> None:
+        own = read_own_part(folder.job, me)
+        party = own.load_features()
+        self.rows = read_rows(own, party, which, new)
+        load_model(folder.path, me, party.bottom)
+        self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=False)
+        self._recipe = own.recipe.digest()
+        self._module: nn.Module = party.bottom.to(own.settings.device).eval()
+        if self.rows.features is None:
+            raise BadInput(f"{me!r} has no features to answer with")
+        first = self.rows.features[:1]
+        self.width = int(computed(self._module, first, torch.zeros(1, dtype=torch.long)).shape[1])
+        seat = seat_of(me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort)
+        adds = folder.label_party_adds(own.label_party)
+        widths = {me: self.width} | ({own.label_party: self.width} if adds else {})
+        plan = own.privacy_plan(widths)
+        self.leaving: Leaving = leaving(seat, Means(folder, plan, self.rows.counted, identity))
+        self.half = FeatureHalf(self._module, self.rows.features, self.leaving.way)
+        self._training = party.features
+
+    def mean(self) -> list[float]:
+        """Of the training rows' embeddings."""
+        few = self._training[:_MEAN_OF]
+        h = computed(self._module, few, torch.arange(len(few)))
+        return [float(value) for value in h.double().mean(dim=0)]
+
+    def offered(self, default: list[float] | None, key: str | None) -> Offered:
+        return Offered(
+            run=self.run,
+            hash=self.hash,
+            recipe=self._recipe,
+            width=self.width,
+            key=key,
+            next_number=self.leaving.next_number,
+            default=default,
+        )
+
+
+class LabelModel:
+    """The label party's models of one run; whole once the others' widths are known."""
+
+    def __init__(self, me: PartyName, folder: RunFolder, which: Which | None, new: NewRows | None) -> None:
+        self._own = own = read_own_part(folder.job, me)
+        self._data = data = own.load_label_data()
+        self._folder = folder
+        self.rows = read_rows(own, data, which, new)
+        self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=True)
+        self.recipe = own.recipe.digest()
+        if not isinstance(own.section, LabelEntry):
+            raise BadInput(f"{me!r} is no label party")
+        self.outputs = Outputs.of(loss_of(own.section))
+        if data.bottom is not None:
+            load_model(folder.path, me, data.bottom)
+            data.bottom.to(own.settings.device).eval()
+
+    def expected_hash(self, party: PartyName) -> str | None:
+        """Of a feature party's model, where this folder holds it: a simulated run's does."""
+        return self._folder.hash_of(party, is_label_party=False) if self._folder.is_simulated else None
+
+    @property
+    def own_features(self) -> Tensor | None:
+        return self.rows.features
+
+    def half(self, widths: dict[PartyName, int]) -> LabelHalf:
+        own, data = self._own, self._data
+        party = own.label_party_of(data, widths)
+        load_model(self._folder.path, "top", party.top)
+        seat = seat_of(
+            own.me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort
+        )
+        every = widths if data.width is None else {**widths, own.me: data.width}
+        top = party.top.to(own.settings.device).eval()
+        return LabelHalf(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
+
+
+def _digest(of: str, table: Tensor | None) -> str:
+    digest = hashlib.sha256(of.encode())
+    if table is not None:
+        digest.update(table.contiguous().numpy().data)
+    return digest.hexdigest()

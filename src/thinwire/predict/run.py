@@ -1,0 +1,227 @@
+"""A finished run in this process: its models together, scoring rows.
+
+run = thinwire.load_run("runs/job-1")                         # models as the job file describes them
+run = thinwire.load_run("runs/mine", modules={"bank": bottom, "shop": other, "top": top})
+run.predict({"bank": x_bank, "shop": x_shop})                 # the top model's outputs, [rows, ...]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import BadInput
+from thinwire.job import Job
+from thinwire.job.job import embedding_width
+from thinwire.job.loading import load_job
+from thinwire.job.training import described
+from thinwire.methods import svfl
+from thinwire.models.outputs import Outputs
+from thinwire.party.description import floats
+from thinwire.predict.halves import FeatureHalf, LabelHalf
+from thinwire.predict.model_files import hash_of, load_model, model_names
+from thinwire.predict.run_folder import RunFolder
+from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
+from thinwire.privacy import in_process_identities
+from thinwire.types import PartyName
+
+__all__ = ["ASKED_AT_ONCE", "Run", "load_run"]
+
+ASKED_AT_ONCE = 4096  # rows of one question
+
+
+def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None) -> Run:
+    """A run of `train`, to predict with.
+
+    `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
+    their weights are replaced by the run's. Left out, they are built as the job file in the folder says. A run under
+    a secure sum that has no job file needs its `job`.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        raise BadInput(f"{path} is no folder of a run")
+    there = RunFolder(path)
+    if job is None and modules is None:
+        there.require_whole()
+        job = load_job(there.job)
+    if job is not None:
+        shape = described(job)
+        found: Mapping[PartyName, nn.Module] = modules or _modules_of(job)
+    else:
+        shape, found = _described(path), modules or {}
+        _require_no_sum(path)
+    names = model_names(path)
+    if set(found) != set(names):
+        raise BadInput(f"modules are of {', '.join(sorted(found)) or 'nobody'}; the run has {', '.join(names)}")
+    for name, module in found.items():
+        if not isinstance(module, nn.Module):
+            raise BadInput(f"modules[{name!r}] must be a torch module, got {type(module).__name__}")
+        load_model(path, name, module)
+        module.eval()
+    return Run(there, dict(found), shape, job)
+
+
+@dataclass
+class Run:
+    """All parties' models in one process."""
+
+    folder: RunFolder
+    models: dict[PartyName, nn.Module]  # the top model under "top"
+    shape: dict[str, Any]  # who is who, and how embeddings meet
+    job: Job | None = None
+
+    @property
+    def feature_parties(self) -> tuple[PartyName, ...]:
+        return tuple(self.shape["feature_parties"])
+
+    @property
+    def label_party(self) -> PartyName:
+        return str(self.shape["label_party"])
+
+    @property
+    def parties(self) -> tuple[PartyName, ...]:
+        """Those with features."""
+        own = (self.label_party,) if self.label_party in self.models else ()
+        return (*self.feature_parties, *own)
+
+    @property
+    def outputs(self) -> Outputs:
+        return Outputs(self.shape["outputs"])
+
+    @property
+    def version(self) -> str:
+        """A hash over all models' files."""
+        return hash_of(self.folder.path, model_names(self.folder.path))
+
+    def predict(self, features: Mapping[PartyName, Any]) -> Tensor:
+        """The top model's outputs for rows whose features are given by party, in one order; on the CPU."""
+        tables = self.tables(features)
+        rows = torch.arange(len(next(iter(tables.values()))))
+        return torch.cat(list(self.scored(tables, rows)))
+
+    def probabilities(self, features: Mapping[PartyName, Any]) -> Tensor:
+        """As a table of scores has them: probabilities of classes, or values."""
+        return self.outputs.shown(self.predict(features))
+
+    def tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
+        """Checked: every party's, finite, as many rows each."""
+        if set(features) != set(self.parties):
+            raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
+        tables = {name: floats(name, "features", features[name]) for name in self.parties}
+        counts = {name: len(table) for name, table in tables.items()}
+        if len(set(counts.values())) > 1:
+            said = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            raise BadInput(f"all parties must hold the same rows in the same order: {said}")
+        return tables
+
+    def scored(
+        self, tables: Mapping[PartyName, Tensor], rows: Tensor, counted: Counted | None = None
+    ) -> Iterator[Tensor]:
+        """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise."""
+        with ExitStack() as stack:
+            halves, label, number = self._halves(tables, counted, stack)
+            for start in range(0, len(rows), ASKED_AT_ONCE):
+                asked = rows[start : start + ASKED_AT_ONCE]
+                symbols = {
+                    name: label.decoded(half.answer(asked, number), name, len(asked)) for name, half in halves.items()
+                }
+                yield label.scored(label.embeddings(symbols, asked, number), asked)
+                number += 1
+
+    def _halves(
+        self, tables: Mapping[PartyName, Tensor], counted: Counted | None, stack: ExitStack
+    ) -> tuple[dict[PartyName, FeatureHalf], LabelHalf, int]:
+        widths = {
+            name: embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
+            for name, table in tables.items()
+        }
+        recipe, seed = (svfl(), 0) if self.job is None else (self.job.recipe, self.job.seed)
+        effort = "fast" if self.job is None else self.job.effort
+        seats = {
+            name: seat_of(name, self.label_party, self.feature_parties, recipe, seed, effort)
+            for name in (*self.feature_parties, self.label_party)
+        }
+        ways: dict[PartyName, Leaving] = {}
+        for name, means in self._means(tables, widths, counted).items():
+            ways[name] = leaving(seats[name], means)
+            stack.callback(ways[name].close)
+        _agree(ways)
+        halves = {name: FeatureHalf(self.models[name], tables[name], way.way) for name, way in ways.items()}
+        label = LabelHalf(
+            seats[self.label_party],
+            self.models["top"],
+            self.shape["fusion"],
+            self.outputs,
+            widths,
+            self.models.get(self.label_party),
+            tables.get(self.label_party),
+        )
+        return halves, label, max(way.next_number for way in ways.values())
+
+    def _means(
+        self, tables: Mapping[PartyName, Tensor], widths: Mapping[PartyName, int], counted: Counted | None
+    ) -> dict[PartyName, Means | None]:
+        if self.job is None:
+            return dict.fromkeys(self.feature_parties)
+        plan = self.job.privacy_plan(widths)
+        identities = in_process_identities(self.feature_parties)
+        counted = counted or Counted(_digest(tables), rows=len(tables[self.feature_parties[0]]))
+        return {name: Means(self.folder, plan, counted, identities[name]) for name in self.feature_parties}
+
+
+def _agree(ways: Mapping[PartyName, Leaving]) -> None:
+    """Signed keys pass between all, as the label party would pass them on."""
+    offers = {name: way.sealing.offer() for name, way in ways.items() if way.sealing is not None}
+    for name, way in ways.items():
+        if way.sealing is not None:
+            way.sealing.take({other: offer for other, offer in offers.items() if other != name})
+
+
+def _digest(tables: Mapping[PartyName, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, table in tables.items():
+        digest.update(f"{name} {table.dtype} {tuple(table.shape)}\n".encode())
+        digest.update(table.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _modules_of(job: Job) -> dict[PartyName, nn.Module]:
+    found: dict[PartyName, nn.Module] = {party.name: party.bottom for party in job.parties}
+    if job.label_party.bottom is not None:
+        found[job.label_party.name] = job.label_party.bottom
+    return {**found, "top": job.label_party.top}
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    """What `train` wrote about the model's shape."""
+    try:
+        found = json.loads((folder / "model.json").read_text())
+        if found["format"] != 1:
+            raise BadInput(f"{folder / 'model.json'} has format {found['format']}, this version reads 1")
+        Outputs(found["outputs"])
+        return {key: found[key] for key in ("feature_parties", "label_party", "fusion", "outputs")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(
+            f"{folder / 'model.json'} cannot be read ({error}): the run is of an older version; give load_run its job"
+        ) from None
+
+
+def _require_no_sum(folder: Path) -> None:
+    try:
+        recipe = json.loads((folder / "recipe.json").read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{folder / 'recipe.json'} cannot be read: {error}") from None
+    if recipe.get("aggregation", {}).get("is") == "SecureSum":
+        raise BadInput(
+            f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"
+        )

@@ -1,0 +1,126 @@
+"""A table of scores on disk, block by block: nothing is there under its name until all of it is.
+
+Blocks lie in a folder beside it, `<name>.part`, each whole or not there; a resumed prediction goes on behind the last
+of them. The end is one pass over the blocks into a CSV or Parquet file, which then takes its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from thinwire.errors import BadInput
+from thinwire.runs.private_state import canonical
+from thinwire.transport.record_file import WriteFailed, replace_file, sync_folder
+
+__all__ = ["Heading", "ScoreFile"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What the scores are of; a resumed prediction must have the same."""
+
+    model: str  # a hash of the models
+    rows: str  # a digest of the rows that were asked for
+    key: str  # "id" or "row"
+    block: int  # rows
+
+    def to_bytes(self) -> bytes:
+        return canonical({"model": self.model, "rows": self.rows, "key": self.key, "block": self.block})
+
+
+class ScoreFile:
+    """Writes one; `done` blocks are there already."""
+
+    def __init__(self, path: Path, heading: Heading, resume: bool) -> None:
+        if path.suffix.lower() not in (".csv", ".parquet"):
+            raise BadInput(f"--out {path}: the name must end with .csv or .parquet")
+        if path.exists():
+            raise BadInput(f"--out {path} is there already; give another name, or remove it")
+        if not path.parent.is_dir():
+            raise BadInput(f"--out {path}: there is no folder {path.parent}")
+        self.path = path
+        self._folder = path.with_name(f"{path.name}.part")
+        self._key = heading.key
+        self.done = 0
+        if self._folder.exists():
+            self._require_same(heading, resume)
+            while self._block(self.done).exists():
+                self.done += 1
+        else:
+            self._begin(heading)
+
+    def _begin(self, heading: Heading) -> None:
+        try:
+            self._folder.mkdir()
+            replace_file(self._folder / "heading.json", heading.to_bytes())
+        except OSError as error:
+            raise BadInput(f"{self._folder} cannot be written: {error.strerror}") from None
+
+    def _require_same(self, heading: Heading, resume: bool) -> None:
+        if not resume:
+            raise BadInput(
+                f"{self._folder} holds a prediction that was not ended; go on with --resume, or remove that folder"
+            )
+        try:
+            before = json.loads((self._folder / "heading.json").read_bytes())
+        except (OSError, ValueError):
+            raise BadInput(f"{self._folder} cannot be gone on with: it is damaged; remove it") from None
+        now = json.loads(heading.to_bytes())
+        changed = [name for name in now if before.get(name) != now[name]]
+        if changed:
+            raise BadInput(
+                f"{self._folder} is of another prediction ({', '.join(changed)} differ); remove it, or ask for the "
+                "same rows of the same models"
+            )
+
+    def add(self, keys: Sequence[Any] | npt.NDArray[Any], columns: Sequence[str], scores: npt.NDArray[Any]) -> None:
+        """The next block; on the disk, whole, once this returns."""
+        kind = pa.string() if self._key == "id" else pa.int64()
+        arrays = [pa.array(keys, kind), *(pa.array(np.ascontiguousarray(scores[:, i])) for i in range(len(columns)))]
+        sink = pa.BufferOutputStream()
+        pa.parquet.write_table(pa.table(arrays, names=[self._key, *columns]), sink)
+        content = sink.getvalue().to_pybytes()
+        try:
+            replace_file(self._block(self.done), content)
+        except OSError as error:
+            raise WriteFailed(self._block(self.done), len(content), error) from error
+        self.done += 1
+
+    def finish(self) -> None:
+        """All blocks into one file, which then has its name; the blocks go."""
+        temporary = self._folder / f"whole{self.path.suffix.lower()}"
+        try:
+            self._gather(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise WriteFailed(self.path, 0, error) from error
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _gather(self, file: Path) -> None:
+        schema = pa.parquet.read_schema(self._block(0))
+        if file.suffix == ".csv":
+            options = pa.csv.WriteOptions(quoting_style="needed")
+            writer: Any = pa.csv.CSVWriter(file, schema, write_options=options)
+        else:
+            writer = pa.parquet.ParquetWriter(file, schema)
+        with writer:
+            for number in range(self.done):
+                writer.write_table(pa.parquet.read_table(self._block(number), use_threads=False))
+
+    def _block(self, number: int) -> Path:
+        return self._folder / f"{number:08d}.parquet"

@@ -1,0 +1,1 @@
+"""Scores on-line: the label party answers HTTP and gRPC, feature parties answer it. Needs the extra `serve`."""

@@ -1,0 +1,221 @@
+"""Requests that come at the same time go together; each keeps its own deadline. Lives in the server's event loop.
+
+An idle server asks at once. While a batch is under way, others wait for `max_wait_ms`, or until `max_batch` rows are
+there, or until that batch is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.job.schema import ServeSection
+from thinwire.serve.errors import Busy, Late
+from thinwire.serve.metrics import Metrics
+from thinwire.serve.request import ScoreRequest
+from thinwire.serve.scoring import Batch, Scored, Scorer
+
+__all__ = ["Batcher"]
+
+_MOST_WAITING_ROWS = 1 << 18
+_MOST_UNDER_WAY = 8  # batches
+_MARGIN = 0.9  # of a deadline: what is left is for the answer's way back
+
+
+@dataclass(eq=False)
+class _Waiting:
+    request: ScoreRequest
+    answer: asyncio.Future[Scored]
+    began: float
+    batch: Batch | None = None
+    timer: asyncio.TimerHandle | None = None
+
+
+@dataclass(eq=False)
+class _UnderWay:
+    members: list[_Waiting]
+    batch: Batch | None = None
+    over: bool = field(default=False)
+
+
+class Batcher:
+    """One for a server."""
+
+    def __init__(self, scorer: Scorer, settings: ServeSection, metrics: Metrics) -> None:
+        self._scorer = scorer
+        self._settings = settings
+        self._metrics = metrics
+        self._queue: deque[_Waiting] = deque()
+        self._rows_waiting = 0
+        self._under_way = 0
+        self._batches: set[Batch] = set()  # under way
+        self._timer: asyncio.TimerHandle | None = None
+        self._computing = ThreadPoolExecutor(1, thread_name_prefix="score")
+
+    async def score(self, request: ScoreRequest) -> Scored:
+        """Raises what the request came to."""
+        loop = asyncio.get_running_loop()
+        if self._rows_waiting + len(request.rows) > _MOST_WAITING_ROWS:
+            raise Busy(f"{self._rows_waiting} rows wait for their turn already; try again later")
+        waiting = _Waiting(request, loop.create_future(), monotonic())
+        waiting.timer = loop.call_later(_MARGIN * request.deadline_seconds, self._late, waiting)
+        self._queue.append(waiting)
+        self._rows_waiting += len(request.rows)
+        self._look()
+        try:
+            return await waiting.answer
+        finally:
+            waiting.timer.cancel()
+
+    def close(self) -> None:
+        self._computing.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self) -> None:
+        """Begins a batch where it is time for one."""
+        while self._queue and self._rows_waiting >= self._settings.max_batch and self._under_way < _MOST_UNDER_WAY:
+            self._begin()
+        if not self._queue:
+            return
+        loop = asyncio.get_running_loop()
+        if self._timer is None and self._under_way < _MOST_UNDER_WAY:
+            # Once round the loop even where nothing is under way: what has arrived by now goes along.
+            wait = self._settings.max_wait_ms / 1000 if self._under_way else 0.0
+            self._timer = loop.call_later(wait, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        if self._queue and self._under_way < _MOST_UNDER_WAY:
+            self._begin()
+            self._look()
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        members = [self._next()]
+        rows = len(members[0].request.rows)
+        while self._queue and rows + len(self._queue[0].request.rows) <= self._settings.max_batch:
+            members.append(self._next())
+            rows += len(members[-1].request.rows)
+        members = [one for one in members if not one.answer.done()]
+        if not members:
+            return
+        loop = asyncio.get_running_loop()
+        under_way = _UnderWay(members)
+        self._under_way += 1
+        self._metrics.batch(rows)
+        every = np.concatenate([one.request.rows for one in members])
+        done: Callable[[], Any] = partial(loop.call_soon_threadsafe, self._answered, under_way)
+        try:
+            under_way.batch = self._scorer.begin(every, done)
+        except Exception as error:  # noqa: BLE001  whoever asked must hear of it
+            self._fail(under_way, error)
+            return
+        self._batches.add(under_way.batch)
+        for one in members:
+            one.batch = under_way.batch
+        # A party that never answers must not hold a place for ever.
+        loop.call_later(max(one.request.deadline_seconds for one in members), self._scorer.forget, under_way.batch)
+
+    def _next(self) -> _Waiting:
+        one = self._queue.popleft()
+        self._rows_waiting -= len(one.request.rows)
+        return one
+
+    def _answered(self, under_way: _UnderWay) -> None:
+        """Every party has answered, or is lost."""
+        if under_way.over or under_way.batch is None:
+            return
+        left = [one for one in under_way.members if not one.answer.done()]
+        if not left:
+            self._end(under_way)
+            return
+        loop = asyncio.get_running_loop()
+        computed = loop.run_in_executor(self._computing, self._scored, under_way.batch, left)
+        computed.add_done_callback(partial(self._give, under_way, left))
+
+    def _scored(self, batch: Batch, members: list[_Waiting]) -> Scored:
+        rows = np.concatenate([one.request.rows for one in members])
+        return self._scorer.scored(batch, rows, _own_features(batch, members))
+
+    def _give(self, under_way: _UnderWay, members: list[_Waiting], computed: asyncio.Future[Scored]) -> None:
+        error = computed.exception()
+        if error is not None:
+            self._fail(under_way, error)
+            return
+        scored, start = computed.result(), 0
+        for one in members:
+            end = start + len(one.request.rows)
+            if not one.answer.done():
+                one.answer.set_result(Scored(scored.table[start:end], scored.ready, scored.missing))
+            start = end
+        self._end(under_way)
+
+    def _fail(self, under_way: _UnderWay, error: BaseException) -> None:
+        for one in under_way.members:
+            if not one.answer.done():
+                one.answer.set_exception(error)
+        self._end(under_way)
+
+    def _end(self, under_way: _UnderWay) -> None:
+        if under_way.over:
+            return
+        under_way.over = True
+        self._under_way -= 1
+        if under_way.batch is not None:
+            self._batches.discard(under_way.batch)
+            self._scorer.forget(under_way.batch)
+        # Whoever came meanwhile need not wait any longer.
+        if self._timer is not None and not self._under_way:
+            self._timer.cancel()
+            self._timer = None
+        self._look()
+
+    def _late(self, waiting: _Waiting) -> None:
+        """A request's own deadline: by defaults where they stand for all that is missing, otherwise an error."""
+        if waiting.answer.done():
+            return
+        seconds = waiting.request.deadline_seconds
+        batch = waiting.batch
+        held_up = self._batches if batch is None else [batch]
+        missing = sorted({name for one in held_up for name in one.missing()})
+        if batch is None or not missing or any(name not in batch.ready.defaults for name in missing):
+            waiting.answer.set_exception(Late(seconds, missing))
+        else:
+            loop = asyncio.get_running_loop()
+            computed = loop.run_in_executor(self._computing, self._scored, batch, [waiting])
+            computed.add_done_callback(partial(_give_one, waiting))
+
+
+def _give_one(waiting: _Waiting, computed: asyncio.Future[Scored]) -> None:
+    if waiting.answer.done():
+        return
+    error = computed.exception()
+    if error is not None:
+        waiting.answer.set_exception(error)
+    else:
+        waiting.answer.set_result(computed.result())
+
+
+def _own_features(batch: Batch, members: list[_Waiting]) -> Tensor | None:
+    """The label party's own features where a request brings them; otherwise the table's."""
+    if all(one.request.features is None for one in members):
+        return None
+    table = batch.ready.model.own_features
+    if table is None:
+        return None
+    parts = [
+        table[torch.from_numpy(one.request.rows)] if one.request.features is None else one.request.features
+        for one in members
+    ]
+    return torch.cat(parts)

@@ -1,0 +1,97 @@
+"""The service over HTTP and JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from thinwire.serve.errors import BadRequest, described, status_of
+from thinwire.serve.openapi import openapi
+from thinwire.serve.request import parsed_body
+from thinwire.serve.service import Service
+
+__all__ = ["DEADLINE_HEADER", "make_app"]
+
+DEADLINE_HEADER = "x-deadline-ms"
+
+
+def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
+    """POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json."""
+    cap = int(service.settings.max_body_mb * 1e6)
+
+    async def predict(request: Request) -> Response:
+        try:
+            body = await _body(request, cap)
+            found = await service.score(parsed_body(body), request.headers.get(DEADLINE_HEADER))
+            return _json(found)
+        except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
+            status = status_of(error)
+            if status == 500:
+                say(f"a request failed: {type(error).__name__}: {error}")
+            return _json(described(error), status, retry=status in (429, 503))
+
+    async def model(_: Request) -> Response:
+        return _json(service.model())
+
+    async def healthz(_: Request) -> Response:
+        able, told = service.health()
+        return _json(told, 200 if able else 503)
+
+    async def metrics(_: Request) -> Response:
+        return PlainTextResponse(service.metrics_text(), media_type="text/plain; version=0.0.4")
+
+    async def document(_: Request) -> Response:
+        return _json(openapi(service.settings))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        service.begin()
+        yield
+
+    async def lost(_: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 500)
+        message = "no such place; see /openapi.json" if status == 404 else "not in this way; see /openapi.json"
+        return _json({"error": {"type": "not_found", "message": message}}, status)
+
+    return Starlette(
+        routes=[
+            Route("/v1/predict", predict, methods=["POST"]),
+            Route("/v1/model", model),
+            Route("/healthz", healthz),
+            Route("/metrics", metrics),
+            Route("/openapi.json", document),
+        ],
+        lifespan=lifespan,
+        exception_handlers={404: lost, 405: lost},
+    )
+
+
+async def _body(request: Request, cap: int) -> bytes:
+    """Refused as soon as it is too large, not after it was read."""
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and int(told) > cap:
+        raise _too_large(cap)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > cap:
+            raise _too_large(cap)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(cap: int) -> BadRequest:
+    return BadRequest("too_large", f"the body is over {cap} bytes; ask in several requests", 413)
+
+
+def _json(value: dict[str, Any], status: int = 200, retry: bool = False) -> Response:
+    headers = {"Retry-After": "1"} if retry else {}
+    body = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return Response(body, status, headers, media_type="application/json")

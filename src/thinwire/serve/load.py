@@ -1,0 +1,178 @@
+"""Many clients at once against a server: how many requests a second, and how long each takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import ssl
+from collections import Counter
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+from urllib.parse import urlsplit
+
+from thinwire.errors import BadInput
+
+__all__ = ["Load", "LoadResult", "get_json", "load_test"]
+
+_CONNECT_SECONDS = 5.0
+_MOST_HEADER = 1 << 16
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the clients do."""
+
+    url: str  # of the server, without a path
+    clients: int = 8
+    seconds: float = 5.0
+    rows: int = 1  # a request
+    deadline_ms: float = 1000.0
+    seed: int = 0
+
+
+@dataclass
+class LoadResult:
+    """What came of it; seconds of single requests are kept in full."""
+
+    seconds: float = 0.0
+    latencies: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    models: set[str] = field(default_factory=set)
+
+    @property
+    def requests_per_second(self) -> float:
+        return len(self.latencies) / self.seconds if self.seconds else 0.0
+
+    def percentile_ms(self, share: float) -> float:
+        if not self.latencies:
+            return float("nan")
+        ordered = sorted(self.latencies)
+        return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+    def summary(self) -> dict[str, Any]:
+        count = len(self.latencies)
+        return {
+            "requests": count + sum(self.errors.values()),
+            "requests_per_second": self.requests_per_second,
+            "p50_ms": self.percentile_ms(0.5) if count else None,
+            "p99_ms": self.percentile_ms(0.99) if count else None,
+            "errors": dict(self.errors),
+            "models": sorted(self.models),
+        }
+
+
+def load_test(load: Load) -> LoadResult:
+    """Random rows, from so many clients at once, each with a connection of its own."""
+    return asyncio.run(_run(load))
+
+
+def get_json(url: str, path: str) -> dict[str, Any]:
+    """One GET; refuses what is no JSON object."""
+    return asyncio.run(_get(url, path))
+
+
+@dataclass(frozen=True)
+class _Server:
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+
+    @classmethod
+    def parse(cls, url: str) -> _Server:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadInput(f"URL must be http://host:port, got {url!r}")
+        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        return cls(parts.hostname, parts.port or (443 if tls else 80), tls)
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        coming = asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_MOST_HEADER)
+        try:
+            return await asyncio.wait_for(coming, _CONNECT_SECONDS)
+        except (OSError, TimeoutError) as error:
+            raise BadInput(f"{self.host}:{self.port} cannot be reached: {error or 'no answer'}") from None
+
+
+async def _get(url: str, path: str) -> dict[str, Any]:
+    server = _Server.parse(url)
+    reader, writer = await server.open()
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n\r\n".encode())
+        _, body = await asyncio.wait_for(_response(reader), _CONNECT_SECONDS)
+    finally:
+        writer.close()
+    try:
+        found = json.loads(body)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadInput(f"{url}{path} is no thinwire server: it answers {body[:60]!r}")
+    return found
+
+
+async def _run(load: Load) -> LoadResult:
+    told = await _get(load.url, "/v1/model")
+    count = told.get("rows")
+    if not isinstance(count, int) or count < 1:
+        raise BadInput(f"{load.url} is no thinwire server: /v1/model names no rows")
+    result = LoadResult()
+    began = monotonic()
+    end = began + load.seconds
+    async with asyncio.TaskGroup() as group:
+        for number in range(load.clients):
+            rng = random.Random(load.seed * 100_003 + number)  # noqa: S311  which rows: no secret
+            group.create_task(_client(load, count, rng, end, result))
+    result.seconds = monotonic() - began
+    return result
+
+
+async def _client(load: Load, count: int, rng: random.Random, end: float, result: LoadResult) -> None:
+    server = _Server.parse(load.url)
+    connection = None
+    while monotonic() < end:
+        body = json.dumps({"rows": [rng.randrange(count) for _ in range(load.rows)]}).encode()
+        began = monotonic()
+        try:
+            connection = connection or await server.open()
+            reader, writer = connection
+            writer.write(_request(server, load, body))
+            status, answer = await asyncio.wait_for(_response(reader), load.deadline_ms / 1000 + 5)
+        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, BadInput) as error:
+            result.errors[type(error).__name__] += 1
+            if connection is not None:
+                connection[1].close()
+            connection = None
+            await asyncio.sleep(0.05)
+            continue
+        if status == 200:
+            result.latencies.append(monotonic() - began)
+            result.models.add(str(json.loads(answer)["model"]))
+        else:
+            result.errors[_kind(status, answer)] += 1
+    if connection is not None:
+        connection[1].close()
+
+
+def _request(server: _Server, load: Load, body: bytes) -> bytes:
+    head = (
+        f"POST /v1/predict HTTP/1.1\r\nHost: {server.host}\r\nContent-Type: application/json\r\n"
+        f"X-Deadline-Ms: {load.deadline_ms:g}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Status and body of an answer that says how long it is."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    status, *lines = head.split("\r\n")
+    length = next((int(line.partition(":")[2]) for line in lines if line.lower().startswith("content-length:")), 0)
+    return int(status.split(" ", 2)[1]), await reader.readexactly(length)
+
+
+def _kind(status: int, body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["type"])[:40]
+    except (ValueError, KeyError, TypeError):
+        return f"status {status}"

@@ -1,0 +1,174 @@
+"""A party that serves, from its start to its end."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+from thinwire.errors import BadInput
+from thinwire.job.endpoint import Endpoint
+from thinwire.job.own_part import OwnPart
+from thinwire.job.schema import ServeSection, ServeTerms
+from thinwire.predict.answering import AnsweringParty, Terms
+from thinwire.predict.asking import AskingParty
+from thinwire.predict.introduction import CacheTerms
+from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
+from thinwire.predict.pins import Pins
+from thinwire.predict.run_folder import RunFolder
+from thinwire.predict.starting import Named, identity_of
+from thinwire.predict.table import Which
+from thinwire.privacy import SecureSum
+from thinwire.serve.service import Service
+from thinwire.serve.watching import Watcher
+
+__all__ = ["Sources", "feature_server", "label_server", "terms_of"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the models are, and which rows are served."""
+
+    named: Named
+    which: Which | None = None
+    new: NewRows | None = None
+
+    @property
+    def own(self) -> OwnPart:
+        return self.named.own
+
+
+def terms_of(own: OwnPart) -> Terms:
+    """What this feature party's own section allows."""
+    terms = own.section.serve or ServeTerms()
+    default = None if terms.when_missing == "error" else terms.when_missing
+    summed = isinstance(own.recipe.aggregation, SecureSum)
+    for field, given in (("when_missing", default), ("cache_rows", terms.cache_rows)):
+        if given is not None and summed:
+            raise BadInput(
+                f"party.{own.me}.serve.{field}: under a secure sum nobody sees a single party's embedding, so "
+                "that none can be kept or replaced; leave it out"
+            )
+    cache = None if terms.cache_rows is None else CacheTerms(rows=terms.cache_rows, seconds=terms.cache_seconds)
+    return Terms(cache, default)
+
+
+class FeatureServer:
+    """Answers until stopped, through any outage of the label party."""
+
+    def __init__(self, sources: Sources, say: Say) -> None:
+        own = sources.own
+        self._sources = sources
+        terms = terms_of(own)
+        self._identity = identity_of(own)
+        self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
+        self.party = AnsweringParty(own, self._model(sources.named.folder()), terms, say)
+
+    def _model(self, folder: RunFolder) -> FeatureModel:
+        return FeatureModel(self._sources.own.me, folder, self._sources.which, self._sources.new, self._identity)
+
+    def run(self) -> None:
+        self.party.start()
+        self._watcher.start()
+        try:
+            self.party.wait(None)
+        finally:
+            self._watcher.close()
+            self.party.close()
+
+    def stop(self) -> None:
+        self.party.stop()
+
+
+class LabelServer:
+    """HTTP and gRPC until stopped."""
+
+    def __init__(self, sources: Sources, say: Say, settings: ServeSection | None = None) -> None:
+        import uvicorn
+
+        from thinwire.serve.http import make_app
+
+        own = sources.own
+        self._sources = sources
+        self._say = say
+        settings = settings or own.serve
+        self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
+        folder = sources.named.folder()
+        self._socket = _listening(settings.http)
+        self.address = "http://{}:{}".format(*self._socket.getsockname()[:2])
+        pins = Pins(folder.path / "serving.json")
+        self.party = AskingParty(own, self._model(folder), pins, say, settings.clients)
+        self.service = Service(self.party, settings)
+        config = uvicorn.Config(
+            make_app(self.service, say),
+            http="h11",
+            ws="none",
+            loop="asyncio",
+            log_level="error",
+            access_log=False,
+            timeout_graceful_shutdown=5,
+        )
+        self._server = uvicorn.Server(config)
+        # Signals are the command's matter: it ends every kind of party in the same way.
+        self._server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+
+    def _model(self, folder: RunFolder) -> LabelModel:
+        return LabelModel(self._sources.own.me, folder, self._sources.which, self._sources.new)
+
+    def run(self) -> None:
+        """Until stopped; what is under way is answered first."""
+        self.party.start()
+        self._watcher.start()
+        self._say(f"scores at {self.address}/v1/predict")
+        try:
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._watcher.close()
+            self.party.close()
+            self.service.close()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def started(self) -> bool:
+        return bool(self._server.started)
+
+    def in_thread(self) -> Thread:
+        """For tests and benchmarks."""
+        thread = Thread(target=self.run, name="serve")
+        thread.start()
+        return thread
+
+
+def feature_server(sources: Sources, say: Say) -> FeatureServer:
+    return FeatureServer(sources, say)
+
+
+def label_server(sources: Sources, say: Say, settings: ServeSection | None = None) -> LabelServer:
+    """Refuses where the extra is not installed."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise BadInput("thinwire serve needs starlette and uvicorn: pip install 'thinwire[serve]'") from None
+    return LabelServer(sources, say, settings)
+
+
+def _listening(address: str) -> Any:
+    place = Endpoint.parse(address)
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    # With its protocol said, asyncio sends what is small at once; otherwise every answer waits 40 ms for company.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((place.host, place.port))
+    except OSError as error:
+        made.close()
+        raise BadInput(f"serve.http: cannot listen at {address}: {error.strerror}") from None
+    made.listen(2048)
+    return made

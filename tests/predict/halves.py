@@ -1,0 +1,102 @@
+"""A trained job whose parties predict as threads: real gRPC, mutual TLS and folders between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import thinwire as tw
+from network.parties import LABEL_PARTY, Place
+from thinwire.job.loading import load_job, resolved
+from thinwire.job.own_part import OwnPart, read_own_part
+from thinwire.job.saved import save_job
+from thinwire.predict import Run, load_run
+from thinwire.predict.answering import AnsweringParty, Terms
+from thinwire.predict.asking import AskingParty
+from thinwire.predict.over_network import asked_for
+from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
+from thinwire.predict.pins import Pins
+from thinwire.predict.run_folder import RunFolder
+from thinwire.predict.simulated import own_rows
+from thinwire.predict.starting import identity_of
+from thinwire.predict.table import Which
+
+PATIENCE = 30.0
+
+
+def trained(place: Place, name: str = "simulated") -> Path:
+    """A run of the simulator, as `thinwire train` leaves it."""
+    out, job = place.out(name), load_job(place.job)
+    save_job(out, resolved(place.job), job)
+    tw.train(job, callbacks=[], out=out)
+    return out
+
+
+class Answering:
+    """A feature party in a thread of its own."""
+
+    def __init__(
+        self, own: OwnPart, folder: Path, which: Which | None, terms: Terms, new: NewRows | None = None
+    ) -> None:
+        self.sentences: list[str] = []
+        model = FeatureModel(own.me, RunFolder(folder), which, new, identity_of(own))
+        self.party = AnsweringParty(own, model, terms, self.sentences.append)
+        self.error: BaseException | None = None
+        self._thread = Thread(target=self._run, name=f"party {own.me}")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.party.start()
+        try:
+            self.party.wait(PATIENCE)
+        except BaseException as error:  # noqa: BLE001  shown where the thread is joined
+            self.error = error
+        finally:
+            self.party.close()
+
+    def end(self) -> None:
+        """As if it were killed: the label party hears nothing of it but the end of the line."""
+        self.party.stop()
+        self._thread.join(PATIENCE)
+
+
+@contextmanager
+def predicting(
+    place: Place, folders: dict[str, Path], which: Which | None = None, terms: dict[str, Terms] | None = None
+) -> Iterator[tuple[AskingParty, dict[str, Answering]]]:
+    """All parties, connected or about to be."""
+    label = read_own_part(place.job, LABEL_PARTY)
+    model = LabelModel(LABEL_PARTY, RunFolder(folders[LABEL_PARTY]), which, None)
+    asking = AskingParty(label, model, Pins(folders[LABEL_PARTY] / "serving.json"), lambda _: None)
+    others = {
+        name: Answering(read_own_part(place.job, name), folders[name], which, (terms or {}).get(name, Terms()))
+        for name in place.feature_parties
+    }
+    asking.start()
+    try:
+        for one in others.values():
+            one.start()
+        yield asking, others
+    finally:
+        asking.close({"done": True})
+        for one in others.values():
+            one.end()
+
+
+def asked(asking: AskingParty, rows: Tensor) -> Tensor:
+    return torch.cat(list(asked_for(asking, rows, PATIENCE, lambda: None)))
+
+
+def simulated_outputs(folder: Path, which: Which | None = None, rows: Any = None) -> tuple[Run, Tensor]:
+    run = load_run(folder)
+    held = own_rows(run, which)
+    chosen = torch.arange(held.count) if rows is None else rows
+    return run, torch.cat(list(run.scored(held.tables, chosen, held.counted)))

@@ -1,0 +1,184 @@
+"""`thinwire predict`: in one process, between organisations, on new rows; and what a newcomer types wrongly."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+
+from network.parties import DEADLINE, LABEL_PARTY, Place, Shape, made, ran
+from predict.halves import simulated_outputs, trained
+from thinwire.cli.predict import predict
+
+SVFL = Shape({"method": "svfl"}, ids=True)
+
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def scores(file: Path) -> torch.Tensor:
+    table = pyarrow.csv.read_csv(file).to_pydict()
+    columns = [table[name] for name in table if name.startswith("probability_")]
+    return torch.tensor(columns, dtype=torch.float32).T
+
+
+def ids_of(file: Path) -> list[str]:
+    return list(pyarrow.csv.read_csv(file).to_pydict()["id"])
+
+
+def test_in_one_process(here: Command, tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    run, outputs = simulated_outputs(folder)
+    done = here("predict", folder, "--out", "scores.csv", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rows"] == len(outputs)
+    assert torch.equal(scores(tmp_path / "scores.csv"), run.outputs.shown(outputs))
+    with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
+        assert ids_of(tmp_path / "scores.csv") == list(held["id_test"])
+    few = here("predict", folder, "--out", "few.csv", "--rows", "3,9-11", folder=tmp_path)
+    assert few.returncode == 0, few.stderr
+    assert torch.equal(scores(tmp_path / "few.csv"), run.outputs.shown(outputs)[[3, 9, 10, 11]])
+    every = ids_of(tmp_path / "scores.csv")
+    (tmp_path / "wanted.txt").write_text(f"{every[8]}\n\n {every[2]}\n")
+    named = here("predict", folder, "--out", "named.csv", "--only", "wanted.txt", folder=tmp_path)
+    assert named.returncode == 0, named.stderr
+    assert ids_of(tmp_path / "named.csv") == [every[8], every[2]]
+    assert torch.equal(scores(tmp_path / "named.csv"), run.outputs.shown(outputs)[[8, 2]])
+
+
+def test_between_organisations_after_a_training_between_organisations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = made(tmp_path, SVFL)
+    ran(place)
+    folder = trained(place)
+    run, outputs = simulated_outputs(folder)
+    out = tmp_path / "scores.parquet"
+    told = together(place, out, capsys)
+    found = pyarrow.parquet.read_table(out).to_pydict()
+    assert torch.equal(torch.tensor([found["probability_0"], found["probability_1"]]).T, run.outputs.shown(outputs))
+    assert told[LABEL_PARTY]["rows"] == len(outputs)
+    assert told["bank"]["questions"] == told["shop"]["questions"] == 1
+    sent = sum(told[name]["bytes"] for name in place.feature_parties)
+    assert told[LABEL_PARTY]["bytes"] == sent > 0
+
+
+def together(
+    place: Place, out: Path, capsys: pytest.CaptureFixture[str], files: dict[str, dict[str, Any]] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Every party's command, each in a thread; the label party's writes the scores."""
+    errors: list[BaseException] = []
+
+    def run(name: str) -> None:
+        mine = out if name == LABEL_PARTY else None
+        try:
+            predict(place.job, name, mine, run=place.out(name), yes=True, as_json=True, **(files or {}).get(name, {}))
+        except BaseException as error:  # noqa: BLE001  raised where the threads are joined
+            errors.append(error)
+
+    running = [Thread(target=run, args=(name,)) for name in place.names]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join(DEADLINE)
+    if errors:
+        raise errors[0]
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return {one["party"]: one for one in told}
+
+
+def new_rows(place: Place) -> dict[str, Path]:
+    """Each party's own people, some of whom all have, each in an order of its own."""
+    rng = np.random.default_rng(7)
+    files = {}
+    for number, name in enumerate(place.names):
+        ids = [f"new-{one}" for one in range(number, 20 + number)]
+        order = rng.permutation(20)
+        people = np.array([int(text.removeprefix("new-")) for text in ids])
+        features = np.stack([np.sin(people * (number + 1) + step) for step in range(4)], axis=1)
+        files[name] = place.folder / f"new-{name}.npz"
+        np.savez(files[name], x=features[order], id=np.array(ids)[order])
+    return files
+
+
+def test_new_ids_are_aligned_privately_first(
+    here: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = made(tmp_path, SVFL)
+    ran(place)
+    files = new_rows(place)
+    given: dict[str, dict[str, Any]] = {name: {"features": [str(files[name])]} for name in place.feature_parties}
+    given[LABEL_PARTY] = {"ids": [str(files[LABEL_PARTY])]}
+    together(place, tmp_path / "network.csv", capsys, given)
+    assert set(ids_of(tmp_path / "network.csv")) == {f"new-{one}" for one in range(2, 20)}
+    folder = trained(place)
+    words: list[str] = []
+    for name in place.feature_parties:
+        words += ["--features", f"{name}={files[name]}"]
+    done = here("predict", folder, "--out", "here.csv", *words, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    there = dict(zip(ids_of(tmp_path / "network.csv"), scores(tmp_path / "network.csv"), strict=True))
+    alone = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
+    for one, expected in there.items():
+        assert torch.allclose(alone[one], expected, atol=1e-6)  # another alignment, so other places
+
+
+def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    bad = tmp_path / "bad.npz"
+    np.savez(bad, x=np.full((3, 4), np.nan), id=np.array(["a", "b", "c"]))
+    narrow = tmp_path / "narrow.npz"
+    np.savez(narrow, x=np.ones((3, 2)), id=np.array(["a", "b", "c"]))
+    (tmp_path / "nobody.txt").write_text("nobody\n")
+    cases: list[tuple[list[str | Path], str]] = [
+        ([folder, "--out", "s.csv", "--only", "nobody.txt"], "'nobody': no row has this id"),
+        ([folder, "--out", "s.csv", "--only", "nothing.txt"], "cannot be read"),
+        ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "give one of them"),
+        ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set is for --name"),
+        ([folder], "--out is missing"),
+        ([place.job, "--out", "s.csv"], "give a run's folder, or --name PARTY"),
+        ([tmp_path / "nothing", "--out", "s.csv"], "is no folder of a run"),
+        ([folder, "--out", "s.txt"], ".csv or .parquet"),
+        ([folder, "--out", "s.csv", "--rows", "99"], "there are 16 rows"),
+        ([folder, "--out", "s.csv", "--table", "tests"], "test, training or all"),
+        ([folder, "--out", "s.csv", "--features", "bank"], "write PARTY=FILE"),
+        ([folder, "--out", "s.csv", "--features", f"bank={bad}"], "shop is missing"),
+        ([folder, "--out", "s.csv", "--features", f"bank={bad}", "--features", f"shop={bad}"], "holds NaN"),
+        ([folder, "--out", "s.csv", "--features", f"bank={narrow}", "--features", f"shop={narrow}"], "shape [2]"),
+        ([folder, "--name", "bnak"], "did you mean 'bank'?"),
+        ([folder, "--name", "bank"], "nobody has approved this for 'bank': give --yes"),
+        ([folder, "--name", "bank", "--yes", "--out", "s.csv"], "are for the label party"),
+        ([place.job, "--name", "bank", "--yes"], "runs/job/bank is no folder of a run"),
+        ([folder, "--name", "bank", "--yes", "--features", "shop=x.npz"], "this is 'bank'"),
+    ]
+    for words, says in cases:
+        done = here("predict", *words, folder=tmp_path)
+        assert done.returncode == 2, (words, done.stderr)
+        assert says in done.stderr.replace("\n", " "), (words, done.stderr)
+        assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("s.*"))
+
+
+@pytest.mark.parametrize("missing", ["bank", LABEL_PARTY])
+def test_a_party_that_does_not_come_is_named(missing: str, here: Command, tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    place.document["network"]["wait_seconds"] = 2.0
+    place.write("job.toml")
+    folder = trained(place)
+    me = LABEL_PARTY if missing == "bank" else "bank"
+    words = ["--out", "s.csv"] if me == LABEL_PARTY else []
+    done = here("predict", folder, "--name", me, "--yes", *words, folder=tmp_path)
+    assert done.returncode == 1
+    assert f"{missing!r} has sent nothing" in done.stderr
+    assert "Traceback" not in done.stderr

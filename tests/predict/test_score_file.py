@@ -1,0 +1,135 @@
+"""Scores on disk: whole or not there, block by block, gone on with behind the last whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import torch
+from torch import Tensor
+
+from thinwire.errors import BadInput
+from thinwire.models.outputs import Outputs
+from thinwire.predict.batch import Asked, write_scores
+from thinwire.predict.row_ranges import chosen_rows, parsed_ranges, ranges_text
+from thinwire.predict.table import IdTable
+
+BLOCK, ROWS = 100, 1050
+
+
+def values(rows: Tensor) -> Tensor:
+    """Something of each row that a float32 holds only just."""
+    return torch.stack([rows.float() / 3, -rows.float() / 7], dim=1)
+
+
+class Scoring:
+    """Gives blocks; fails after so many."""
+
+    def __init__(self, blocks: int) -> None:
+        self.left = blocks
+        self.asked: list[int] = []
+
+    def __call__(self, rows: Tensor) -> Iterator[Tensor]:
+        for start in range(0, len(rows), BLOCK):
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+            self.asked += rows[start : start + BLOCK].tolist()
+            yield values(rows[start : start + BLOCK])
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thinwire.predict.batch.ASKED_AT_ONCE", BLOCK)
+
+
+def asked(ids: bool = False, model: str = "m") -> Asked:
+    table = IdTable([f'he said "{row}", é' for row in range(ROWS)]) if ids else None
+    return Asked(np.arange(ROWS), model, Outputs.RAW, table)
+
+
+def read(file: Path) -> dict[str, list[object]]:
+    found = pyarrow.csv.read_csv(file) if file.suffix == ".csv" else pyarrow.parquet.read_table(file)
+    return dict(found.to_pydict())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".CSV"])
+@pytest.mark.parametrize("ids", [False, True], ids=["rows", "ids"])
+def test_every_float_comes_back(ending: str, ids: bool, tmp_path: Path) -> None:
+    out = tmp_path / f"scores{ending}"
+    told = write_scores(out, asked(ids), Scoring(99), lambda *_: None, resume=False)
+    assert told["rows"] == ROWS
+    found = read(out.rename(out.with_suffix(ending.lower())))
+    key = [f'he said "{row}", é' for row in range(ROWS)] if ids else list(range(ROWS))
+    assert found["id" if ids else "row"] == key
+    expected = values(torch.arange(ROWS))
+    for column in range(2):
+        assert torch.equal(torch.tensor(found[f"output_{column}"], dtype=torch.float32), expected[:, column])
+    assert [file.name for file in tmp_path.iterdir()] == [out.with_suffix(ending.lower()).name]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_what_was_stopped_goes_on_behind_the_last_whole_block(ending: str, tmp_path: Path) -> None:
+    whole, out = tmp_path / f"whole{ending}", tmp_path / f"scores{ending}"
+    write_scores(whole, asked(), Scoring(99), lambda *_: None, resume=False)
+    with pytest.raises(KeyboardInterrupt):
+        write_scores(out, asked(), Scoring(4), lambda *_: None, resume=False)
+    assert not out.exists()
+    rest, seen = Scoring(99), []
+    told = write_scores(out, asked(), rest, lambda done, _: seen.append(done), resume=True)
+    assert told["resumed_at"] == 4 * BLOCK
+    assert rest.asked == list(range(4 * BLOCK, ROWS))
+    assert (seen[0], seen[-1]) == (4 * BLOCK, ROWS)
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_a_prediction_that_was_not_ended_is_not_mixed_with_another(tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    with pytest.raises(KeyboardInterrupt):
+        write_scores(out, asked(), Scoring(1), lambda *_: None, resume=False)
+    with pytest.raises(BadInput, match="go on with --resume, or remove"):
+        write_scores(out, asked(), Scoring(99), lambda *_: None, resume=False)
+    with pytest.raises(BadInput, match="another prediction \\(model differ"):
+        write_scores(out, asked(model="other"), Scoring(99), lambda *_: None, resume=True)
+    with pytest.raises(BadInput, match="key, rows differ"):
+        write_scores(out, asked(ids=True), Scoring(99), lambda *_: None, resume=True)
+
+
+def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    out.write_text("mine")
+    for wrong, says in (
+        (out, "is there already"),
+        (tmp_path / "scores.txt", ".csv or .parquet"),
+        (tmp_path / "nowhere" / "scores.csv", "there is no folder"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            write_scores(wrong, asked(), Scoring(99), lambda *_: None, resume=False)
+    assert out.read_text() == "mine"
+
+
+def test_row_numbers_and_ranges() -> None:
+    assert chosen_rows("3,10-12,8", 13).tolist() == [3, 10, 11, 12, 8]
+    assert chosen_rows("11-", 13).tolist() == [11, 12]
+    for wrong, says in (
+        ("", "write row numbers"),
+        ("a", "write row numbers"),
+        ("-3", "write row numbers"),
+        ("1,,2", "write row numbers"),
+        ("5-3", "from the lower"),
+        ("13", "numbered from 0 to 12"),
+        ("0-13", "numbered from 0 to 12"),
+        ("9" * 30, "write row numbers"),
+        ("1,0-3", "a row twice"),
+    ):
+        with pytest.raises(BadInput, match=says):
+            chosen_rows(wrong, 13)
+
+
+@pytest.mark.parametrize("rows", [[0], [0, 1, 2], [5, 3, 4, 9], [7, 7, 8]])
+def test_ranges_are_written_and_read(rows: list[int]) -> None:
+    assert np.concatenate(parsed_ranges(ranges_text(np.array(rows)))).tolist() == rows

@@ -1,0 +1,114 @@
+"""The same service over gRPC and mutual TLS, under load, and the pieces that have rules of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from network.parties import LABEL_PARTY, THINWIRE, Shape, environment, made
+from predict.halves import simulated_outputs, trained
+from serve.servers import served
+from thinwire.errors import BadInput
+from thinwire.job.own_part import read_own_part
+from thinwire.predict.introduction import CacheTerms
+from thinwire.predict.starting import Named
+from thinwire.serve.cache import EmbeddingCache
+from thinwire.serve.load import Load, load_test
+from thinwire.serve.running import LabelServer, Sources, terms_of
+from thinwire.transport.authority import issue
+from thinwire.transport.grpc_channel import Target, ask
+from thinwire.transport.service import RPCS, Denied
+
+SVFL = Shape({"method": "svfl"})
+
+
+def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    issue(place.certs, ("app", "stranger"))
+    place.document["serve"] = {"clients": ["app"]}
+    place.write("job.toml")
+    folder = trained(place)
+    run, outputs = simulated_outputs(folder)
+    with served(place, dict.fromkeys(place.names, folder), clients=["app"]):
+
+        def score(name: str, request: dict[str, object]) -> dict[str, object]:
+            target = Target(place.address, LABEL_PARTY, name, lambda: place.credentials(name))
+            return ask(target, RPCS["Score"], request)
+
+        answer = score("app", {"rows": [2, 3]})
+        assert torch.equal(torch.tensor(answer["scores"]), run.outputs.shown(outputs)[[2, 3]])
+        wrong = score("app", {"rows": []})["error"]
+        assert isinstance(wrong, dict)
+        assert wrong["type"] == "empty"
+        for name in ("stranger", "bank"):
+            with pytest.raises(Denied):
+                score(name, {"rows": [2]})
+        target = Target(place.address, LABEL_PARTY, "app", lambda: place.credentials("app"))
+        with pytest.raises(Denied):
+            ask(target, RPCS["Abort"], {})
+
+
+def test_a_load_test_counts_what_it_gets(tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        result = load_test(Load(found.server.address, clients=4, seconds=0.3, rows=2))
+        assert result.latencies
+        assert not result.errors
+        assert result.models == {found.client.get("/v1/model").body["model"]}
+        words = ["load-test", found.server.address, "--clients", "2", "--seconds", "0.3", "--json"]
+        done = subprocess.run(
+            [str(THINWIRE), *words], capture_output=True, text=True, timeout=60, check=False, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["requests"] > 0
+        found.features["bank"].end()
+        lost = load_test(Load(found.server.address, clients=2, seconds=0.3))
+        assert set(lost.errors) == {"party_missing"}
+    with pytest.raises(BadInput, match="cannot be reached"):
+        load_test(Load(found.server.address, 1, 0.1))
+    with pytest.raises(BadInput, match="http://host:port"):
+        load_test(Load("ftp://x", 1, 0.1))
+
+
+def test_the_cache_keeps_so_many_for_so_long() -> None:
+    now = [0.0]
+    cache = EmbeddingCache(lambda: now[0])
+    terms = CacheTerms(rows=3, seconds=10.0)
+    h = torch.arange(8.0).reshape(4, 2)
+    cache.keep("bank", "m", np.arange(4), h, terms)
+    assert set(cache.known("bank", "m", np.arange(4), terms)) == {1, 2, 3}
+    assert torch.equal(cache.known("bank", "m", np.array([2]), terms)[2], h[2])
+    assert cache.known("bank", "other", np.arange(4), terms) == {}
+    assert cache.known("shop", "m", np.arange(4), terms) == {}
+    now[0] = 10.0
+    assert cache.known("bank", "m", np.arange(4), terms) == {}
+    now[0] = 0.0
+    assert cache.known("bank", "m", np.arange(4), None) == {}  # no longer allowed: forgotten
+    assert cache.known("bank", "m", np.arange(4), terms) == {}
+
+
+@pytest.mark.parametrize("terms", [{"when_missing": "mean"}, {"cache_rows": 5}])
+def test_under_a_secure_sum_nothing_is_kept_or_replaced(terms: dict[str, object], tmp_path: Path) -> None:
+    tanh = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
+    place = made(tmp_path, Shape({"method": "pbm", "trials": 4, "beta": 0.1}, parties=3, model=tanh))
+    place.document["party"][0]["serve"] = terms
+    place.write("job.toml")
+    with pytest.raises(BadInput, match=r"party.bank.serve.\w+: under a secure sum"):
+        terms_of(read_own_part(place.job, "bank"))
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        address = found.server.address.removeprefix("http://")
+        own = read_own_part(place.job, LABEL_PARTY)
+        settings = own.serve.model_copy(update={"http": address})
+        with pytest.raises(BadInput, match=f"cannot listen at {address}"):
+            LabelServer(Sources(Named(own, folder)), lambda _: None, settings)
