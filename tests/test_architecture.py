@@ -29,12 +29,14 @@ ORDER = [
     ["conversations"],
     ["methods"],
     ["party"],
+    ["group"],
     ["data", "runs"],
     ["job"],
     ["audit", "reproduce", "tuning"],
     ["network"],
     ["bench"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 

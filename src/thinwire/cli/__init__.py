@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Optional
 
@@ -77,11 +78,22 @@ def _options(
     """Options of every command; `main` takes --debug out, wherever it stands."""
 
 
+def _require_one_process(arguments: list[str]) -> None:
+    """torchrun starts several of the same command: only a feature party can be several."""
+    if (
+        int(os.environ.get("WORLD_SIZE", "1")) > 1
+        and "TORCHELASTIC_RUN_ID" in os.environ
+        and "party" not in arguments
+    ):
+        raise BadInput("torchrun is for `thinwire party` alone; start this command without it")
+
+
 def main() -> None:
     """Runs a command. Exit code 0: done; 1: failed while running; 2: wrong input, nothing was started."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:
+        _require_one_process(arguments)
         app(arguments)
     except ThinwireError as error:
         if debug:

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from thinwire.compress import Keystream
 from thinwire.conversations import derivatives, representations
+from thinwire.conversations.bottom import Bottom, OwnBottom
 from thinwire.conversations.guard import Guard
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, PrivateLearner, Untrained
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.spending import Spending
 from thinwire.conversations.sums import Sealing
+from thinwire.group import Group, GroupBottom, Part
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
 from thinwire.privacy import Identity, Labels, NoiseKey, SecureSum
@@ -61,6 +63,7 @@ class Seating:
     device: str = "cpu"
     training: Training = TrainedOnRawRows()
     storage: Storage = field(default_factory=Storage)
+    group: Group | None = None  # of processes, where a feature party has several; this is its first
 
     @property
     def run(self) -> int:
@@ -107,19 +110,17 @@ class Seating:
         sealing = None
         if isinstance(self.recipe.aggregation, SecureSum):
             sealing = Sealing(seat, self.recipe.aggregation, own.identity, own.secret, own.spending, own.nonce)
-        learner = self._bottom_learner(party, own)
-        features = party.features.to(self.device)
+        bottom = self._bottom(party, own, widths[party.name])
         end: Any
         if side is not None:
-            end = representations.FeatureEnd(seat, learner, features, side, widths, sealing)
+            end = representations.FeatureEnd(seat, bottom, side, widths, sealing)
         else:
-            end = derivatives.FeatureEnd(seat, learner, features, widths[party.name], sealing)
+            end = derivatives.FeatureEnd(seat, bottom, widths[party.name], sealing)
         return FeatureProgram(
             seat,
             end,
-            learner,
+            bottom,
             self.batches,
-            test_features=self._moved(party.test_features),
             eval_every=self._rests_every,
             control=control,
             sealing=sealing,
@@ -158,6 +159,14 @@ class Seating:
             at_rest=at_rest,
             on_round=on_round,
         )
+
+    def _bottom(self, party: FeatureParty, own: Own, width: int) -> Bottom:
+        learner = self._bottom_learner(party, own)
+        features, tests = party.features.to(self.device), self._moved(party.test_features)
+        if self.group is None:
+            return OwnBottom(learner, features, tests)
+        part = Part(learner, 0, self.group.shares, features, tests)
+        return GroupBottom(self.group.ranks, part, self.batches, width, self.group.test_shares)
 
     def _bottom_learner(self, party: FeatureParty, own: Own) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer

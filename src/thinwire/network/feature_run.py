@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.conversations.spending import Spending
+from thinwire.group import Group
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Own, Seating
 from thinwire.network.introduction import About, compare, read_about, read_news
@@ -49,9 +51,11 @@ class FeatureRun(PartyRun):
         held: Held,
         party: FeatureParty,
         audience: Audience,
+        group: Group | None = None,
     ) -> None:
         super().__init__(own, lock, folder, held, audience.say)
         self._party = party
+        self._group = group
         self._audience = audience
         self._widths: dict[PartyName, int] | None = None
         label = own.label_party
@@ -99,6 +103,9 @@ class FeatureRun(PartyRun):
 
     def _known_widths(self) -> dict[PartyName, int]:
         return self._widths or {}
+
+    def _seating(self) -> Seating:
+        return replace(super()._seating(), group=self._group)
 
     def _program(self, seating: Seating, control: Control) -> FeatureProgram:
         widths = self._known_widths()
@@ -177,7 +184,7 @@ class FeatureRun(PartyRun):
     # The end ----------------------------------------------------------------------------------------------------
 
     def _models(self) -> dict[str, Any]:
-        return {self.own.me: self.program.learner.module}
+        return {self.own.me: self.program.bottom.module}
 
     def _tell_those_away(self) -> None:
         """The label party does."""

@@ -42,7 +42,7 @@ from thinwire.transport.service import PROTOCOL, Denied, Refused, RunAborted
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import MAX_BODY
 
-__all__ = ["Audience", "Held", "PartyRun"]
+__all__ = ["Audience", "Held", "PartyRun", "batches_of"]
 
 _SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -118,13 +118,7 @@ class PartyRun(ABC):
         )
         owner = {"party": own.me, "run": f"{self.run:016x}"}
         self.checkpoints = Checkpoints(folder / "checkpoints", self.private.mac_key, owner, self._incarnation)
-        self.batches = Batches(
-            held.rows,
-            own.settings.batch_size,
-            own.settings.epochs,
-            own.settings.seed,
-            own.settings.batches == "announced",
-        )
+        self.batches = batches_of(own, held.rows)
         self.began = monotonic()
         self._begun = False
         self._saved_at = monotonic()
@@ -521,6 +515,12 @@ class PartyRun(ABC):
             "run_dir": str(self.folder),
             **self._results(),
         }
+
+
+def batches_of(own: OwnPart, rows: int) -> Batches:
+    """The same at every party, and at every process of one."""
+    settings = own.settings
+    return Batches(rows, settings.batch_size, settings.epochs, settings.seed, settings.batches == "announced")
 
 
 class PartyControl(Control):

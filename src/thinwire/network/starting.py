@@ -6,10 +6,12 @@ import tomllib
 from pathlib import Path
 
 from thinwire.errors import BadInput
+from thinwire.group import Ranks
 from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
 from thinwire.network.feature_run import FeatureRun
+from thinwire.network.grouping import first_of_group
 from thinwire.network.label_run import LabelRun
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.runs import FolderLock
@@ -17,8 +19,11 @@ from thinwire.runs import FolderLock
 __all__ = ["party_run"]
 
 
-def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
-    """Reads this party's data, refuses a folder of another job or of changed data, and opens the run."""
+def party_run(own: OwnPart, folder: Path, audience: Audience, ranks: Ranks | None = None) -> PartyRun:
+    """Reads this party's data, refuses a folder of another job or of changed data, and opens the run.
+
+    `ranks`: this is the first of a feature party's processes; the others `follow_party`.
+    """
     lock = FolderLock(folder)
     taken = lock.acquire()
     if taken is not None:
@@ -39,7 +44,8 @@ def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
     width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
     held = Held(len(party.features), tests, **digests, width=width)
     _keep(own, folder, own.data_digests(party))
-    return FeatureRun(own, lock, folder, held, party, audience)
+    group = None if ranks is None else first_of_group(own, ranks, party)
+    return FeatureRun(own, lock, folder, held, party, audience, group)
 
 
 def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:
