@@ -32,6 +32,7 @@ ORDER = [
     ["group"],
     ["data", "runs"],
     ["job"],
+    ["sweeps"],
     ["audit", "reproduce", "tuning"],
     ["network"],
     ["bench"],

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from thinwire.party.description import FeatureParty, LabelParty
     from thinwire.recipe import Recipe
     from thinwire.surrogates import Storage
+    from thinwire.sweeps import Grid, Trial, sweep
     from thinwire.transport.link import Link
 
 __version__ = "0.1.0.dev0"
@@ -51,6 +52,7 @@ _NAMES = {
     "AdaGrad": "models.optimizers",
     "Adam": "models.optimizers",
     "FeatureParty": "party.description",
+    "Grid": "sweeps",
     "Job": "job",
     "LabelParty": "party.description",
     "Link": "transport.link",
@@ -58,6 +60,8 @@ _NAMES = {
     "Result": "job",
     "SGD": "models.optimizers",
     "Storage": "surrogates",
+    "Trial": "sweeps",
+    "sweep": "sweeps",
     "train": "job",
 }
 
@@ -66,12 +70,14 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "FeatureParty",
+    "Grid",
     "Job",
     "LabelParty",
     "Link",
     "Recipe",
     "Result",
     "Storage",
+    "Trial",
     "__version__",
     "align",
     "audit",
@@ -84,6 +90,7 @@ __all__ = [
     "schedule",
     "streams",
     "surrogates",
+    "sweep",
     "train",
     "types",
     "wire",

@@ -24,6 +24,7 @@ from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
 from thinwire.cli.reproduce import reproduce
 from thinwire.cli.status import status
+from thinwire.cli.sweep import sweep
 from thinwire.cli.train import train
 from thinwire.cli.tune import tune
 from thinwire.errors import BadInput, ThinwireError
@@ -44,6 +45,7 @@ for command in (
     train,
     check,
     compare,
+    sweep,
     tune,
     certs,
     methods,
