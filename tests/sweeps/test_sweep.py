@@ -23,7 +23,7 @@ from thinwire.errors import BadInput, BadParameter
 from thinwire.job.loading import load_job
 from thinwire.sweeps import EXECUTORS, Tried, WorkerLost, each
 from thinwire.sweeps.grid import read_axis
-from thinwire.sweeps.sweep import _made
+from thinwire.sweeps.running import _made
 
 
 @pytest.fixture

@@ -13,9 +13,13 @@ import typer
 
 from thinwire.cli.shown import (
     AsJson,
+    Fresh,
+    From,
     JobPath,
     PartyName,
     Settings,
+    WithOptimizers,
+    beginning_of,
     bytes_shown,
     metrics_shown,
     privacy_shown,
@@ -37,12 +41,16 @@ INTERRUPTED = 130
 def party(
     job: JobPath,
     name: PartyName,
+    *,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve the recipe and who sees what unasked.")] = False,
+    from_run: From = None,
+    fresh: Fresh = [],  # noqa: B006
+    with_optimizers: WithOptimizers = False,
     metrics: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus' /metrics; HOST is 127.0.0.1."),
@@ -61,6 +69,7 @@ def party(
     from thinwire.transport.certificates import load_credentials
 
     address = None if metrics is None else _address(metrics)
+    beginning = beginning_of(from_run, fresh, with_optimizers)
     own = read_own_part(job, name, settings)
     ranks = joined_for(own) if is_group() else None
     if ranks is not None and not ranks.is_first:
@@ -71,7 +80,7 @@ def party(
     folder = out or Path("runs") / job.stem / own.me
     shown = _Shown(own.me)
     with nullcontext() if ranks is None else ranks.leading():
-        run = party_run(own, folder, Audience(shown.say, shown.event, shown.round), ranks)
+        run = party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
         _stop_on_signals(run)
         try:

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from thinwire.cli.progress import RunProgress
-from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, metrics_shown, privacy_shown, seconds_shown
+from thinwire.cli.shown import (
+    AsJson,
+    Fresh,
+    From,
+    JobPath,
+    Settings,
+    WithOptimizers,
+    beginning_of,
+    bytes_shown,
+    metrics_shown,
+    privacy_shown,
+    seconds_shown,
+)
 from thinwire.errors import BadInput, ThinwireError
 
 if TYPE_CHECKING:
@@ -30,6 +42,7 @@ class Failed(ThinwireError):
 
 def train(
     job: JobPath,
+    *,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -41,6 +54,9 @@ def train(
         typer.Option("--device", help="Where the models live: cpu, cuda, cuda:1."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    from_run: From = None,
+    fresh: Fresh = [],  # noqa: B006
+    with_optimizers: WithOptimizers = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a job in this process."""
@@ -54,7 +70,11 @@ def train(
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
+    beginning = beginning_of(from_run, fresh, with_optimizers)
     loaded = load_job(job, overrides)
+    if beginning is not None and not resume:  # a resumed run has weights of its own
+        for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).said():
+            typer.echo(f"  {line}", err=True)
     text = resolved(job, overrides)
     folder = out or _new_folder(job.stem)
     (require_same_job if resume else save_job)(folder, text, loaded)

@@ -99,6 +99,10 @@ class Learner:
             self.module.load_state_dict(unprefixed("module", tensors))
         except RuntimeError as error:
             raise BadState(f"{self._name}: the saved model does not fit: {error}") from None
+        self.remember(tensors)
+
+    def remember(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over an optimiser's memory, as `tensors` gave it."""
         if self._optimizer is None:
             return
         for index, parameter in enumerate(self.module.parameters()):

@@ -63,6 +63,9 @@ class Seating:
     device: str = "cpu"
     training: Training = TrainedOnRawRows()
     storage: Storage = field(default_factory=Storage)
+    memories: Mapping[str, Mapping[str, Tensor]] = field(
+        default_factory=dict
+    )  # of optimisers, by model: to begin with
     group: Group | None = None  # of processes, where a feature party has several; this is its first
 
     @property
@@ -86,9 +89,9 @@ class Seating:
     def side(self, party: LabelParty) -> LabelSide:
         bottom = None
         if party.bottom is not None:
-            bottom = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
+            bottom = self._learner(party.name, "bottom", party.bottom, party.optimizer)
         return LabelSide(
-            top=self._learner(f"{party.name}/top", party.top, party.optimizer),
+            top=self._learner(party.name, "top", party.top, party.optimizer),
             labels=party.labels.to(self.device),
             loss=party.loss,
             fusion=party.fusion,
@@ -172,7 +175,7 @@ class Seating:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
         match self.training:
             case TrainedOnRawRows():
-                return self._learner(name, party.bottom, party.optimizer)
+                return self._learner(party.name, "bottom", party.bottom, party.optimizer)
             case Frozen():
                 party.bottom.requires_grad_(False).to(self.device).eval()  # running averages are frozen too
                 return Learner(name, party.bottom, Untrained(), self.seed, self.batches.rounds)
@@ -198,9 +201,11 @@ class Seating:
     def _rests_every(self) -> int:
         return self.eval_every or self.batches.rounds_per_epoch
 
-    def _learner(self, name: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
+    def _learner(self, party: PartyName, part: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
         module.to(self.device).train()
-        return Learner(name, module, spec or self.optimizer, self.seed, self.batches.rounds)
+        learner = Learner(f"{party}/{part}", module, spec or self.optimizer, self.seed, self.batches.rounds)
+        learner.remember(self.memories.get("top" if part == "top" else party, {}))
+        return learner
 
     def _moved(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(self.device)

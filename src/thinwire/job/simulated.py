@@ -89,6 +89,7 @@ class SimulatedParties:
             device=job.device,
             training=job.training,
             storage=job.storage,
+            memories=job.memories,
         )
 
     @property

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from thinwire.errors import BadInput
 from thinwire.job.callbacks import Callback
@@ -18,7 +18,7 @@ from thinwire.job.progress import line_on_terminal
 from thinwire.job.result import Result
 from thinwire.job.simulated import SimulatedParties
 from thinwire.party import Evaluated
-from thinwire.runs import RunDirectory
+from thinwire.runs import RunDirectory, RunFacts
 from thinwire.types import PartyName
 
 __all__ = ["train"]
@@ -43,7 +43,7 @@ def train(
         noise_secret = job.noise_secret or secrets.token_bytes(32)
         run = _Run(job, looking, directory, on_round, noise_secret)
         if directory is not None:
-            directory.begin(job.recipe.described(), noise_secret)
+            directory.begin(job.recipe.described(), noise_secret, _facts(job, run.parties.widths))
         return run.go()
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
@@ -52,6 +52,11 @@ def train(
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
     return run.go()
+
+
+def _facts(job: Job, widths: Mapping[PartyName, int]) -> RunFacts:
+    names, label = tuple(party.name for party in job.parties), job.label_party
+    return RunFacts(names, label.name, widths, label.fusion, begun_from=job.begun_from)
 
 
 class _Run:
@@ -82,13 +87,13 @@ class _Run:
         if interrupted and self.directory is not None:
             self._save(resting=False)
         if self.directory is not None:
-            self.directory.finish(self.parties.simulation.ledger.entries(), self.models())
+            self.directory.finish(self.parties.simulation.ledger.entries(), self.job.modules())
         return Result(
             method=self.job.recipe.name,
             history=self._history,
             ledger=self.parties.simulation.ledger,
             label_party=self.job.label_party.name,
-            models=self.models(),
+            models=self.job.modules(),
             seconds=self._seconds(),
             metric=next(iter(self.job.metrics), "loss"),
             target=self.job.target,
@@ -96,12 +101,6 @@ class _Run:
             run_dir=None if self.directory is None else self.directory.folder,
             privacy=[spending.ledger.spent() for spending in self.parties.spending.values()],
         )
-
-    def models(self) -> dict[PartyName, nn.Module]:
-        found: dict[PartyName, nn.Module] = {party.name: party.bottom for party in self.job.parties}
-        if self.job.label_party.bottom is not None:
-            found[self.job.label_party.name] = self.job.label_party.bottom
-        return {**found, "top": self.job.label_party.top}
 
     # At rest --------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ _SENTENCES = {
     "unreached": "{peer!r} does not answer: {why}",
     "waiting": "waiting for {peer!r}: {what}; {left_seconds:.0f} s left",
     "begun": "all parties are here: {rounds} rounds",
+    "inherited": "{what}",
     "resumed": "going on from round {at_round}",
     "fell_back": "{why}",
     "checkpoint_failed": "no checkpoint: {why}; trying again later",

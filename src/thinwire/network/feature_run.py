@@ -11,6 +11,7 @@ from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.conversations.spending import Spending
 from thinwire.group import Group
+from thinwire.job.continuing import Beginning
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Own, Seating
 from thinwire.network.introduction import About, compare, read_about, read_news
@@ -51,9 +52,11 @@ class FeatureRun(PartyRun):
         held: Held,
         party: FeatureParty,
         audience: Audience,
+        *,
+        beginning: Beginning | None = None,
         group: Group | None = None,
     ) -> None:
-        super().__init__(own, lock, folder, held, audience.say)
+        super().__init__(own, lock, folder, held, audience.say, beginning)
         self._party = party
         self._group = group
         self._audience = audience
@@ -109,6 +112,7 @@ class FeatureRun(PartyRun):
 
     def _program(self, seating: Seating, control: Control) -> FeatureProgram:
         widths = self._known_widths()
+        seating = self._inherited(seating, {self.own.me: self._party.bottom}, None)
         side = None
         if self.own.recipe.labels is Labels.SHARED:
             side = self._shared_side(widths)

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
+from thinwire.job.continuing import Beginning
 from thinwire.job.evaluating import Goal, require_finite_loss, scores
 from thinwire.job.own_part import LabelData, OwnPart
 from thinwire.job.result import Result
@@ -42,8 +43,9 @@ class LabelRun(PartyRun):
         held: Held,
         data: LabelData,
         audience: Audience,
+        beginning: Beginning | None = None,
     ) -> None:
-        super().__init__(own, lock, folder, held, audience.say)
+        super().__init__(own, lock, folder, held, audience.say, beginning)
         if self.private.run_nonce is None:
             self.private.set_run_nonce(secrets.token_hex(16))
         self._data = data
@@ -85,6 +87,8 @@ class LabelRun(PartyRun):
     def _program(self, seating: Seating, control: Control) -> LabelProgram:
         widths = self._known_widths()
         party = self._party = self.own.label_party_of(self._data, widths)
+        bottom = {} if party.bottom is None else {self.own.me: party.bottom}
+        seating = self._inherited(seating, {**bottom, "top": party.top}, party.fusion)
         program = seating.label_program(
             party,
             seating.side(party),

@@ -6,14 +6,17 @@ import errno
 import json
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from torch import nn
+
 from thinwire import __version__
 from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError, WireError
+from thinwire.job.continuing import Beginning
 from thinwire.job.judged import storage_of
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating, run_number
@@ -27,7 +30,17 @@ from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.accounting import BudgetExceeded
-from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
+from thinwire.runs import (
+    CheckpointFailed,
+    Checkpoints,
+    FolderLock,
+    Loaded,
+    PrivateState,
+    Replaced,
+    RunDirectory,
+    RunFacts,
+    write_facts,
+)
 from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.grpc_channel import HandshakeFailed
@@ -79,8 +92,17 @@ class Held:
 class PartyRun(ABC):
     """One party's run in its folder. `execute` blocks until it is finished, stopped or failed."""
 
-    def __init__(self, own: OwnPart, lock: FolderLock, folder: Path, held: Held, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        own: OwnPart,
+        lock: FolderLock,
+        folder: Path,
+        held: Held,
+        say: Callable[[str], None],
+        beginning: Beginning | None = None,
+    ) -> None:
         self.own = own
+        self._beginning = beginning
         self.folder = folder
         self.stopping = Stopping()
         self.directory = RunDirectory(folder)
@@ -201,8 +223,7 @@ class PartyRun(ABC):
             return Outcome(json.loads((self.folder / "result.json").read_text()), interrupted=False)
         self._gather()
         self._keep_to_budget()
-        seating = self._seating()
-        program = self.program = self._program(seating, PartyControl(self))
+        program = self.program = self._program(self._seating(), PartyControl(self))
         self._resume(program)
         self.events("begun", rounds=self.batches.rounds)
         self._begun = True
@@ -253,6 +274,20 @@ class PartyRun(ABC):
             training=own.training,
             storage=storage_of(settings, own.folder),
         )
+
+    def _inherited(self, seating: Seating, modules: Mapping[str, nn.Module], fusion: str | None) -> Seating:
+        """Weights from an earlier run, where this one begins from it; what this run is, on disk."""
+        if self._loaded is not None:
+            return seating
+        widths, record, memories = self._known_widths(), {}, seating.memories
+        if self._beginning is not None:
+            taken = self._beginning.take_over(modules, widths, fusion)
+            record, memories = taken.recorded(), taken.memories
+            for sentence in taken.said():
+                self.events("inherited", what=sentence)
+        facts = RunFacts(self.own.feature_parties, self.own.label_party, widths, fusion, self.own.me, record)
+        self.persistently(lambda: write_facts(self.folder, facts))
+        return replace(seating, memories=memories)
 
     def _finish(self) -> dict[str, Any]:
         """The results are on disk before anybody hears that this party has finished."""

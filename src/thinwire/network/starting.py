@@ -7,6 +7,7 @@ from pathlib import Path
 
 from thinwire.errors import BadInput
 from thinwire.group import Ranks
+from thinwire.job.continuing import Beginning
 from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
@@ -14,16 +15,26 @@ from thinwire.network.feature_run import FeatureRun
 from thinwire.network.grouping import first_of_group
 from thinwire.network.label_run import LabelRun
 from thinwire.network.party_run import Audience, Held, PartyRun
-from thinwire.runs import FolderLock
+from thinwire.runs import Earlier, FolderLock
 
 __all__ = ["party_run"]
 
 
-def party_run(own: OwnPart, folder: Path, audience: Audience, ranks: Ranks | None = None) -> PartyRun:
+def party_run(
+    own: OwnPart,
+    folder: Path,
+    audience: Audience,
+    beginning: Beginning | None = None,
+    ranks: Ranks | None = None,
+) -> PartyRun:
     """Reads this party's data, refuses a folder of another job or of changed data, and opens the run.
 
-    `ranks`: this is the first of a feature party's processes; the others `follow_party`.
+    `beginning`: an earlier run of this party's whose weights it takes over. `ranks`: this is the first of a feature
+    party's processes; the others `follow_party`.
     """
+    if beginning is not None:
+        beginning.require_no_guarantee(own.recipe, own.training)
+        Earlier(beginning.folder)  # is it there?
     lock = FolderLock(folder)
     taken = lock.acquire()
     if taken is not None:
@@ -38,14 +49,14 @@ def party_run(own: OwnPart, folder: Path, audience: Audience, ranks: Ranks | Non
         tests = 0 if data.test_labels is None else len(data.test_labels)
         held = Held(len(data.labels), tests, **digests, width=data.width or 0)
         _keep(own, folder, own.data_digests(data))
-        return LabelRun(own, lock, folder, held, data, audience)
+        return LabelRun(own, lock, folder, held, data, audience, beginning)
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
     width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
     held = Held(len(party.features), tests, **digests, width=width)
     _keep(own, folder, own.data_digests(party))
     group = None if ranks is None else first_of_group(own, ranks, party)
-    return FeatureRun(own, lock, folder, held, party, audience, group)
+    return FeatureRun(own, lock, folder, held, party, audience, beginning=beginning, group=group)
 
 
 def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:

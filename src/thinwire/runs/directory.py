@@ -1,5 +1,6 @@
 """What a run leaves on disk.
 
+run.json                     which version wrote it, and who took part
 recipe.json                  the recipe, as its digest sees it
 events.jsonl                 one line an evaluation
 ledger.json                  bytes and messages by sender, receiver and kind
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
+from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import NAME, PrivateState
 from thinwire.transport.record_file import WriteFailed, replace_file, write_all
 from thinwire.types import PartyName
@@ -34,14 +36,16 @@ class RunDirectory:
     """Reads and writes one run's folder. Every file appears whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
+        require_readable(folder)
         self.folder = folder
 
-    def begin(self, recipe: dict[str, Any], noise_secret: bytes) -> None:
+    def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
         if (self.folder / "events.jsonl").exists():
             raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
         self._open()
         self._private.set_noise_secret(noise_secret)
+        write_facts(self.folder, facts)
         self._write("recipe.json", json.dumps(recipe, indent=2, sort_keys=True) + "\n")
         self.clear()
 

@@ -2,7 +2,7 @@
 
 from thinwire.sweeps.executing import EXECUTORS, WorkerLost, each
 from thinwire.sweeps.grid import Grid, Trial
-from thinwire.sweeps.sweep import Swept, Tried, sweep
+from thinwire.sweeps.running import Swept, Tried, sweep
 from thinwire.sweeps.tallying import averaged
 
 __all__ = ["EXECUTORS", "Grid", "Swept", "Trial", "Tried", "WorkerLost", "averaged", "each", "sweep"]
