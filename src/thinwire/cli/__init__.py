@@ -15,10 +15,13 @@ from thinwire.cli.audit import audit
 from thinwire.cli.bench import bench
 from thinwire.cli.certs import certs
 from thinwire.cli.check import check
+from thinwire.cli.clean import clean
 from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
+from thinwire.cli.forget import forget
+from thinwire.cli.logs import logs
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.privacy import privacy
@@ -54,7 +57,10 @@ for command in (
     align,
     party,
     status,
+    logs,
     abort,
+    forget,
+    clean,
     privacy,
     audit,
     reproduce,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.clean import clean_at_the_end
 from thinwire.cli.shown import (
     AsJson,
     Fresh,
@@ -98,6 +99,7 @@ def party(
     if outcome.interrupted:
         typer.echo("thinwire: stopped; start the same command again to go on", err=True)
         raise typer.Exit(INTERRUPTED)
+    clean_at_the_end(folder)
 
 
 def _follow(own: OwnPart, ranks: Ranks) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.clean import clean_at_the_end
 from thinwire.cli.progress import RunProgress
 from thinwire.cli.shown import (
     AsJson,
@@ -94,6 +95,7 @@ def train(
     if result.interrupted:
         typer.echo(f"thinwire: stopped; go on with\n  {shlex.join(again)}", err=True)
         raise typer.Exit(INTERRUPTED)
+    clean_at_the_end(folder)
 
 
 def trained(job: Job, console: Console, name: str, out: Path | None = None, resume: bool = False) -> Result:

@@ -33,6 +33,7 @@ _MAY_CHANGE = {
     "job.link_seconds_budget",
     "job.diagnostics",
     "network",
+    "retention",
 }
 # Files may have moved: what is in them is compared by digest. Certificates expire.
 _MAY_CHANGE_AT_A_PARTY = re.compile(

@@ -25,6 +25,7 @@ __all__ = [
     "NetworkSection",
     "PartyEntry",
     "PartySection",
+    "RetentionSection",
     "RosterFile",
     "Section",
     "Source",
@@ -135,6 +136,7 @@ class NetworkSection(Section):
     wait_seconds: Positive = 600.0
     checkpoint_seconds: Positive = 10.0
     max_message_mb: Positive | None = None
+    share_log: bool = False  # at the label party: others may ask what happened
 
     def listen_address(self) -> str:
         """Where the label party listens: everywhere, at the address's port, unless given."""
@@ -154,6 +156,15 @@ class NetworkSection(Section):
             "network.address is missing: where the feature parties find the label party, such as "
             'address = "fl.shop.example:7443"'
         )
+
+
+class RetentionSection(Section):
+    """In days after the run's end, 0: at once; how many generations of checkpoints. Everyone's own matter."""
+
+    checkpoints_days: Annotated[Finite, Field(ge=0)] | None = None
+    checkpoints_count: Annotated[int, Field(ge=1, le=2)] | None = None
+    messages_days: Annotated[Finite, Field(ge=0)] | None = None
+    logs_days: Annotated[Finite, Field(ge=0)] | None = None
 
 
 class PartyEntry(Section):
@@ -209,6 +220,7 @@ class _Shared(Section):
     optimizer: Table = {"name": "sgd", "lr": 0.1}
     link: LinkSection | None = None
     network: NetworkSection | None = None
+    retention: RetentionSection | None = None
 
 
 class JobFile(_Shared):

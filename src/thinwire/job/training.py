@@ -51,6 +51,7 @@ def train(
     data, tensors = directory.load(job.digests(), names)
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
+    directory.mark_finished(False)
     return run.go()
 
 
@@ -88,6 +89,7 @@ class _Run:
             self._save(resting=False)
         if self.directory is not None:
             self.directory.finish(self.parties.simulation.ledger.entries(), self.job.modules())
+            self.directory.mark_finished(not interrupted)
         return Result(
             method=self.job.recipe.name,
             history=self._history,

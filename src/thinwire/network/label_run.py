@@ -147,7 +147,15 @@ class LabelRun(PartyRun):
             self.channel.drain(1.0)
             self.abort(caller)
             return {"aborted": True}
+        if rpc.name == "Logs":
+            return self._logs(request)
         return self.status()
+
+    def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self.own.network.share_log:
+            raise Refused(f"{self.own.me!r} does not share its log; it may, with share_log = true in its [network]")
+        lines, following = self.events.shared(parsed_count(request, "since"))
+        return {"party": self.own.me, "lines": lines, "next": following}
 
     def status(self) -> dict[str, Any]:
         traffic = self.ledger.traffic(self.own.me)

@@ -41,6 +41,7 @@ from thinwire.runs import (
     RunFacts,
     write_facts,
 )
+from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.grpc_channel import HandshakeFailed
@@ -106,6 +107,7 @@ class PartyRun(ABC):
         self.folder = folder
         self.stopping = Stopping()
         self.directory = RunDirectory(folder)
+        require_able_to_go_on(folder)
         self._lock = lock
         self.private = PrivateState.open(folder)
         if self.private.aborted is not None:

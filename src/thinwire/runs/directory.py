@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
+from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import NAME, PrivateState
 from thinwire.transport.record_file import WriteFailed, replace_file, write_all
@@ -80,6 +81,11 @@ class RunDirectory:
         for name, module in models.items():
             self.write(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
+    def mark_finished(self, finished: bool) -> None:
+        """A run that was stopped, or goes on for longer, is not."""
+        if self._private.finished != finished:
+            self._private.set_finished(finished)
+
     @property
     def noise_secret(self) -> bytes:
         """Kept with the run: resumed, it must draw the same noise."""
@@ -95,6 +101,7 @@ class RunDirectory:
         self, job: Mapping[str, str], parties: Sequence[PartyName]
     ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
         """The newest generation that is whole."""
+        require_able_to_go_on(self.folder)
         nothing = BadInput(f"{self.folder} holds no checkpoint to resume from")
         if not (self.folder / NAME).exists():
             raise nothing

@@ -57,6 +57,7 @@ RPCS = {
         Rpc("Status", streams=False, callers=_ALL),
         Rpc("Abort", streams=False, callers=_ALL),
         Rpc("Probe", streams=False, callers=_ALL),  # an echo, for doctor
+        Rpc("Logs", streams=False, callers=_ALL),  # what happened, where the label party shares it
     )
 }
 
