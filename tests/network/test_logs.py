@@ -16,6 +16,7 @@ from network.parties import LABEL_PARTY, PartyThread, Place, Shape, made, proces
 from thinwire.errors import BadInput, Malformed
 from thinwire.job.own_part import read_own_part
 from thinwire.network import logs as network_logs
+from thinwire.network.asking import question
 from thinwire.network.events import MOST_SHARED, EventLog
 from thinwire.network.logs import OwnLog, SharedLog
 from thinwire.transport.grpc_channel import ask
@@ -87,7 +88,7 @@ def test_the_label_party_shares_its_log_only_where_it_says_so(tmp_path: Path, he
         log = SharedLog(read_own_part(place.job, "bank"), LABEL_PARTY)
         assert len(list(log.lines())) == len(found["lines"])
         assert list(log.lines()) == []  # those were told already
-        target = network_logs.question(read_own_part(place.job, "bank"), "Status")[0]
+        target = question(read_own_part(place.job, "bank"), "Status")[0]
         for since in (-1, "x", None, 1 << 63):
             with pytest.raises(Exception, match="since"):
                 ask(target, RPCS["Logs"], {"since": since})
@@ -166,7 +167,7 @@ def test_follow_goes_on_until_ctrl_c(done: Place, tmp_path: Path) -> None:
         '{"time": "2030-01-01T00:00:00", "event": "budget", "rounds": 1, "planned": 2}\n'
     )
     with processes() as started:
-        words = ["-m", "thinwire", "logs", done.job, "--name", "bank", "--out", folder, "--follow"]
+        words: list[str | Path] = ["-m", "thinwire", "logs", done.job, "--name", "bank", "--out", folder, "--follow"]
         process = started.command([sys.executable, *words], tmp_path)
         until(lambda: "2030-01-01T00:00:00" in process.stdout or process.ended)
         with (folder / "log.jsonl").open("a") as file:

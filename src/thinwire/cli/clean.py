@@ -40,11 +40,15 @@ def clean(
     from thinwire.job.retention import retention_of
     from thinwire.runs.retention import clean as clean_run
 
-    given = {"checkpoints_days": checkpoints_days, "messages_days": messages_days, "logs_days": logs_days}
-    chosen = {name: days for name, days in given.items() if days is not None}
     done = []
     for run in runs:
-        rules = replace(retention_of(run), **chosen)
+        rules = retention_of(run)
+        rules = replace(
+            rules,
+            checkpoints_days=rules.checkpoints_days if checkpoints_days is None else checkpoints_days,
+            messages_days=rules.messages_days if messages_days is None else messages_days,
+            logs_days=rules.logs_days if logs_days is None else logs_days,
+        )
         if rules == type(rules)():
             raise BadInput(
                 f"{run}: its job has no [retention] section; write one, or give --checkpoints-days, --messages-days "
