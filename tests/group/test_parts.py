@@ -16,11 +16,11 @@ from job_files.small import JOB, write_job
 from thinwire.conversations.bottom import OwnBottom
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.errors import BadInput
-from thinwire.group import Group, GroupBottom, Order, Part, Ranks, Shares, follow
+from thinwire.group import Group, GroupBottom, Order, Part, Ranks, Shares, TensorTable, follow
 from thinwire.group.ranks import Told
 from thinwire.job.own_part import read_own_part
 from thinwire.models import Adam
-from thinwire.network.grouping import first_of_group, joined_for
+from thinwire.network.grouping import joined_for, require_separate_rows
 from thinwire.party import Batches, FeatureParty
 
 WIDTH, COLUMNS = 3, 4
@@ -164,13 +164,14 @@ def test_a_rank_with_other_rows_is_named(which: str) -> None:
     lines = _Lines(2)
     tables = {"features": table(9, 1).float(), "test_features": table(4, 2).float()}
     first, second = (Group(ThreadRanks(rank, 2, lines), 9, 4) for rank in range(2))
-    second.show(tables["features"], tables["test_features"])
-    first.compare(tables["features"], tables["test_features"])
+    held = {name: TensorTable(one) for name, one in tables.items()}
+    second.show(**held)
+    first.compare(**held)
     changed = {**tables, which: tables[which].clone()}
     changed[which][-1, 0] += 1  # the last rows are rank 1's
-    second.show(changed["features"], changed["test_features"])
+    second.show(**{name: TensorTable(one) for name, one in changed.items()})
     with pytest.raises(BadInput, match="rank 1 has read other rows than rank 0"):
-        first.compare(tables["features"], tables["test_features"])
+        first.compare(**held)
 
 
 class _Centred(nn.Module):
@@ -183,7 +184,7 @@ def test_a_model_that_looks_across_rows_is_refused(tmp_path: Path, looks: nn.Mod
     own = read_own_part(write_job(tmp_path), "bank")
     party = FeatureParty("bank", torch.randn(8, 3), nn.Sequential(nn.Linear(3, 3), looks))
     with pytest.raises(BadInput, match=r"party.bank.model: .*Start this party without torchrun, or let every row"):
-        first_of_group(own, Ranks(0, 2), party)
+        require_separate_rows(own, party)
 
 
 def test_what_only_one_process_can_do_is_refused_before_the_others_are_met(tmp_path: Path) -> None:

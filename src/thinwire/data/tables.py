@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from thinwire.data.opening import require_file
 from thinwire.errors import BadInput
 
-__all__ = ["read_csv", "read_parquet"]
+__all__ = ["read_csv", "read_parquet", "wanted_columns"]
 
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
@@ -32,7 +32,7 @@ def read_csv(
     require_file(file)
     _require_text(file)
     names = _header(file, delimiter)
-    wanted = _wanted(file, names, columns, all_but)
+    wanted = wanted_columns(file, names, columns, all_but)
     try:
         table = _parsed(file, delimiter, dict.fromkeys(wanted, pa.float64()))
     except pa.ArrowInvalid as error:
@@ -49,7 +49,7 @@ def read_parquet(
     try:
         with pa.parquet.ParquetFile(file) as opened:
             names = opened.schema_arrow.names
-            wanted = _wanted(file, names, columns, all_but)
+            wanted = wanted_columns(file, names, columns, all_but)
             table = opened.read(columns=list(wanted), use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         raise BadInput(f"{file}: not a Parquet file, or a damaged one: {error}") from None
@@ -159,7 +159,7 @@ def _line(file: Path, row: int) -> int:
 # Both -----------------------------------------------------------------------------------------------------
 
 
-def _wanted(
+def wanted_columns(
     file: Path, names: Sequence[str], columns: Sequence[str] | None, all_but: Sequence[str]
 ) -> tuple[str, ...]:
     for name in [*(columns or ()), *all_but]:

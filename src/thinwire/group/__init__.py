@@ -14,8 +14,22 @@ weights          ------------------------->  takes them over
 
 from thinwire.group.bottom import GroupBottom
 from thinwire.group.follower import follow
-from thinwire.group.group import Group
+from thinwire.group.group import Group, Table, TensorTable, pieces
 from thinwire.group.part import Part, Shares
 from thinwire.group.ranks import GroupBroken, Order, Ranks, is_group, joined
 
-__all__ = ["Group", "GroupBottom", "GroupBroken", "Order", "Part", "Ranks", "Shares", "follow", "is_group", "joined"]
+__all__ = [
+    "Group",
+    "GroupBottom",
+    "GroupBroken",
+    "Order",
+    "Part",
+    "Ranks",
+    "Shares",
+    "Table",
+    "TensorTable",
+    "follow",
+    "is_group",
+    "joined",
+    "pieces",
+]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import xxhash
@@ -11,11 +13,40 @@ from torch import Tensor
 from thinwire.errors import BadInput
 from thinwire.group.part import Shares
 from thinwire.group.ranks import Ranks
-from thinwire.party.description import FeatureParty
 
-__all__ = ["Group"]
+__all__ = ["Group", "Table", "TensorTable", "pieces"]
 
 _DIGEST = 16  # bytes
+_ROWS = 65_536  # read at a time
+
+
+class Table(Protocol):
+    """A party's rows in the order of the alignment, wherever they lie."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """float32 [stop - start, ...]."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorTable:
+    """In memory."""
+
+    tensor: Tensor
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def read(self, start: int, stop: int) -> Tensor:
+        return self.tensor[start:stop]
+
+
+def pieces(table: Table, rows: range) -> Iterator[Tensor]:
+    """These rows, some at a time."""
+    for start in range(rows.start, rows.stop, _ROWS):
+        yield table.read(start, min(start + _ROWS, rows.stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +65,26 @@ class Group:
     def test_shares(self) -> Shares:
         return Shares(self.test_rows, self.ranks.size)
 
-    def compare(self, features: Tensor, test_features: Tensor | None) -> None:
-        """At rank 0, with the whole tables: refuses where another rank has read other rows."""
+    def compare(self, features: Table, test_features: Table | None) -> None:
+        """At rank 0: refuses where another rank has read other rows."""
         for rank in range(1, self.ranks.size):
             told = torch.zeros(_DIGEST, dtype=torch.uint8)
             self.ranks.receive(told, rank)
             if not torch.equal(told, self._digest(features, test_features, rank)):
                 raise BadInput(
-                    f"rank {rank} has read other rows than rank 0: its copy of the party's "
-                    "files differs; copy them again"
+                    f"rank {rank} has read other rows than rank 0: its copy of the party's files differs; copy them "
+                    "again"
                 )
 
-    def show(self, features: Tensor, test_features: Tensor | None) -> None:
+    def show(self, features: Table, test_features: Table | None) -> None:
         """At the other ranks."""
         self.ranks.send(self._digest(features, test_features, self.ranks.rank), 0)
 
-    def keep_own_rows(self, party: FeatureParty) -> None:
-        """This rank's rows alone: the others need not stay in memory."""
-        party.features = self.shares.taken(party.features, self.ranks.rank)
-        if party.test_features is not None:
-            party.test_features = self.test_shares.taken(party.test_features, self.ranks.rank)
-
-    def _digest(self, features: Tensor, test_features: Tensor | None, rank: int) -> Tensor:
+    def _digest(self, features: Table, test_features: Table | None, rank: int) -> Tensor:
         """Of one rank's rows, and of how many there are in all."""
-        digest = xxhash.xxh3_128(f"{tuple(features.shape)} {self.rows} {self.test_rows}".encode())
+        digest = xxhash.xxh3_128(f"{self.rows} {self.test_rows}".encode())
         for table, shares in ((features, self.shares), (test_features, self.test_shares)):
-            if table is not None:
-                own = shares.of(rank)
-                digest.update(table[own.start : own.stop].reshape(-1).numpy().data)
+            for piece in () if table is None else pieces(table, shares.of(rank)):
+                digest.update(f"{tuple(piece.shape)}".encode())
+                digest.update(piece.reshape(-1).numpy().data)
         return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from torch import Tensor
 from thinwire.errors import BadInput, ThinwireError
 
 __all__ = ["GroupBroken", "Order", "Ranks", "Told", "is_group", "joined"]
+
+
+_SOURCE = re.compile(r"\[/[^\]]*\] ")
 
 
 class GroupBroken(ThinwireError):
@@ -51,14 +55,20 @@ def is_group() -> bool:
 
 def joined(seconds: float) -> Ranks:
     """Meets the other processes; nobody waits longer than `seconds` for another one."""
+    limit = timedelta(seconds=seconds)
     try:
-        dist.init_process_group("gloo", timeout=timedelta(seconds=seconds))
-    except (RuntimeError, ValueError) as error:
+        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        # torchrun's store outlives a restart: a rank must not find the addresses of those that were there before.
+        own = dist.PrefixStore(f"thinwire/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=limit)
+    except ValueError as error:
         raise BadInput(
-            f"the processes of this party cannot meet: {_first_line(error)}; start them with `torchrun "
-            "--nproc-per-node N -m thinwire party ...`"
+            f"the processes of this party cannot meet: {_said(error)}; start them with `torchrun --nproc-per-node N "
+            "-m thinwire party ...`"
         ) from None
-    return Ranks(dist.get_rank(), dist.get_world_size())
+    except RuntimeError as error:
+        raise GroupBroken(f"the processes of this party cannot meet: {_said(error)}") from error
+    return Ranks(rank, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +139,12 @@ class Ranks:
             yield
         except RuntimeError as error:
             raise GroupBroken(
-                f"rank {self.rank} of {self.size}, {what}: {_first_line(error)}; torchrun starts the group again "
+                f"rank {self.rank} of {self.size}, {what}: {_said(error)}; torchrun starts the group again "
                 "where it was given --max-restarts, and the run goes on from its last checkpoint"
             ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _said(error: Exception) -> str:
+    """What gloo says, without where in its sources and what it guesses."""
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return _SOURCE.sub("", first).partition(". This is typically")[0]

@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import nn
 
+from thinwire.data import Values
 from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
 from thinwire.job import who_sees as sights
@@ -143,6 +144,21 @@ class OwnPart:
             self._judge_rows(rows)
             self._judge_features(party, rows)
         return party
+
+    def bottom_of(self, section: PartySection, few: Values) -> nn.Module:
+        """A feature party's bottom model for rows like these."""
+        return self._sections.bottom(f"party.{section.name}", section.name, section.model, few)
+
+    def judge_share(self, party: FeatureParty, rows: Rows) -> None:
+        """Refuses what cannot run, where this process holds some of the party's rows."""
+        self._judge_rows(rows)
+        own, tests = party.features, party.test_features
+        try:  # as many rows as there are, without the memory for them
+            party.features = own[:1].expand(rows.training, *own.shape[1:])
+            party.test_features = None if rows.test is None else own[:1].expand(rows.test, *own.shape[1:])
+            self._judge_features(party, rows)
+        finally:
+            party.features, party.test_features = own, tests
 
     def load_label_data(self) -> LabelData:
         """What the label party holds before it knows the others' widths."""

@@ -51,7 +51,7 @@ class Sections:
         return FeatureParty(
             section.name,
             rows.taken(features.array, rows.read(self.folder), "features"),
-            self._bottom(path, section.name, section.model, features),
+            self.bottom(path, section.name, section.model, features),
             self._test_features(path, section, features),
             None if section.optimizer is None else optimizer_of(f"{path}.optimizer", section.optimizer),
         )
@@ -72,7 +72,7 @@ class Sections:
         _require_no_label_among(section, values)
         if section.model is None:
             raise BadInput(f"{path}.model is missing: features need a bottom model")
-        bottom = self._bottom(path, section.name, section.model, values)
+        bottom = self.bottom(path, section.name, section.model, values)
         test_features = self._test_features(path, section, values)
         features = torch.as_tensor(rows.taken(values.array, alignment, "features"))
         return LabelData(
@@ -111,7 +111,7 @@ class Sections:
         with at("label_party"):
             return module_of("top", section.top, [width], weight_seed(self.seed, section.name, "top"), self.folder)
 
-    def _bottom(self, path: str, name: str, table: dict[str, Any], features: Values) -> nn.Module:
+    def bottom(self, path: str, name: str, table: dict[str, Any], features: Values) -> nn.Module:
         seed = weight_seed(self.seed, name, "bottom")
         return module_of(f"{path}.model", table, features.array.shape[1:], seed, self.folder)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.errors import BadInput
-from thinwire.group import Group, Order, Part, Ranks, follow, joined
+from thinwire.group import Order, Part, Ranks, follow, joined
 from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
+from thinwire.job.sharing import Share, load_share
 from thinwire.network.party_run import batches_of
 from thinwire.party import FeatureParty
 from thinwire.privacy.dp_bottom import APART, DPBottom, Frozen, rows_seen_together
 
-__all__ = ["first_of_group", "follow_party", "joined_for"]
+__all__ = ["first_share", "follow_party", "joined_for", "require_separate_rows"]
 
 _MOST_WAITS = 7  # a peer that is connected has six times wait_seconds, and one before that
 _COMPUTING_SECONDS = 600.0
@@ -29,24 +30,22 @@ def joined_for(own: OwnPart) -> Ranks:
     return joined(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
 
 
-def first_of_group(own: OwnPart, ranks: Ranks, party: FeatureParty) -> Group:
-    """At rank 0: all ranks have the same rows, and each keeps its own."""
-    _require_separate_rows(own, party)
-    group = _group(ranks, party)
-    group.compare(party.features, party.test_features)
-    group.keep_own_rows(party)
-    return group
+def first_share(own: OwnPart, ranks: Ranks) -> Share:
+    """At rank 0: its own rows, once all ranks are known to have read the same tables."""
+    share = load_share(own, ranks)
+    require_separate_rows(own, share.party)
+    share.group.compare(share.features, share.test_features)
+    return share
 
 
 def follow_party(own: OwnPart, ranks: Ranks) -> None:
     """At every other rank: reads its rows once rank 0 says so, and works until rank 0 says that it is over."""
     if ranks.told().order is not Order.READ:
         return
-    party = own.load_features()
-    group = _group(ranks, party)
+    share = load_share(own, ranks)
+    party, group = share.party, share.group
     width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
-    group.show(party.features, party.test_features)
-    group.keep_own_rows(party)
+    group.show(share.features, share.test_features)
     batches = batches_of(own, group.rows)
     device = own.settings.device
     party.bottom.to(device).train()
@@ -59,11 +58,8 @@ def follow_party(own: OwnPart, ranks: Ranks) -> None:
     follow(ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, width)
 
 
-def _group(ranks: Ranks, party: FeatureParty) -> Group:
-    return Group(ranks, len(party.features), 0 if party.test_features is None else len(party.test_features))
-
-
-def _require_separate_rows(own: OwnPart, party: FeatureParty) -> None:
+def require_separate_rows(own: OwnPart, party: FeatureParty) -> None:
+    """Refuses a bottom model in which rows see each other: a part of a batch would come out otherwise."""
     like = next(party.bottom.parameters(), party.features)
     why = rows_seen_together(party.bottom, party.features[:3].to(like.device))
     if why is not None:

@@ -12,9 +12,10 @@ from thinwire.job.job import embedding_width
 from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
 from thinwire.network.feature_run import FeatureRun
-from thinwire.network.grouping import first_of_group
+from thinwire.network.grouping import first_share
 from thinwire.network.label_run import LabelRun
 from thinwire.network.party_run import Audience, Held, PartyRun
+from thinwire.party import FeatureParty
 from thinwire.runs import Earlier, FolderLock
 
 __all__ = ["party_run"]
@@ -50,13 +51,20 @@ def party_run(
         held = Held(len(data.labels), tests, **digests, width=data.width or 0)
         _keep(own, folder, own.data_digests(data))
         return LabelRun(own, lock, folder, held, data, audience, beginning)
+    if ranks is not None:
+        share = first_share(own, ranks)
+        held = Held(share.group.rows, share.group.test_rows, **digests, width=_width(own, share.party))
+        _keep(own, folder, share.digests())
+        return FeatureRun(own, lock, folder, held, share.party, audience, beginning=beginning, group=share.group)
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
-    width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
-    held = Held(len(party.features), tests, **digests, width=width)
+    held = Held(len(party.features), tests, **digests, width=_width(own, party))
     _keep(own, folder, own.data_digests(party))
-    group = None if ranks is None else first_of_group(own, ranks, party)
-    return FeatureRun(own, lock, folder, held, party, audience, beginning=beginning, group=group)
+    return FeatureRun(own, lock, folder, held, party, audience, beginning=beginning)
+
+
+def _width(own: OwnPart, party: FeatureParty) -> int:
+    return embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
 
 
 def _keep(own: OwnPart, folder: Path, digests: dict[str, str]) -> None:
