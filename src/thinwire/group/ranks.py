@@ -13,6 +13,8 @@ from enum import IntEnum
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from thinwire.errors import BadInput, ThinwireError
 
@@ -57,9 +59,9 @@ def joined(seconds: float) -> Ranks:
     """Meets the other processes; nobody waits longer than `seconds` for another one."""
     limit = timedelta(seconds=seconds)
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=limit))
+        store, rank, size = next(rendezvous("env://", timeout=limit))
         # torchrun's store outlives a restart: a rank must not find the addresses of those that were there before.
-        own = dist.PrefixStore(f"thinwire/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        own = PrefixStore(f"thinwire/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         dist.init_process_group("gloo", store=own, rank=rank, world_size=size, timeout=limit)
     except ValueError as error:
         raise BadInput(
