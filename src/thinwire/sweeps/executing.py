@@ -82,9 +82,10 @@ def _on_ray(work: Callable[[Item], Found], items: Sequence[Item], workers: int) 
     """On the cluster that RAY_ADDRESS names, or on this machine; every machine must see the job's files."""
     try:
         import ray
-    except ImportError:
+    except ImportError as error:
         raise BadParameter(
-            "executor 'ray' needs Ray, which is not installed: pip install 'thinwire[ray]'; or use 'processes'"
+            f"executor 'ray' needs Ray, which cannot be loaded here ({error}): pip install 'thinwire[ray]'; or use "
+            "'processes'"
         ) from None
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False)
