@@ -22,6 +22,7 @@ from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
+from thinwire.cli.export import export
 from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.load_test import load_test
@@ -68,6 +69,7 @@ for command in (
     logs,
     abort,
     predict,
+    export,
     serve,
     load_test,
     forget,
