@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         types,
         wire,
     )
+    from thinwire.estimators import VerticalClassifier, VerticalRegressor
     from thinwire.job import Job, Result, train
     from thinwire.models import losses
     from thinwire.models.optimizers import SGD, AdaGrad, Adam
@@ -65,6 +66,8 @@ _NAMES = {
     "Storage": "surrogates",
     "load_run": "predict",
     "Trial": "sweeps",
+    "VerticalClassifier": "estimators",
+    "VerticalRegressor": "estimators",
     "sweep": "sweeps",
     "train": "job",
 }
@@ -82,6 +85,8 @@ __all__ = [
     "Result",
     "Storage",
     "Trial",
+    "VerticalClassifier",
+    "VerticalRegressor",
     "__version__",
     "align",
     "audit",
