@@ -20,6 +20,7 @@ from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
+from thinwire.cli.diagnose import diagnose
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
 from thinwire.cli.export import export
@@ -59,6 +60,7 @@ for command in (
     compare,
     sweep,
     tune,
+    diagnose,
     certs,
     methods,
     compressors,

@@ -49,7 +49,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         """`parties` has each party's columns by name or number, or None where X is a table for each party.
 
         `label_party` has the labels: one of the parties, or one more that has no columns. Every bottom model is an
-        MLP of these `hidden` layers and `width`; the top model is linear; the optimiser is Adam(lr=0.01) unless given.
+        MLP of these `hidden` layers and `width`; the top model is linear. The optimiser is Adam(lr=0.01) unless
+        another is given.
         """
         self.parties = parties
         self.label_party = label_party
