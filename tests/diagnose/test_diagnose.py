@@ -83,8 +83,8 @@ def test_all_axes_put_back_are_svfl(name: str) -> None:
     job = small_job(recipe=RECIPES[name][0])
     for variant in variants(job):
         job = variant.of(job)
-    top = {"top": EXACT}  # under private labels the top model does not travel
-    assert replace(job.recipe, name="svfl", **top) == tw.methods.svfl()
+    # Under private labels the top model does not travel.
+    assert replace(job.recipe, name="svfl", top=EXACT) == tw.methods.svfl()
 
 
 def three_parties(**changes: Any) -> tw.Job:

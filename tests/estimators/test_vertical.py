@@ -115,7 +115,7 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
         ({}, X, Y, "whose columns are whose"),
         ({"bank": [0], "shop": [4]}, X, Y, "party 'shop': X is an array of 4 columns, so columns are numbers from 0"),
         ({"bank": ["age"]}, X, Y, "party 'bank': X is an array of 4 columns"),
-        ({"bank": ["age"]}, pd.DataFrame(X), Y, "party 'bank': X has no column 'age'; it has 0, 1, 2, 3"),
+        ({"bank": "age"}, pd.DataFrame(X), Y, "party 'bank': X has no column 'age'; it has 0, 1, 2, 3"),
         ({"bank": None}, X, Y, "columns of None are for X by party"),
         (TWO, {"bank": X}, Y, "X has tables of bank, and the parties are bank, shop"),
         ({"bank": None, "shop": None}, {"bank": X, "shop": X[1:]}, Y, "same rows in the same order: bank has 20"),

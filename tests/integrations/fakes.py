@@ -23,7 +23,7 @@ class Tracked:
     """One run at a server."""
 
     name: str | None
-    parameters: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, dict[int, float]] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
     status: str = "RUNNING"

@@ -15,7 +15,7 @@ from integrations.fakes import FakeMLflow, FakeWandb
 from integrations.jobs import small_job
 from job_files.small import write_job
 from thinwire.integrations import MLflow, TensorBoard, Wandb, writers_named
-from thinwire.integrations.writer import scalars
+from thinwire.integrations.writer import parameters, scalars
 
 
 def tensorboard_curves(folder: Path) -> dict[str, dict[int, float]]:
@@ -91,10 +91,10 @@ def test_a_resumed_run_is_in_tensorboard_as_if_nobody_had_stopped_it(tmp_path: P
 
 def test_tensorboard_without_any_folder_is_refused_before_the_start() -> None:
     job = small_job()
-    before = job.label_party.top.weight.clone()
+    before = job.label_party.top.state_dict()["weight"].clone()
     with pytest.raises(tw.errors.BadInput, match="TensorBoard needs a folder"):
         tw.train(job, callbacks=[TensorBoard()])
-    assert job.label_party.top.weight.equal(before)
+    assert job.label_party.top.state_dict()["weight"].equal(before)
 
 
 def test_mlflow_has_metrics_parameters_and_the_report(mlflow: FakeMLflow, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_wandb_has_metrics_config_and_the_report(wandb: FakeWandb) -> None:
     assert run is not None
     assert (run.project, run.mode, run.tracked.name) == ("mine", "offline", "efvfl-seed-5")
     assert run.tracked.metrics == curves(result.history)
-    assert run.tracked.parameters["batch_size"] == 32
+    assert run.tracked.parameters == parameters(small_job())
     assert run.tracked.artifacts["report.html"].startswith("<!doctype html>")
     assert run.tracked.status == "exit code 0"
 

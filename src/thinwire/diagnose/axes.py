@@ -76,7 +76,7 @@ def _up(job: Job) -> Variant | None:
     feedback = "" if isinstance(recipe.uplink, ErrorFeedback) else "; efvfl makes good later what is lost now"
     return Variant(
         "up",
-        f"what travels up ({recipe.uplink.compressor})",
+        f"what travels up ({_by(recipe, recipe.uplink)})",
         "embeddings as they are",
         f"send a little more up: {_finer(recipe, recipe.uplink, 'up_step')}" + feedback,
         direct,
@@ -92,9 +92,13 @@ def _down(recipe: Recipe) -> Variant | None:
         return Variant("down", what, "the top model as it is", advice, {"top": _EXACT})
     if recipe.downlink == _EXACT:
         return None
-    what = f"what travels down ({recipe.downlink.compressor})"
+    what = f"what travels down ({_by(recipe, recipe.downlink)})"
     advice = f"send a little more down: {_finer(recipe, recipe.downlink, 'down_step')}"
     return Variant("down", what, "derivatives as they are", advice, {"downlink": _EXACT})
+
+
+def _by(recipe: Recipe, stream: StreamSpec) -> str:
+    return "as thin rounds it" if recipe.name == "thin" else str(stream.compressor)
 
 
 def _finer(recipe: Recipe, stream: StreamSpec, step: str) -> str:
@@ -115,7 +119,7 @@ def _when(recipe: Recipe) -> Variant | None:
         return None
     return Variant(
         "when",
-        "steps between exchanges, from what is there already",
+        "taking several steps an exchange",
         "one step an exchange",
         "fewer steps between exchanges: a smaller reuse or local_steps, a smaller xi_degrees; or a smaller step size",
         {"schedule": once, "on_outage": "wait"},

@@ -59,21 +59,26 @@ def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
     return tables
 
 
-def _table(party: PartyName, X: Any, columns: Sequence[str | int] | slice | None) -> Table:
+def _table(party: PartyName, X: Any, given: Sequence[str | int] | str | int | slice | None) -> Table:
+    columns = given if given is None or isinstance(given, slice) else _several(given)
     if hasattr(X, "columns") and hasattr(X, "iloc"):
         return _of_frame(party, X, columns)
     array = np.asarray(X)
     if array.ndim != 2:
         raise BadTable(f"party {party!r}: X has shape {array.shape}, expected [rows, columns]")
-    numbers = np.arange(array.shape[1])
+    numbers: Any = np.arange(array.shape[1])
     try:
-        chosen = numbers if columns is None else np.atleast_1d(numbers[columns])
+        chosen = numbers if columns is None else numbers[columns]
     except (IndexError, TypeError):
         raise BadColumn(
             f"party {party!r}: X is an array of {array.shape[1]} columns, so columns are numbers from 0 to "
             f"{array.shape[1] - 1}; got {columns!r}"
         ) from None
     return _named(party, {f"column {number}": array[:, number] for number in chosen})
+
+
+def _several(columns: Sequence[str | int] | str | int) -> list[str | int]:
+    return [columns] if isinstance(columns, (str, int)) else list(columns)
 
 
 def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | None) -> Table:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
 from typing import Any, Self
 
 import numpy as np
@@ -183,9 +184,7 @@ def _recipe(recipe: str | Recipe) -> Recipe:
         raise BadParameter(
             f"recipe {recipe!r} is not one of {', '.join(METHODS)}{did_you_mean(str(recipe), METHODS)}"
         )
-    try:
-        return METHODS[recipe]()  # type: ignore[operator]
-    except TypeError:
-        raise BadParameter(
-            f"recipe {recipe!r} needs arguments: give a recipe, such as tw.methods.{recipe}(...)"
-        ) from None
+    method: Callable[..., Recipe] = METHODS[recipe]
+    if any(parameter.default is Parameter.empty for parameter in signature(method).parameters.values()):
+        raise BadParameter(f"recipe {recipe!r} needs arguments: give a recipe, such as tw.methods.{recipe}(...)")
+    return method()

@@ -37,7 +37,7 @@ class CategoryTable(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         outside = (ids < 0) | (ids >= self.sizes)
-        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             # A graph cannot raise: NaN, rather than another field's vector.
             found: Tensor = self.vectors(ids.masked_fill(outside, 0) + self.first)
             return found.masked_fill(outside[..., None], nan)

@@ -129,8 +129,9 @@ class Run:
     def _training_features(self) -> Mapping[PartyName, Any]:
         if self.job is None:
             raise BadInput("this run has no job file: give export a few rows of features by party")
-        everyone = {party.name: party.features for party in (*self.job.parties, self.job.label_party)}
-        return {name: everyone[name] for name in self.parties}
+        found = {party.name: party.features for party in self.job.parties}
+        label = self.job.label_party
+        return found if label.features is None else {**found, label.name: label.features}
 
     def tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
         """Checked: every party's, finite, as many rows each."""
