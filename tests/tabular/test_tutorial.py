@@ -37,7 +37,7 @@ def test_from_two_files_to_a_model(tmp_path: Path) -> None:
     (snippet,) = blocks("tutorial.md", "python")
     subprocess.run([sys.executable, "-c", snippet], check=True, cwd=tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["hospital.csv", "laboratory.csv"]
-    assert 3 <= len(commands()) <= MOST_COMMANDS
+    assert 5 <= len(commands()) <= MOST_COMMANDS
     for command in commands():
         shown = run(*command[1:], folder=tmp_path)
         assert shown.returncode == 0, shown.stderr
@@ -45,6 +45,11 @@ def test_from_two_files_to_a_model(tmp_path: Path) -> None:
     assert last["test"]["auc"] > 0.97
     for name in ("hospital", "laboratory"):
         assert (tmp_path / "run" / "models" / f"{name}.preparation.json").exists()
+    assert "<svg" in (tmp_path / "report.html").read_text()
+    head, *scores = (tmp_path / "scores.csv").read_text().splitlines()
+    assert head == '"id","probability_benign","probability_malignant"'
+    assert len(scores) > 50
+    assert all(line.startswith('"p') for line in scores)
     assert len(named_in_the_text()) == 2
     for command in named_in_the_text():
         shown = run(*command[1:], folder=tmp_path)
