@@ -30,15 +30,18 @@ ORDER = [
     ["conversations"],
     ["methods"],
     ["party"],
+    ["group"],
     ["data", "runs"],
     ["prepare"],
     ["job"],
+    ["sweeps"],
     ["audit", "init", "reproduce", "tuning"],
     ["network"],
     ["predict"],
     ["serve"],
     ["bench", "dashboard"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
 

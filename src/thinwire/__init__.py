@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from thinwire.predict import load_run
     from thinwire.recipe import Recipe
     from thinwire.surrogates import Storage
+    from thinwire.sweeps import Grid, Trial, sweep
     from thinwire.transport.link import Link
 
 __version__ = "0.1.0.dev0"
@@ -52,6 +53,7 @@ _NAMES = {
     "AdaGrad": "models.optimizers",
     "Adam": "models.optimizers",
     "FeatureParty": "party.description",
+    "Grid": "sweeps",
     "Job": "job",
     "LabelParty": "party.description",
     "Link": "transport.link",
@@ -60,6 +62,8 @@ _NAMES = {
     "SGD": "models.optimizers",
     "Storage": "surrogates",
     "load_run": "predict",
+    "Trial": "sweeps",
+    "sweep": "sweeps",
     "train": "job",
 }
 
@@ -68,12 +72,14 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "FeatureParty",
+    "Grid",
     "Job",
     "LabelParty",
     "Link",
     "Recipe",
     "Result",
     "Storage",
+    "Trial",
     "__version__",
     "align",
     "audit",
@@ -87,6 +93,7 @@ __all__ = [
     "schedule",
     "streams",
     "surrogates",
+    "sweep",
     "train",
     "types",
     "wire",

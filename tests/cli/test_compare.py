@@ -11,8 +11,9 @@ import pytest
 
 from cli.running import run
 from job_files.small import write_job
-from thinwire.cli.comparing import averaged, recipe_table
+from thinwire.cli.comparing import recipe_table
 from thinwire.errors import BadInput
+from thinwire.sweeps import averaged
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 

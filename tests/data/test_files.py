@@ -113,7 +113,7 @@ def test_wrong_columns_and_suffixes(tmp_path: Path) -> None:
         read_labels(file)
     with pytest.raises(BadInput, match=r"'key' does not fit \.csv: keys are for NPZ files"):
         read_features(file, key="x")
-    with pytest.raises(BadInput, match=r"cannot read '\.xls'; we read \.npz, \.csv and \.parquet"):
+    with pytest.raises(BadInput, match=r"cannot read '\.xls'; we read \.npz, \.csv, \.parquet and \.arrow"):
         read_features(written(tmp_path, "t.xls", b"1"))
 
 

@@ -26,6 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import thinwire as tw
+from thinwire.job.continuing import Beginning
 from thinwire.job.loading import load_job
 from thinwire.job.own_part import read_own_part
 from thinwire.job.result import Result
@@ -206,13 +207,19 @@ class PartyThread:
     """One party's run in a thread of its own; the run is open once this is made."""
 
     def __init__(
-        self, job: Path, name: str, out: Path, seen: Seen | None = None, settings: Sequence[str] = ()
+        self,
+        job: Path,
+        name: str,
+        out: Path,
+        seen: Seen | None = None,
+        settings: Sequence[str] = (),
+        beginning: Beginning | None = None,
     ) -> None:
         self.name = name
         self.seen = seen or Seen()
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.run: PartyRun = party_run(read_own_part(job, name, settings), out, self.seen.audience())
+        self.run: PartyRun = party_run(read_own_part(job, name, settings), out, self.seen.audience(), beginning)
         self._thread = Thread(target=self._execute, name=f"party {name}")
 
     def start(self) -> None:
@@ -249,13 +256,15 @@ def threads(
     seen: Mapping[str, Seen] | None = None,
     jobs: Mapping[str, Path] | None = None,
     settings: Sequence[str] = (),
+    beginnings: Mapping[str, Beginning] | None = None,
 ) -> Iterator[dict[str, PartyThread]]:
     """All parties, started; whatever still runs in the end is ended."""
     parties: dict[str, PartyThread] = {}
     try:
         for name in place.names:
             job = (jobs or {}).get(name, place.job)
-            parties[name] = PartyThread(job, name, place.out(name), (seen or {}).get(name), settings)
+            beginning = (beginnings or {}).get(name)
+            parties[name] = PartyThread(job, name, place.out(name), (seen or {}).get(name), settings, beginning)
         for party in parties.values():
             party.start()
         yield parties

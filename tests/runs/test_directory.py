@@ -12,16 +12,17 @@ import torch
 from torch import nn
 
 from thinwire.errors import BadInput, BadState
-from thinwire.runs import RunDirectory
+from thinwire.runs import RunDirectory, RunFacts
 from thinwire.transport.record_file import WriteFailed
 
 JOB = {"recipe": "a", "data": "b"}
 SECRET = bytes(range(32))
+FACTS = RunFacts(("bank",), "shop", {"bank": 4}, "sum")
 
 
 def begun(folder: Path, saves: int = 0) -> RunDirectory:
     directory = RunDirectory(folder)
-    directory.begin({"name": "x"}, SECRET)
+    directory.begin({"name": "x"}, SECRET, FACTS)
     for number in range(1, saves + 1):
         save(directory, number)
     return directory
@@ -61,10 +62,10 @@ def test_a_begin_that_was_killed_early_may_be_repeated(tmp_path: Path) -> None:
     begun(tmp_path)
     (tmp_path / "events.jsonl").unlink()
     directory = RunDirectory(tmp_path)
-    directory.begin({"name": "x"}, b"another secret, of 32 bytes, too.")
+    directory.begin({"name": "x"}, b"another secret, of 32 bytes, too.", FACTS)
     assert directory.noise_secret == b"another secret, of 32 bytes, too."
     with pytest.raises(BadInput, match="holds a run already"):
-        RunDirectory(tmp_path).begin({}, SECRET)
+        RunDirectory(tmp_path).begin({}, SECRET, FACTS)
 
 
 def test_resuming_goes_on_counting(tmp_path: Path) -> None:

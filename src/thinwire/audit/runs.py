@@ -13,7 +13,6 @@ from thinwire.audit.auditing import audit_job
 from thinwire.audit.finding import AuditReport
 from thinwire.audit.listening import heard, with_own_modules
 from thinwire.errors import BadInput
-from thinwire.job import Job
 from thinwire.job.loading import load_job
 from thinwire.job.saved import data_digests, require_same_text
 
@@ -35,7 +34,7 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
     job = load_job(folder / "job.toml")
     require_same_text(folder, (folder / "job.toml").read_text(), data_digests(job))
     begun = with_own_modules(job)
-    for name, module in _modules(job).items():
+    for name, module in job.modules().items():
         _load(folder / "models" / f"{name}.safetensors", module)
     return audit_job(job, begun, rows, heard(begun) if replay else None)
 
@@ -52,14 +51,6 @@ def _require_all_parties(folder: Path) -> None:
             f"{folder} holds one party's part of a run over the network, without the data of {', '.join(absent)}; an "
             "audit plays all parties. Audit the same job trained in one process: thinwire train, on data of your own"
         )
-
-
-def _modules(job: Job) -> dict[str, nn.Module]:
-    """By the names of their files."""
-    found: dict[str, nn.Module] = {party.name: party.bottom for party in job.parties}
-    if job.label_party.bottom is not None:
-        found[job.label_party.name] = job.label_party.bottom
-    return {**found, "top": job.label_party.top}
 
 
 def _load(path: Path, module: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Optional
 
@@ -14,14 +15,17 @@ from thinwire.cli.audit import audit
 from thinwire.cli.bench import bench
 from thinwire.cli.certs import certs
 from thinwire.cli.check import check
+from thinwire.cli.clean import clean
 from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
+from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.load_test import load_test
+from thinwire.cli.logs import logs
 from thinwire.cli.methods import methods
 from thinwire.cli.party import party
 from thinwire.cli.predict import predict
@@ -30,6 +34,7 @@ from thinwire.cli.report import report
 from thinwire.cli.reproduce import reproduce
 from thinwire.cli.serve import serve
 from thinwire.cli.status import status
+from thinwire.cli.sweep import sweep
 from thinwire.cli.train import train
 from thinwire.cli.tune import tune
 from thinwire.errors import BadInput, ThinwireError
@@ -51,6 +56,7 @@ for command in (
     train,
     check,
     compare,
+    sweep,
     tune,
     certs,
     methods,
@@ -59,10 +65,13 @@ for command in (
     align,
     party,
     status,
+    logs,
     abort,
     predict,
     serve,
     load_test,
+    forget,
+    clean,
     privacy,
     audit,
     report,
@@ -91,11 +100,22 @@ def _options(
     """Options of every command; `main` takes --debug out, wherever it stands."""
 
 
+def _require_one_process(arguments: list[str]) -> None:
+    """torchrun starts several of the same command: only a feature party can be several."""
+    if (
+        int(os.environ.get("WORLD_SIZE", "1")) > 1
+        and "TORCHELASTIC_RUN_ID" in os.environ
+        and "party" not in arguments
+    ):
+        raise BadInput("torchrun is for `thinwire party` alone; start this command without it")
+
+
 def main() -> None:
     """Runs a command. Exit code 0: done; 1: failed while running; 2: wrong input, nothing was started."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
     try:
+        _require_one_process(arguments)
         app(arguments)
     except ThinwireError as error:
         if debug:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.comparing import Run, averaged, recipe_table, run_all
+from thinwire.cli.comparing import Run, outcome, recipe_table
 from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, seconds_shown
 from thinwire.cli.train import new_folder
 from thinwire.errors import BadInput
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = ["compare"]
+__all__ = ["compare", "point_cells", "seed_numbers"]
 
 
 def compare(
@@ -45,7 +45,7 @@ def compare(
     from thinwire.job.messages import at
     from thinwire.job.toml_text import inline
 
-    seed_numbers = _seeds(seeds)
+    chosen = seed_numbers(seeds)
     shared = [*settings, *_target(target)]
     with at(str(job)):
         file = read_job_file(job, shared)
@@ -58,7 +58,7 @@ def compare(
     runs = [
         Run(str(job), (*overrides[method], f"job.seed={seed}"), method, seed, str(folder / f"{method}-{seed}"))
         for method in recipes
-        for seed in seed_numbers
+        for seed in chosen
     ]
     found = _run(runs, workers, Console(stderr=True))
     report = _reported(found, folder)
@@ -66,7 +66,7 @@ def compare(
     aim = None if file.job.target is None else file.job.target.model_dump()
     metric = next(iter(file.job.metrics), "loss")
     if as_json:
-        said = {"target": aim, "metric": metric, "seeds": seed_numbers, "report": report, "methods": rows}
+        said = {"target": aim, "metric": metric, "seeds": chosen, "report": report, "methods": rows}
         typer.echo(json.dumps(said))
     else:
         _print(Console(), rows, aim, metric)
@@ -102,7 +102,7 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _seeds(text: str) -> list[int]:
+def seed_numbers(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",")]
     except ValueError:
@@ -126,14 +126,16 @@ def _run(runs: Sequence[Run], workers: int, console: Console) -> dict[str, list[
     """Outcomes by method, in the order of the seeds."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from thinwire.sweeps import each
+
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     outcomes: dict[Run, dict[str, Any]] = {}
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as live:
         task = live.add_task("runs", total=len(runs))
-        for run, outcome in run_all(runs, workers):
-            outcomes[run] = outcome
+        for run, found_here in each(outcome, runs, workers):
+            outcomes[run] = found_here
             live.advance(task)
-            ended = outcome.get("error") or f"best {outcome['best']:.4g}"
+            ended = found_here.get("error") or f"best {found_here['best']:.4g}"
             said = f"{run.method}, seed {run.seed}: {ended}"
             live.console.print(said, markup=False, highlight=False, soft_wrap=True)
     found: dict[str, list[dict[str, Any]]] = {}
@@ -143,6 +145,8 @@ def _run(runs: Sequence[Run], workers: int, console: Console) -> dict[str, list[
 
 
 def _row(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+    from thinwire.sweeps import averaged
+
     done = [outcome for outcome in outcomes if "error" not in outcome]
     mean, deviation = averaged(done)
     return {
@@ -169,16 +173,20 @@ def _print(console: Console, rows: list[dict[str, Any]], aim: dict[str, Any] | N
         if not row["runs"]:
             table.add_row(row["method"], "failed")
             continue
-        cells = [
-            _cell(row, "rounds", lambda value: f"{value:.0f}"),
-            _cell(row, "bytes_up", bytes_shown),
-            _cell(row, "bytes_down", bytes_shown),
-            _cell(row, "link_seconds", seconds_shown),
-            _cell(row, "best", lambda value: f"{value:.4f}"),
-        ]
-        reached = "-" if aim is None else f"{row['reached']}/{len(row['runs'])}"
-        table.add_row(row["method"], reached, *cells)
+        table.add_row(row["method"], *point_cells(row, aim is not None))
     console.print(table)
+
+
+def point_cells(row: dict[str, Any], has_target: bool) -> list[str]:
+    """Reached, rounds, up, down, link time, best: of runs that differ in the seed alone."""
+    return [
+        f"{row['reached']}/{len(row['runs'])}" if has_target else "-",
+        _cell(row, "rounds", lambda value: f"{value:.0f}"),
+        _cell(row, "bytes_up", bytes_shown),
+        _cell(row, "bytes_down", bytes_shown),
+        _cell(row, "link_seconds", seconds_shown),
+        _cell(row, "best", lambda value: f"{value:.4f}"),
+    ]
 
 
 def _cell(row: dict[str, Any], name: str, said: Callable[[float], str]) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from thinwire.errors import BadInput, ThinwireError
 
-__all__ = ["Run", "averaged", "recipe_table", "run_all"]
+__all__ = ["Run", "outcome", "recipe_table"]
 
 # What a method is given where the job does not say.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -65,28 +62,13 @@ def recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"method": method, **_DEFAULTS[method], **fits}
 
 
-def run_all(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """Each run with its outcome, in the order in which they end."""
-    # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(outcome, run): run for run in runs}
-        try:
-            for done in as_completed(waiting):
-                yield waiting[done], done.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
 def outcome(run: Run) -> dict[str, Any]:
     """The run's numbers, to its target where it has one; or the error that ended it, as text."""
-    import torch
-
     from thinwire.job import train
     from thinwire.job.loading import load_job, resolved
     from thinwire.job.result import meets
     from thinwire.job.saved import save_job
 
-    torch.set_num_threads(1)
     try:
         overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
         job = load_job(Path(run.job), overrides)
@@ -111,18 +93,3 @@ def outcome(run: Run) -> dict[str, Any]:
         "best": result.best()["value"],
         "last": (result.history[-1]["test"] or result.history[-1]["train"]).get(result.metric),
     }
-
-
-def averaged(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(mean, standard deviation) of every number, over the seeds."""
-    mean: dict[str, Any] = {}
-    deviation: dict[str, Any] = {}
-    for name in ("rounds", "bytes_up", "bytes_down", "link_seconds", "best", "last"):
-        values = [outcome[name] for outcome in outcomes if outcome[name] is not None]
-        if not values:
-            mean[name] = deviation[name] = None
-            continue
-        mean[name] = sum(values) / len(values)
-        squares = sum((value - mean[name]) ** 2 for value in values)
-        deviation[name] = sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
-    return mean, deviation

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.clean import clean_at_the_end
 from thinwire.cli.shown import (
     AsJson,
+    Fresh,
+    From,
     JobPath,
     PartyName,
     Settings,
+    WithOptimizers,
+    beginning_of,
     bytes_shown,
     metrics_shown,
     privacy_shown,
@@ -23,6 +29,8 @@ from thinwire.cli.shown import (
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
+    from thinwire.group import Ranks
+    from thinwire.job.own_part import OwnPart
     from thinwire.network.consent import Terms
     from thinwire.network.party_run import PartyRun
 
@@ -34,12 +42,16 @@ INTERRUPTED = 130
 def party(
     job: JobPath,
     name: PartyName,
+    *,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve the recipe and who sees what unasked.")] = False,
+    from_run: From = None,
+    fresh: Fresh = [],  # noqa: B006
+    with_optimizers: WithOptimizers = False,
     metrics: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus' /metrics; HOST is 127.0.0.1."),
@@ -47,8 +59,10 @@ def party(
     as_json: AsJson = False,
 ) -> None:
     """Run one party of a job; the same command again goes on where it stopped."""
+    from thinwire.group import is_group
     from thinwire.job.own_part import read_own_part
     from thinwire.network.consent import Terms
+    from thinwire.network.grouping import joined_for
     from thinwire.network.metrics import MetricsServer
     from thinwire.network.party_run import Audience
     from thinwire.network.starting import party_run
@@ -56,22 +70,28 @@ def party(
     from thinwire.transport.certificates import load_credentials
 
     address = None if metrics is None else _address(metrics)
+    beginning = beginning_of(from_run, fresh, with_optimizers)
     own = read_own_part(job, name, settings)
+    ranks = joined_for(own) if is_group() else None
+    if ranks is not None and not ranks.is_first:
+        _follow(own, ranks)
+        return
     load_credentials(own.certificate_files, own.certificate_names[own.me])
     _require_approval(Terms(own), yes)
     folder = out or Path("runs") / job.stem / own.me
     shown = _Shown(own.me)
-    run = party_run(own, folder, Audience(shown.say, shown.event, shown.round))
-    served = None if address is None else MetricsServer(address, run)
-    _stop_on_signals(run)
-    try:
-        outcome = run.execute()
-    except Interrupted as stopped:
-        typer.echo(f"thinwire: {stopped}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    finally:
-        if served is not None:
-            served.close()
+    with nullcontext() if ranks is None else ranks.leading():
+        run = party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
+        served = None if address is None else MetricsServer(address, run)
+        _stop_on_signals(run)
+        try:
+            outcome = run.execute()
+        except Interrupted as stopped:
+            typer.echo(f"thinwire: {stopped}", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        finally:
+            if served is not None:
+                served.close()
     if as_json:
         typer.echo(json.dumps(outcome.summary))
     else:
@@ -79,6 +99,17 @@ def party(
     if outcome.interrupted:
         typer.echo("thinwire: stopped; start the same command again to go on", err=True)
         raise typer.Exit(INTERRUPTED)
+    clean_at_the_end(folder)
+
+
+def _follow(own: OwnPart, ranks: Ranks) -> None:
+    """One of this party's other processes: rank 0 speaks to the world, and ends it."""
+    from thinwire.network.grouping import follow_party
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)  # rank 0 needs this one to end its round
+    follow_party(own, ranks)
+    ranks.leave()
 
 
 def _require_approval(terms: Terms, yes: bool) -> None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.errors import BadInput
+
+if TYPE_CHECKING:
+    from thinwire.job.continuing import Beginning
 
 __all__ = [
     "AsJson",
+    "Fresh",
+    "From",
     "JobPath",
     "PartyName",
     "Settings",
+    "WithOptimizers",
+    "beginning_of",
     "bytes_shown",
     "metrics_shown",
     "prepared_shown",
@@ -28,6 +36,31 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as recipe.compressor.fraction=0.05."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+
+From = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--from", metavar="RUN", help="Take over the weights of an earlier run; rows and parties may differ."
+    ),
+]
+Fresh = Annotated[
+    list[str],
+    typer.Option("--fresh", metavar="NAME", help="With --from: begin this party's model anew; top is the top model."),
+]
+WithOptimizers = Annotated[
+    bool, typer.Option("--with-optimizers", help="With --from: take over the optimisers' memory too.")
+]
+
+
+def beginning_of(run: Path | None, fresh: list[str], optimizers: bool) -> Beginning | None:
+    """The earlier run that was named; None where there is none."""
+    if run is None:
+        if fresh or optimizers:
+            raise BadInput("--fresh and --with-optimizers go with --from RUN, the earlier run to begin from")
+        return None
+    from thinwire.job.continuing import Beginning
+
+    return Beginning(run, fresh, optimizers)
 
 
 def metrics_shown(event: dict[str, Any]) -> str:

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.clean import clean_at_the_end
 from thinwire.cli.progress import RunProgress
 from thinwire.cli.shown import (
     AsJson,
+    Fresh,
+    From,
     JobPath,
     Settings,
+    WithOptimizers,
+    beginning_of,
     bytes_shown,
     metrics_shown,
     prepared_shown,
@@ -39,6 +44,7 @@ class Failed(ThinwireError):
 
 def train(
     job: JobPath,
+    *,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -50,6 +56,9 @@ def train(
         typer.Option("--device", help="Where the models live: cpu, cuda, cuda:1."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    from_run: From = None,
+    fresh: Fresh = [],  # noqa: B006
+    with_optimizers: WithOptimizers = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a job in this process."""
@@ -64,7 +73,11 @@ def train(
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
+    beginning = beginning_of(from_run, fresh, with_optimizers)
     loaded = load_job(job, overrides)
+    if beginning is not None and not resume:  # a resumed run has weights of its own
+        for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).said():
+            typer.echo(f"  {line}", err=True)
     text = resolved(job, overrides)
     coding = loaded.label_party.coding
     for line in prepared_shown(prepared(loaded), None if coding is None else coding.says):
@@ -87,6 +100,7 @@ def train(
     if result.interrupted:
         typer.echo(f"thinwire: stopped; go on with\n  {shlex.join(again)}", err=True)
         raise typer.Exit(INTERRUPTED)
+    clean_at_the_end(folder)
 
 
 def trained(job: Job, console: Console, name: str, out: Path | None = None, resume: bool = False) -> Result:

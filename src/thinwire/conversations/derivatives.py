@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from thinwire.compress import Symbols
+from thinwire.conversations.bottom import Bottom
 from thinwire.conversations.guard import Guard, classes_of
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner, prefixed, unprefixed
+from thinwire.conversations.learner import prefixed, unprefixed
 from thinwire.conversations.seat import Seat, on, taken
 from thinwire.conversations.spending import TRAINING, WARM_START
 from thinwire.conversations.sums import Sealing, opened, relay_keys
@@ -108,13 +109,10 @@ def _put_apart(tensors: list[Tensor]) -> _Exchange:
 class FeatureEnd:
     """A feature party's end."""
 
-    def __init__(
-        self, seat: Seat, learner: Learner, features: Tensor, width: int, sealing: Sealing | None = None
-    ) -> None:
+    def __init__(self, seat: Seat, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         recipe = seat.recipe
         self._seat = seat
-        self._learner = learner
-        self._features = features
+        self._bottom = bottom
         self._sealing = sealing
         noise = None if sealing is None else sealing.noise
         self._uplink = seat.stream(recipe.uplink, f"{seat.me}/uplink", width, noise)
@@ -122,7 +120,7 @@ class FeatureEnd:
         self._downlink = seat.stream(recipe.downlink, shared, width)
         self._whole_table = isinstance(recipe.uplink, ErrorFeedback) and recipe.uplink.scope == "table"
         self._memory = _Remembering(seat)
-        self._sent: tuple[Rows, Tensor, Tensor] | None = None  # rows, features, embedding
+        self._sent: tuple[Rows, Tensor] | None = None  # rows, embedding
         self._stepped = False
 
     def begin(self) -> None:
@@ -132,26 +130,19 @@ class FeatureEnd:
 
     def warm_start(self, rows: Rows) -> None:
         """Fills the surrogates with C(h) of all rows; its bytes count."""
-        with torch.no_grad():
-            embedding = self._learner.forward(taken(self._features, rows))
-        symbols = self._uplink.outgoing(rows, embedding, 0)
+        symbols = self._uplink.outgoing(rows, self._bottom.embed_all(), 0)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, 0, rows, WARM_START)
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, self._seat.encode(symbols))
 
     def send(self, round: Round, rows: Rows) -> None:
-        x = taken(self._features, rows)
-        h = self._learner.forward(x)  # [B, E]
-        symbols = self._uplink.outgoing(rows, self._table() if self._whole_table else h, round)
+        h = self._bottom.embed(round, rows)  # [B, E]
+        symbols = self._uplink.outgoing(rows, self._bottom.embed_all() if self._whole_table else h, round)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, round, rows)
         self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._seat.encode(symbols))
-        self._sent = (rows, x, h)
+        self._sent = (rows, h)
         self._stepped = False
-
-    def _table(self) -> Tensor:
-        with torch.no_grad():
-            return self._learner.forward(self._features)
 
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
         return [(self._seat.label_party, Kind.DERIVATIVE, round)]
@@ -162,14 +153,14 @@ class FeatureEnd:
     def receive(self, round: Round) -> None:
         if self._sent is None:
             raise RuntimeError(f"round {round}: nothing was sent")
-        rows, x, h = self._sent
+        rows, h = self._sent
         label_party = self._seat.label_party
         symbols = self._seat.decode(self._seat.receive(label_party, Kind.DERIVATIVE, round), label_party)
         derivative = on(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
         # After local steps the graph belongs to older weights.
-        now = self._learner.forward(x) if self._stepped else h
-        self._learn(rows, x, now, derivative)
+        now = self._bottom.embed(round, rows) if self._stepped else h
+        self._learn(rows, now, derivative)
         self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
         self._sent = None
 
@@ -177,14 +168,13 @@ class FeatureEnd:
         """Learns from a cached derivative once more."""
         cached = self._memory.exchange(round)
         (then,), (derivative,) = cached.embeddings, cached.derivatives
-        x = taken(self._features, cached.rows)
-        now = self._learner.forward(x)
+        now = self._bottom.embed(round, cached.rows)
         weights = self._memory.weights(now.detach(), then)
-        self._learn(cached.rows, x, now, derivative if weights is None else weights[:, None] * derivative)
+        self._learn(cached.rows, now, derivative if weights is None else weights[:, None] * derivative)
         self._stepped = True
 
-    def _learn(self, rows: Rows, x: Tensor, h: Tensor, derivative: Tensor) -> None:
-        self._learner.learn(rows, x, h, derivative)
+    def _learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
+        self._bottom.learn(rows, h, derivative)
         self._seat.worked()
 
     def forget(self, kept: set[Round]) -> None:
@@ -204,7 +194,7 @@ class FeatureEnd:
 
     def tensors(self) -> dict[str, Tensor]:
         return {
-            **prefixed("learner", self._learner.tensors()),
+            **prefixed("learner", self._bottom.tensors()),
             **prefixed("uplink", self._uplink.state_dict()),
             **prefixed("downlink", self._downlink.state_dict()),
             **prefixed("memory", self._memory.tensors()),
@@ -212,10 +202,10 @@ class FeatureEnd:
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._learner.load(unprefixed("learner", tensors))
+        self._bottom.load(unprefixed("learner", tensors))
         self._uplink.load_state_dict(unprefixed("uplink", tensors))
         self._downlink.load_state_dict(unprefixed("downlink", tensors))
-        self._memory.load(unprefixed("memory", tensors), self._features.device)
+        self._memory.load(unprefixed("memory", tensors), self._bottom.device)
         if self._sealing is not None:
             self._sealing.load(unprefixed("sealing", tensors))
 

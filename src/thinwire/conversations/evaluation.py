@@ -57,13 +57,10 @@ def embedded(module: nn.Module, features: Tensor) -> Tensor:
         return torch.cat([module(features[start : start + _CHUNK]) for start in range(0, len(features), _CHUNK)])
 
 
-def send_test_embedding(
-    seat: Seat, module: nn.Module, test_features: Tensor | None, round: Round, sealing: Sealing | None
-) -> None:
+def send_test_embedding(seat: Seat, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:
     """Under secure sum by the same mechanism as in training, with noise and masks of its own."""
     body = b""
-    if test_features is not None:
-        h = embedded(module, test_features)
+    if h is not None:
         if sealing is None:
             body = seat.encode(Identity().compress(h, torch.Generator()))
         else:

@@ -70,8 +70,8 @@ class Learner:
         output: Tensor = self.module(x)
         return output
 
-    def learn(self, rows: Tensor, x: Tensor, h: Tensor, derivative: Tensor) -> None:
-        """One update from dL/dh of these rows, whose features are x and embeddings h."""
+    def learn(self, rows: Tensor, features: Callable[[], Tensor], h: Tensor, derivative: Tensor) -> None:
+        """One update from dL/dh of these rows, whose embeddings are h."""
         if h.requires_grad:  # a bottom model may be frozen
             h.backward(derivative)
         self.step()
@@ -99,6 +99,10 @@ class Learner:
             self.module.load_state_dict(unprefixed("module", tensors))
         except RuntimeError as error:
             raise BadState(f"{self._name}: the saved model does not fit: {error}") from None
+        self.remember(tensors)
+
+    def remember(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over an optimiser's memory, as `tensors` gave it."""
         if self._optimizer is None:
             return
         for index, parameter in enumerate(self.module.parameters()):
@@ -133,9 +137,9 @@ class PrivateLearner(Learner):
         super().begin(round)
         self._taken = 0
 
-    def learn(self, rows: Tensor, x: Tensor, h: Tensor, derivative: Tensor) -> None:
+    def learn(self, rows: Tensor, features: Callable[[], Tensor], h: Tensor, derivative: Tensor) -> None:
         self._charge(self._round, self._taken, rows)
-        self._dp.set_gradients(self.module, x, derivative, self._noise(self._round, self._taken))
+        self._dp.set_gradients(self.module, features(), derivative, self._noise(self._round, self._taken))
         self._taken += 1
         self.step()
 

@@ -25,9 +25,10 @@ from torch import Tensor, nn
 
 from thinwire.compress import Identity, Remembers, Symbols
 from thinwire.compress.symbols import Counts, Grid, LevelSum
+from thinwire.conversations.bottom import Bottom, OwnBottom
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained, prefixed, unprefixed
-from thinwire.conversations.seat import Seat, on, taken
+from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.spending import TRAINING, WARM_START
 from thinwire.conversations.sums import Sealing, opened, relay_keys
 from thinwire.errors import Malformed
@@ -121,12 +122,9 @@ class _Others:
 class _Sender:
     """A party's own uplink: its exact embedding, and the symbols that leave."""
 
-    def __init__(
-        self, seat: Seat, learner: Learner, features: Tensor, width: int, sealing: Sealing | None = None
-    ) -> None:
+    def __init__(self, seat: Seat, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         self._seat = seat
-        self._learner = learner
-        self._features = features
+        self._bottom = bottom
         self._sealing = sealing
         self.share = torch.zeros(0)  # of the sum that goes down: what the others have of this embedding
         noise = None if sealing is None else sealing.noise
@@ -135,16 +133,15 @@ class _Sender:
         self._whole_table = isinstance(uplink, ErrorFeedback) and uplink.scope == "table"
         self._observes = uplink.compressor.remembers is not Remembers.NOTHING
 
-    def forward(self, rows: Rows) -> Tensor:
-        h = self._learner.forward(taken(self._features, rows))
+    def forward(self, round: Round, rows: Rows) -> Tensor:
+        h = self._bottom.embed(round, rows)
         if self._observes and h.requires_grad:
             h.retain_grad()
         return h
 
     def body(self, rows: Rows, h: Tensor, round: Round, use: str = TRAINING) -> bytes:
         if self._whole_table:
-            with torch.no_grad():
-                h = self._learner.forward(self._features)
+            h = self._bottom.embed_all()
         symbols = self.stream.outgoing(rows, h, round)
         if self._sealing is not None:
             estimate = self.estimate(rows)
@@ -191,17 +188,15 @@ class FeatureEnd:
     def __init__(
         self,
         seat: Seat,
-        learner: Learner,
-        features: Tensor,
+        bottom: Bottom,
         side: LabelSide,
         widths: Mapping[PartyName, int],
         sealing: Sealing | None = None,
     ) -> None:
         self._seat = seat
-        self._learner = learner
-        self._features = features
+        self._bottom = bottom
         self._sealing = sealing
-        self._sender = _Sender(seat, learner, features, widths[seat.me], sealing)
+        self._sender = _Sender(seat, bottom, widths[seat.me], sealing)
         shown = _shown(seat, widths)
         self._others = _Others(seat, shown)
         self._shown = tuple(shown)
@@ -226,14 +221,13 @@ class FeatureEnd:
         self._side.labels = labels.to(self._side.labels.device)
 
     def warm_start(self, rows: Rows) -> None:
-        with torch.no_grad():
-            body = self._sender.body(rows, self._sender.forward(rows), 0, WARM_START)
+        body = self._sender.body(rows, self._bottom.embed_all(), 0, WARM_START)
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, body)
         if self._seat.recipe.broadcast == "symbols":
             self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
 
     def send(self, round: Round, rows: Rows) -> None:
-        h = self._sender.forward(rows)
+        h = self._sender.forward(round, rows)
         self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._sender.body(rows, h, round))
         self._sent = (rows, h)
 
@@ -260,12 +254,12 @@ class FeatureEnd:
     def local(self, round: Round) -> None:
         rows, h = self._pending(round)
         # The first step's embedding was computed for the message already.
-        h = self._sender.forward(rows) if h is None else h
+        h = self._sender.forward(round, rows) if h is None else h
         own = h.detach().requires_grad_()
         self._side.losses(self._embeddings(own), rows).mean().backward()
         derivative = torch.zeros_like(own) if own.grad is None else own.grad
         self._sender.observe(rows, derivative)
-        self._learner.learn(rows, taken(self._features, rows), h, derivative)
+        self._bottom.learn(rows, h, derivative)
         self._seat.worked()
         self._sent = (rows, None)
 
@@ -299,7 +293,7 @@ class FeatureEnd:
 
     def tensors(self) -> dict[str, Tensor]:
         return {
-            **prefixed("learner", self._learner.tensors()),
+            **prefixed("learner", self._bottom.tensors()),
             **prefixed("uplink", self._sender.stream.state_dict()),
             **prefixed("others", self._others.tensors()),
             **prefixed("top", self._top.state_dict()),
@@ -309,7 +303,7 @@ class FeatureEnd:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._side.labels = tensors["labels"].to(self._side.labels.device)
-        self._learner.load(unprefixed("learner", tensors))
+        self._bottom.load(unprefixed("learner", tensors))
         self._sender.stream.load_state_dict(unprefixed("uplink", tensors))
         self._others.load(unprefixed("others", tensors))
         self._top.load_state_dict(unprefixed("top", tensors))
@@ -329,7 +323,7 @@ class LabelEnd:
         self._summed = isinstance(seat.recipe.aggregation, SecureSum)
         self._own: _Sender | None = None
         if side.bottom is not None and side.features is not None:
-            self._own = _Sender(seat, side.bottom, side.features, widths[seat.me])
+            self._own = _Sender(seat, OwnBottom(side.bottom, side.features), widths[seat.me])
         self._top = _top_stream(seat, side.top.module)
         self._rows: Rows | None = None
         self._h: Tensor | None = None  # its own embedding, until the first local step has used it
@@ -347,7 +341,7 @@ class LabelEnd:
         self._others.receive(bodies, rows, 0)
         if self._own is not None:
             with torch.no_grad():
-                bodies[self._seat.me] = self._own.body(rows, self._own.forward(rows), 0)
+                bodies[self._seat.me] = self._own.body(rows, self._own.forward(0, rows), 0)
         if self._seat.recipe.broadcast == "symbols":
             self._broadcast(Kind.WARM_START, bodies, 0)
 
@@ -358,7 +352,7 @@ class LabelEnd:
         bodies = self._bodies(Kind.EMBEDDING, round, rows, TRAINING)
         self._received = self._others.receive(bodies, rows, round)
         if self._own is not None:
-            self._h = self._own.forward(rows)
+            self._h = self._own.forward(round, rows)
             before = self._own.estimate(rows)
             bodies[self._seat.me] = self._own.body(rows, self._h, round)
         if self._seat.recipe.broadcast == "surrogates":

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.data.npz import read_npz
+from thinwire.data.out_of_core import open_columns
 from thinwire.data.tables import read_csv, read_parquet
 from thinwire.errors import BadColumn, BadFile, BadInput
 
 __all__ = ["Values", "read_features", "read_labels"]
 
-_KINDS = ".npz, .csv and .parquet"
+_KINDS = ".npz, .csv, .parquet and .arrow"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,17 @@ def _table(
             return read_csv(file, columns, all_but, delimiter)
         case ".parquet":
             return read_parquet(file, columns, all_but)
+        case ".arrow":
+            return read_arrow(file, columns, all_but)
     raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
+
+
+def read_arrow(
+    file: Path, columns: Sequence[str] | None, all_but: Sequence[str]
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """float32 [N, columns] and the columns' names."""
+    with open_columns(file, columns, all_but) as table:
+        return table.take(np.arange(len(table))), table.columns
 
 
 def _refuse(file: Path, **given: Any) -> None:

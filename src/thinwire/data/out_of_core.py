@@ -23,10 +23,11 @@ import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.data.hashing import row_keys
+from thinwire.data.naming import wanted
 from thinwire.data.opening import require_file
 from thinwire.errors import BadInput, BadParameter
 
-__all__ = ["LargeTable", "Shuffle", "write_arrow"]
+__all__ = ["LargeTable", "Shuffle", "open_columns", "write_arrow"]
 
 _WRITTEN_ROWS = 8_192  # in a record batch of an Arrow file that we write
 
@@ -62,7 +63,7 @@ class LargeTable:
         require_file(file)
         self.file = file
         self._source: _ArrowFile | _ParquetFile = (_ParquetFile if file.suffix == ".parquet" else _ArrowFile)(file)
-        there = self._source.names
+        self.names = there = self._source.names
         self.columns = tuple(there if columns is None else columns)
         for name in self.columns:
             if name not in there:
@@ -118,6 +119,13 @@ class LargeTable:
             except (pa.ArrowException, OSError) as error:
                 raise BadInput(f"{self.file}: damaged after row {start}: {error}") from None
         return found
+
+
+def open_columns(file: Path, columns: Sequence[str] | None, all_but: Sequence[str]) -> LargeTable:
+    """The columns that a job names, or all but some."""
+    with LargeTable(file, ()) as opened:
+        names = wanted(file, opened.names, columns, all_but)
+    return LargeTable(file, names)
 
 
 def write_arrow(file: Path, blocks: Iterable[Any]) -> None:

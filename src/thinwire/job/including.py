@@ -1,8 +1,8 @@
 """Split job files: what all parties share stands in one file, a party's own matters in another that includes it.
 
-The two become one document. A party's own file has the last word on its own section and on [network]; what
-the parties share may stand in both files, but only with one meaning. Code is never named, and nothing ever
-approved, by the included file: it may come from another party.
+The two become one document. A party's own file has the last word on its own section, on [network] and on
+[retention]; what the parties share may stand in both files, but only with one meaning. Code is never named, and
+nothing ever approved, by the included file: it may come from another party.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def merged(document: Mapping[str, Any], core: Mapping[str, Any], core_name: str,
             found[key] = merging.parties(here, there)
         elif key == "label_party" and isinstance(here, Mapping) and isinstance(there, Mapping):
             found[key] = merging.section(key, here, there)
-        elif key == "network" and isinstance(here, Mapping) and isinstance(there, Mapping):
+        elif key in ("network", "retention") and isinstance(here, Mapping) and isinstance(there, Mapping):
             found[key] = {**there, **here}
         else:
             found[key] = merging.same(key, here, there)

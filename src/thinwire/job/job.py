@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
+from typing import Any
 
 import torch
 import xxhash
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.job.continuing import Beginning, Inherited
 from thinwire.job.privacy_plan import PrivacyPlan, is_noisy
 from thinwire.models.fusion import check_fusion
 from thinwire.models.metrics import metric
@@ -62,6 +65,8 @@ class Job:
     storage: Storage = field(default_factory=Storage)
     training: Training = TrainedOnRawRows()  # of the bottom models; or Frozen(), DPBottom(clip, noise_multiplier)
     budget: Budget | None = None  # of privacy: no round is begun that would exceed it
+    memories: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # optimisers', from an earlier run
+    begun_from: Mapping[str, Any] = field(default_factory=dict)  # what `start_from` took over, for the record
     noise_secret: bytes | None = None  # for tests: repeatable privacy noise protects nobody
 
     def __post_init__(self) -> None:
@@ -142,6 +147,21 @@ class Job:
     @property
     def rows(self) -> int:
         return len(self.label_party.labels)
+
+    def modules(self) -> dict[str, nn.Module]:
+        """Every model by the name of its file: bottom models by party, the top model as "top"."""
+        found: dict[str, nn.Module] = {party.name: party.bottom for party in self.parties}
+        if self.label_party.bottom is not None:
+            found[self.label_party.name] = self.label_party.bottom
+        return {**found, "top": self.label_party.top}
+
+    def start_from(self, folder: str | Path, fresh: Sequence[str] = (), optimizers: bool = False) -> Inherited:
+        """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
+        beginning = Beginning(Path(folder), fresh, optimizers)
+        beginning.require_no_guarantee(self.recipe, self.training)
+        taken = beginning.take_over(self.modules(), self.check(), self.label_party.fusion)
+        self.memories, self.begun_from = taken.memories, taken.recorded()
+        return taken
 
     def batching(self) -> Batches:
         if self.batches not in ("derived", "announced"):

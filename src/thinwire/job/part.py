@@ -24,7 +24,7 @@ from thinwire.job import who_sees as sights
 from thinwire.job.aligned import RowsOf
 from thinwire.job.calls import training_of
 from thinwire.job.fates import SplitRows
-from thinwire.job.held import Reader
+from thinwire.job.held import Held, Reader
 from thinwire.job.job import embedding_width
 from thinwire.job.judged import budget_of, judge, judge_batch_size
 from thinwire.job.messages import at
@@ -154,6 +154,21 @@ class OwnPart:
             self._judge_rows(rows)
             self._judge_features(party, rows)
         return party
+
+    def bottom_of(self, section: PartySection, few: Held) -> nn.Module:
+        """A feature party's bottom model for rows like these."""
+        return self._sections.bottom(f"party.{section.name}", section.name, section.model, few)
+
+    def judge_share(self, party: FeatureParty, rows: Rows) -> None:
+        """Refuses what cannot run, where this process holds some of the party's rows."""
+        self._judge_rows(rows)
+        own, tests = party.features, party.test_features
+        try:  # as many rows as there are, without the memory for them
+            party.features = own[:1].expand(rows.training, *own.shape[1:])
+            party.test_features = None if rows.test is None else own[:1].expand(rows.test, *own.shape[1:])
+            self._judge_features(party, rows)
+        finally:
+            party.features, party.test_features = own, tests
 
     def load_label_data(self) -> LabelData:
         """What the label party holds before it knows the others' widths."""

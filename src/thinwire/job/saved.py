@@ -6,10 +6,11 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 import xxhash
 from torch import Tensor
 
@@ -19,7 +20,17 @@ from thinwire.job.sections import LabelData
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.types import PartyName
 
-__all__ = ["data_digests", "require_same_job", "require_same_text", "save_job", "save_text", "table_digests"]
+__all__ = [
+    "data_digests",
+    "digest_of_pieces",
+    "require_same_job",
+    "require_same_text",
+    "save_job",
+    "save_text",
+    "table_digests",
+]
+
+_PIECE = 65_536  # rows
 
 # A run may go on for longer, on another device, or to another goal; all else makes it another run.
 _MAY_CHANGE = {
@@ -34,6 +45,7 @@ _MAY_CHANGE = {
     "job.diagnostics",
     "network",
     "serve",
+    "retention",
 }
 # Files may have moved: what is in them is compared by digest. Certificates expire.
 _MAY_CHANGE_AT_A_PARTY = re.compile(
@@ -104,8 +116,15 @@ def table_digests(name: PartyName, data: FeatureParty | LabelParty | LabelData) 
 
 
 def _digest(tensor: Tensor) -> str:
-    shape = f"{tensor.dtype} {tuple(tensor.shape)}".encode()
-    return xxhash.xxh3_128_hexdigest(shape + tensor.contiguous().numpy().tobytes())
+    return digest_of_pieces(tensor.dtype, tuple(tensor.shape), tensor.split(_PIECE))
+
+
+def digest_of_pieces(dtype: torch.dtype, shape: tuple[int, ...], pieces: Iterable[Tensor]) -> str:
+    """Of a table that need not be in memory: its rows in order, some at a time."""
+    digest = xxhash.xxh3_128(f"{dtype} {shape}".encode())
+    for piece in pieces:
+        digest.update(piece.reshape(-1).numpy().data)
+    return digest.hexdigest()
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

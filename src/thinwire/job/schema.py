@@ -27,6 +27,7 @@ __all__ = [
     "NetworkSection",
     "PartyEntry",
     "PartySection",
+    "RetentionSection",
     "RosterFile",
     "Section",
     "ServeSection",
@@ -160,6 +161,7 @@ class NetworkSection(Section):
     wait_seconds: Positive = 600.0
     checkpoint_seconds: Positive = 10.0
     max_message_mb: Positive | None = None
+    share_log: bool = False  # at the label party: others may ask what happened
 
     def listen_address(self) -> str:
         """Where the label party listens: everywhere, at the address's port, unless given."""
@@ -199,6 +201,15 @@ class ServeTerms(Section):
     cache_rows: Count | None = None  # of its embeddings that the label party may keep
     cache_seconds: Positive = 60.0
     when_missing: Literal["error", "zeros", "mean"] = "error"  # mean: of its training rows' embeddings
+
+
+class RetentionSection(Section):
+    """In days after the run's end, 0: at once; how many generations of checkpoints. Everyone's own matter."""
+
+    checkpoints_days: Annotated[Finite, Field(ge=0)] | None = None
+    checkpoints_count: Annotated[int, Field(ge=1, le=2)] | None = None
+    messages_days: Annotated[Finite, Field(ge=0)] | None = None
+    logs_days: Annotated[Finite, Field(ge=0)] | None = None
 
 
 class PartyEntry(Section):
@@ -257,6 +268,7 @@ class _Shared(Section):
     link: LinkSection | None = None
     network: NetworkSection | None = None
     serve: ServeSection | None = None
+    retention: RetentionSection | None = None
 
 
 class JobFile(_Shared):

@@ -10,12 +10,14 @@ from torch import Tensor, nn
 
 from thinwire.compress import Keystream
 from thinwire.conversations import derivatives, representations
+from thinwire.conversations.bottom import Bottom, OwnBottom
 from thinwire.conversations.guard import Guard
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, PrivateLearner, Untrained
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.spending import Spending
 from thinwire.conversations.sums import Sealing
+from thinwire.group import Group, GroupBottom, Part
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
 from thinwire.privacy import Identity, Labels, NoiseKey, SecureSum
@@ -61,6 +63,10 @@ class Seating:
     device: str = "cpu"
     training: Training = TrainedOnRawRows()
     storage: Storage = field(default_factory=Storage)
+    memories: Mapping[str, Mapping[str, Tensor]] = field(
+        default_factory=dict
+    )  # of optimisers, by model: to begin with
+    group: Group | None = None  # of processes, where a feature party has several; this is its first
 
     @property
     def run(self) -> int:
@@ -84,9 +90,9 @@ class Seating:
     def side(self, party: LabelParty) -> LabelSide:
         bottom = None
         if party.bottom is not None:
-            bottom = self._learner(f"{party.name}/bottom", party.bottom, party.optimizer)
+            bottom = self._learner(party.name, "bottom", party.bottom, party.optimizer)
         return LabelSide(
-            top=self._learner(f"{party.name}/top", party.top, party.optimizer),
+            top=self._learner(party.name, "top", party.top, party.optimizer),
             labels=party.labels.to(self.device),
             loss=party.loss,
             fusion=party.fusion,
@@ -108,19 +114,17 @@ class Seating:
         sealing = None
         if isinstance(self.recipe.aggregation, SecureSum):
             sealing = Sealing(seat, self.recipe.aggregation, own.identity, own.secret, own.spending, own.nonce)
-        learner = self._bottom_learner(party, own)
-        features = party.features.to(self.device)
+        bottom = self._bottom(party, own, widths[party.name])
         end: Any
         if side is not None:
-            end = representations.FeatureEnd(seat, learner, features, side, widths, sealing)
+            end = representations.FeatureEnd(seat, bottom, side, widths, sealing)
         else:
-            end = derivatives.FeatureEnd(seat, learner, features, widths[party.name], sealing)
+            end = derivatives.FeatureEnd(seat, bottom, widths[party.name], sealing)
         return FeatureProgram(
             seat,
             end,
-            learner,
+            bottom,
             self.batches,
-            test_features=self._moved(party.test_features),
             eval_every=self._rests_every,
             control=control,
             sealing=sealing,
@@ -160,11 +164,19 @@ class Seating:
             on_round=on_round,
         )
 
+    def _bottom(self, party: FeatureParty, own: Own, width: int) -> Bottom:
+        learner = self._bottom_learner(party, own)
+        features, tests = party.features.to(self.device), self._moved(party.test_features)
+        if self.group is None:
+            return OwnBottom(learner, features, tests)
+        part = Part(learner, 0, self.group.shares, features, tests)
+        return GroupBottom(self.group.ranks, part, self.batches, width, self.group.test_shares)
+
     def _bottom_learner(self, party: FeatureParty, own: Own) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
         match self.training:
             case TrainedOnRawRows():
-                return self._learner(name, party.bottom, party.optimizer)
+                return self._learner(party.name, "bottom", party.bottom, party.optimizer)
             case Frozen():
                 party.bottom.requires_grad_(False).to(self.device).eval()  # running averages are frozen too
                 return Learner(name, party.bottom, Untrained(), self.seed, self.batches.rounds)
@@ -190,9 +202,11 @@ class Seating:
     def _rests_every(self) -> int:
         return self.eval_every or self.batches.rounds_per_epoch
 
-    def _learner(self, name: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
+    def _learner(self, party: PartyName, part: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
         module.to(self.device).train()
-        return Learner(name, module, spec or self.optimizer, self.seed, self.batches.rounds)
+        learner = Learner(f"{party}/{part}", module, spec or self.optimizer, self.seed, self.batches.rounds)
+        learner.remember(self.memories.get("top" if part == "top" else party, {}))
+        return learner
 
     def _moved(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(self.device)

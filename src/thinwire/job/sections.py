@@ -54,7 +54,7 @@ class Sections:
         return FeatureParty(
             section.name,
             held.features,
-            self._bottom(path, section.name, section.model, held),
+            self.bottom(path, section.name, section.model, held),
             held.test_features,
             None if section.optimizer is None else optimizer_of(f"{path}.optimizer", section.optimizer),
             held.preparation,
@@ -71,7 +71,7 @@ class Sections:
             raise BadInput(f"{path}.model is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.features(section.features, [] if own is None else [own])
-        bottom = self._bottom(path, section.name, section.model, held)
+        bottom = self.bottom(path, section.name, section.model, held)
         features = torch.as_tensor(held.features)
         return LabelData(
             labels,
@@ -115,7 +115,7 @@ class Sections:
         with at("label_party"):
             return module_of("top", section.top, [width], seed, self.folder, follows)
 
-    def _bottom(self, path: str, name: str, table: dict[str, Any], held: Held) -> nn.Module:
+    def bottom(self, path: str, name: str, table: dict[str, Any], held: Held) -> nn.Module:
         seed = weight_seed(self.seed, name, "bottom")
         shape = held.features.shape[1:]
         return module_of(f"{path}.model", table, shape, seed, self.folder, held.follows)

@@ -89,6 +89,7 @@ class SimulatedParties:
             device=job.device,
             training=job.training,
             storage=job.storage,
+            memories=job.memories,
         )
 
     @property
@@ -114,7 +115,7 @@ class SimulatedParties:
         """Every party's embeddings of `size` rows, without compression."""
         rows = slice(start, start + size)
         pairs = zip(self.features, self._features, strict=True)
-        tables = [embedded(program.learner.module, features[rows]) for program, features in pairs]
+        tables = [embedded(program.bottom.module, features[rows]) for program, features in pairs]
         if self.side.bottom is not None and self.side.features is not None:
             tables.append(embedded(self.side.bottom.module, self.side.features[rows]))
         return tables
@@ -124,7 +125,7 @@ class SimulatedParties:
 
     def squared_gradient_norm(self) -> float:
         """|gradient of the mean training loss|^2 over all parties' parameters."""
-        modules = [program.learner.module for program in self.features] + [self.side.top.module]
+        modules = [program.bottom.module for program in self.features] + [self.side.top.module]
         tables = list(self._features)
         if self.side.bottom is not None and self.side.features is not None:
             modules.insert(-1, self.side.bottom.module)

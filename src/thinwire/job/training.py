@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from thinwire.errors import BadInput
 from thinwire.job.callbacks import Callback
@@ -22,7 +22,7 @@ from thinwire.job.simulated import SimulatedParties
 from thinwire.models.outputs import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
 from thinwire.party.description import kept_of
-from thinwire.runs import RunDirectory
+from thinwire.runs import RunDirectory, RunFacts
 from thinwire.types import PartyName
 
 __all__ = ["described", "train"]
@@ -47,7 +47,7 @@ def train(
         noise_secret = job.noise_secret or secrets.token_bytes(32)
         run = _Run(job, looking, directory, on_round, noise_secret)
         if directory is not None:
-            directory.begin(job.recipe.described(), noise_secret)
+            directory.begin(job.recipe.described(), noise_secret, _facts(job, run.parties.widths))
             everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
             for party in everyone:
                 directory.keep(party.name, kept_of(party))
@@ -59,6 +59,7 @@ def train(
     data, tensors = directory.load(job.digests(), names)
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
+    directory.mark_finished(False)
     return run.go()
 
 
@@ -70,6 +71,11 @@ def described(job: Job) -> dict[str, Any]:
         "fusion": job.label_party.fusion,
         "outputs": Outputs.of(job.label_party.loss).value,
     }
+
+
+def _facts(job: Job, widths: Mapping[PartyName, int]) -> RunFacts:
+    names, label = tuple(party.name for party in job.parties), job.label_party
+    return RunFacts(names, label.name, widths, label.fusion, begun_from=job.begun_from)
 
 
 class _Run:
@@ -103,13 +109,14 @@ class _Run:
         if interrupted and self.directory is not None:
             self._save(resting=False)
         if self.directory is not None:
-            self.directory.finish(self.parties.simulation.ledger.entries(), self.models())
+            self.directory.finish(self.parties.simulation.ledger.entries(), self.job.modules())
+            self.directory.mark_finished(not interrupted)
         result = Result(
             method=self.job.recipe.name,
             history=self._history,
             ledger=self.parties.simulation.ledger,
             label_party=self.job.label_party.name,
-            models=self.models(),
+            models=self.job.modules(),
             seconds=self._seconds(),
             metric=next(iter(self.job.metrics), "loss"),
             target=self.job.target,
@@ -120,12 +127,6 @@ class _Run:
         )
         self._recording.keep(result)
         return result
-
-    def models(self) -> dict[PartyName, nn.Module]:
-        found: dict[PartyName, nn.Module] = {party.name: party.bottom for party in self.job.parties}
-        if self.job.label_party.bottom is not None:
-            found[self.job.label_party.name] = self.job.label_party.bottom
-        return {**found, "top": self.job.label_party.top}
 
     def _after_round(self, done: int) -> None:
         self._recording.round(done)

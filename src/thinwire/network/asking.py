@@ -17,11 +17,11 @@ from thinwire.transport.service import RPCS, Denied, Refused
 __all__ = ["question", "require_this_run", "run_of", "target_of"]
 
 
-def question(own: OwnPart, rpc: str) -> tuple[Target, dict[str, Any]]:
+def question(own: OwnPart, rpc: str, more: Mapping[str, Any] | None = None) -> tuple[Target, dict[str, Any]]:
     """Asks the label party about the run of this job file; whom was asked, and the answer."""
     target = target_of(own)
     try:
-        return target, ask(target, RPCS[rpc], {"run": run_of(own)})
+        return target, ask(target, RPCS[rpc], {"run": run_of(own), **(more or {})})
     except (Denied, Refused) as error:
         raise BadInput(f"{target.address} refuses to answer {own.me!r}: {printable(error)}") from None
 

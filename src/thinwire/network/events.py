@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -14,7 +14,9 @@ from typing import Any
 from thinwire.transport.records import printable
 from thinwire.types import PartyName, Round
 
-__all__ = ["EventLog", "sentence"]
+__all__ = ["MOST_SHARED", "EventLog", "sentence"]
+
+MOST_SHARED = 200  # events in one answer
 
 # What people are told; all else stands in the file alone.
 _SENTENCES = {
@@ -26,6 +28,7 @@ _SENTENCES = {
     "unreached": "{peer!r} does not answer: {why}",
     "waiting": "waiting for {peer!r}: {what}; {left_seconds:.0f} s left",
     "begun": "all parties are here: {rounds} rounds",
+    "inherited": "{what}",
     "resumed": "going on from round {at_round}",
     "fell_back": "{why}",
     "checkpoint_failed": "no checkpoint: {why}; trying again later",
@@ -44,16 +47,17 @@ _SENTENCES = {
     "unreported": "{peer!r} has not said that it finished; start this command again if it needs our last messages",
 }
 
+_SHARED = ("time", "party", "event", "peer", "round")
+
 
 def sentence(line: Mapping[str, Any]) -> str | None:
-    """A line of the log for people; None where it is for machines alone, or is none of ours."""
-    form = _SENTENCES.get(str(line.get("event")))
-    if form is None:
+    """What people are told of an event; None where it is for the file alone."""
+    if line.get("event") not in _SENTENCES:
         return None
     try:
-        return printable(form.format(**line))
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError):
-        return None
+        return printable(_SENTENCES[line["event"]].format(**line))
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError):
+        return printable(str(line["event"]))  # of another version, or without what only its party may read
 
 
 class EventLog:
@@ -65,6 +69,8 @@ class EventLog:
         self._party = party
         self._say = say
         self._lock = Lock()
+        self._shared: deque[dict[str, Any]] = deque(maxlen=MOST_SHARED)
+        self._happened = 0  # events that people are told of
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
@@ -73,12 +79,25 @@ class EventLog:
         line |= {"peer": peer, "round": self.round} | facts
         with self._lock:
             self.counts[event, peer or ""] += 1
+            if event in _SENTENCES:
+                self._shared.append({key: line[key] for key in _SHARED})
+                self._happened += 1
             # A full disk, or the end of the run: the log must not stop it.
             with suppress(OSError, ValueError):
                 self._file.write(json.dumps(line, default=str) + "\n")
-        if event in _SENTENCES:
+        told = sentence(line)
+        if told is not None:
             with suppress(OSError):  # a terminal that is gone
-                self._say(printable(_SENTENCES[event].format(**({"peer": peer, "round": self.round} | facts))))
+                self._say(told)
+
+    def shared(self, since: int) -> tuple[list[dict[str, Any]], int]:
+        """What others may read of the last events, from number `since` on, and the number of the next one.
+
+        When, what, with whom and in which round: no reasons, paths or addresses, which may tell of one's own data.
+        """
+        with self._lock:
+            first = self._happened - len(self._shared)
+            return list(self._shared)[max(0, since - first) :], self._happened
 
     def count(self, event: str, peer: PartyName | None = None) -> int:
         """How often it happened; with anybody, unless a peer is named."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.conversations.spending import Spending
+from thinwire.group import Group
+from thinwire.job.continuing import Beginning
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Own, Seating
 from thinwire.network.introduction import About, compare, read_about, read_news
@@ -50,9 +53,13 @@ class FeatureRun(PartyRun):
         held: Held,
         party: FeatureParty,
         audience: Audience,
+        *,
+        beginning: Beginning | None = None,
+        group: Group | None = None,
     ) -> None:
-        super().__init__(own, lock, folder, held, audience.say)
+        super().__init__(own, lock, folder, held, audience.say, beginning)
         self._party = party
+        self._group = group
         self._audience = audience
         self._widths: dict[PartyName, int] | None = None
         label = own.label_party
@@ -101,8 +108,12 @@ class FeatureRun(PartyRun):
     def _known_widths(self) -> dict[PartyName, int]:
         return self._widths or {}
 
+    def _seating(self) -> Seating:
+        return replace(super()._seating(), group=self._group)
+
     def _program(self, seating: Seating, control: Control) -> FeatureProgram:
         widths = self._known_widths()
+        seating = self._inherited(seating, {self.own.me: self._party.bottom}, None)
         side = None
         if self.own.recipe.labels is Labels.SHARED:
             side = self._shared_side(widths)
@@ -184,7 +195,7 @@ class FeatureRun(PartyRun):
     # The end ----------------------------------------------------------------------------------------------------
 
     def _models(self) -> dict[str, Any]:
-        return {self.own.me: self.program.learner.module}
+        return {self.own.me: self.program.bottom.module}
 
     def _tell_those_away(self) -> None:
         """The label party does."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
+from thinwire.job.continuing import Beginning
 from thinwire.job.evaluating import Goal, require_finite_loss, scores
 from thinwire.job.own_part import LabelData, OwnPart
 from thinwire.job.quality import quality_of
@@ -44,8 +45,9 @@ class LabelRun(PartyRun):
         held: Held,
         data: LabelData,
         audience: Audience,
+        beginning: Beginning | None = None,
     ) -> None:
-        super().__init__(own, lock, folder, held, audience.say)
+        super().__init__(own, lock, folder, held, audience.say, beginning)
         if self.private.run_nonce is None:
             self.private.set_run_nonce(secrets.token_hex(16))
         self._data = data
@@ -88,6 +90,8 @@ class LabelRun(PartyRun):
     def _program(self, seating: Seating, control: Control) -> LabelProgram:
         widths = self._known_widths()
         party = self._party = self.own.label_party_of(self._data, widths)
+        bottom = {} if party.bottom is None else {self.own.me: party.bottom}
+        seating = self._inherited(seating, {**bottom, "top": party.top}, party.fusion)
         program = seating.label_program(
             party,
             seating.side(party),
@@ -148,7 +152,15 @@ class LabelRun(PartyRun):
             self.channel.drain(1.0)
             self.abort(caller)
             return {"aborted": True}
+        if rpc.name == "Logs":
+            return self._logs(request)
         return self.status()
+
+    def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self.own.network.share_log:
+            raise Refused(f"{self.own.me!r} does not share its log; it may, with share_log = true in its [network]")
+        lines, following = self.events.shared(parsed_count(request, "since"))
+        return {"party": self.own.me, "lines": lines, "next": following}
 
     def status(self) -> dict[str, Any]:
         traffic = self.ledger.traffic(self.own.me)

@@ -6,14 +6,17 @@ import errno
 import json
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from torch import nn
+
 from thinwire import __version__
 from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError, WireError
+from thinwire.job.continuing import Beginning
 from thinwire.job.judged import storage_of
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import Seating, run_number
@@ -29,7 +32,18 @@ from thinwire.party.label_program import LabelProgram
 from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.report.record import Quality
-from thinwire.runs import CheckpointFailed, Checkpoints, FolderLock, Loaded, PrivateState, Replaced, RunDirectory
+from thinwire.runs import (
+    CheckpointFailed,
+    Checkpoints,
+    FolderLock,
+    Loaded,
+    PrivateState,
+    Replaced,
+    RunDirectory,
+    RunFacts,
+    write_facts,
+)
+from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.grpc_channel import HandshakeFailed
@@ -44,7 +58,7 @@ from thinwire.transport.service import PROTOCOL, Denied, Refused, RunAborted
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import MAX_BODY
 
-__all__ = ["Audience", "Held", "PartyRun"]
+__all__ = ["Audience", "Held", "PartyRun", "batches_of"]
 
 _SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -81,11 +95,21 @@ class Held:
 class PartyRun(ABC):
     """One party's run in its folder. `execute` blocks until it is finished, stopped or failed."""
 
-    def __init__(self, own: OwnPart, lock: FolderLock, folder: Path, held: Held, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        own: OwnPart,
+        lock: FolderLock,
+        folder: Path,
+        held: Held,
+        say: Callable[[str], None],
+        beginning: Beginning | None = None,
+    ) -> None:
         self.own = own
+        self._beginning = beginning
         self.folder = folder
         self.stopping = Stopping()
         self.directory = RunDirectory(folder)
+        require_able_to_go_on(folder)
         self._lock = lock
         self.private = PrivateState.open(folder)
         if self.private.aborted is not None:
@@ -120,13 +144,7 @@ class PartyRun(ABC):
         )
         owner = {"party": own.me, "run": f"{self.run:016x}"}
         self.checkpoints = Checkpoints(folder / "checkpoints", self.private.mac_key, owner, self._incarnation)
-        self.batches = Batches(
-            held.rows,
-            own.settings.batch_size,
-            own.settings.epochs,
-            own.settings.seed,
-            own.settings.batches == "announced",
-        )
+        self.batches = batches_of(own, held.rows)
         self.began = monotonic()
         self._begun = False
         self._saved_at = monotonic()
@@ -221,8 +239,7 @@ class PartyRun(ABC):
             return Outcome(json.loads((self.folder / "result.json").read_text()), interrupted=False)
         self._gather()
         self._keep_to_budget()
-        seating = self._seating()
-        program = self.program = self._program(seating, PartyControl(self))
+        program = self.program = self._program(self._seating(), PartyControl(self))
         self._resume(program)
         about = about_part(self.own, self._described(), self._known_widths(), self.batches, self._held.rows)
         self._recording = PartyRecording(self.folder, about, self.channel, self._spent_so_far)
@@ -277,6 +294,20 @@ class PartyRun(ABC):
             training=own.training,
             storage=storage_of(settings, own.folder),
         )
+
+    def _inherited(self, seating: Seating, modules: Mapping[str, nn.Module], fusion: str | None) -> Seating:
+        """Weights from an earlier run, where this one begins from it; what this run is, on disk."""
+        if self._loaded is not None:
+            return seating
+        widths, record, memories = self._known_widths(), {}, seating.memories
+        if self._beginning is not None:
+            taken = self._beginning.take_over(modules, widths, fusion)
+            record, memories = taken.recorded(), taken.memories
+            for sentence in taken.said():
+                self.events("inherited", what=sentence)
+        facts = RunFacts(self.own.feature_parties, self.own.label_party, widths, fusion, self.own.me, record)
+        self.persistently(lambda: write_facts(self.folder, facts))
+        return replace(seating, memories=memories)
 
     def _finish(self) -> dict[str, Any]:
         """The results are on disk before anybody hears that this party has finished."""
@@ -541,6 +572,12 @@ class PartyRun(ABC):
             "run_dir": str(self.folder),
             **self._results(),
         }
+
+
+def batches_of(own: OwnPart, rows: int) -> Batches:
+    """The same at every party, and at every process of one."""
+    settings = own.settings
+    return Batches(rows, settings.batch_size, settings.epochs, settings.seed, settings.batches == "announced")
 
 
 class PartyControl(Control):

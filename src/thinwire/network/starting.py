@@ -6,21 +6,37 @@ import tomllib
 from pathlib import Path
 
 from thinwire.errors import BadInput
+from thinwire.group import Ranks
+from thinwire.job.continuing import Beginning
 from thinwire.job.job import embedding_width
-from thinwire.job.own_part import LabelData, OwnPart
+from thinwire.job.own_part import OwnPart
 from thinwire.job.saved import require_same_text, save_text
 from thinwire.network.feature_run import FeatureRun
+from thinwire.network.grouping import first_share
 from thinwire.network.label_run import LabelRun
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.party import FeatureParty
 from thinwire.party.description import kept_of
-from thinwire.runs import FolderLock, RunDirectory
+from thinwire.runs import Earlier, FolderLock, RunDirectory
 
 __all__ = ["party_run"]
 
 
-def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
-    """Reads this party's data, refuses a folder of another job or of changed data, and opens the run."""
+def party_run(
+    own: OwnPart,
+    folder: Path,
+    audience: Audience,
+    beginning: Beginning | None = None,
+    ranks: Ranks | None = None,
+) -> PartyRun:
+    """Reads this party's data, refuses a folder of another job or of changed data, and opens the run.
+
+    `beginning`: an earlier run of this party's whose weights it takes over. `ranks`: this is the first of a feature
+    party's processes; the others `follow_party`.
+    """
+    if beginning is not None:
+        beginning.require_no_guarantee(own.recipe, own.training)
+        Earlier(beginning.folder)  # is it there?
     lock = FolderLock(folder)
     taken = lock.acquire()
     if taken is not None:
@@ -34,18 +50,26 @@ def party_run(own: OwnPart, folder: Path, audience: Audience) -> PartyRun:
         data = own.load_label_data()
         tests = 0 if data.test_labels is None else len(data.test_labels)
         held = Held(len(data.labels), tests, **digests, width=data.width or 0)
-        _keep(own, folder, data)
-        return LabelRun(own, lock, folder, held, data, audience)
+        _keep(own, folder, own.data_digests(data), kept_of(data))
+        return LabelRun(own, lock, folder, held, data, audience, beginning)
+    if ranks is not None:
+        share = first_share(own, ranks)
+        held = Held(share.group.rows, share.group.test_rows, **digests, width=_width(own, share.party))
+        _keep(own, folder, share.digests(), kept_of(share.party))
+        return FeatureRun(own, lock, folder, held, share.party, audience, beginning=beginning, group=share.group)
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
-    width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
-    held = Held(len(party.features), tests, **digests, width=width)
-    _keep(own, folder, party)
-    return FeatureRun(own, lock, folder, held, party, audience)
+    held = Held(len(party.features), tests, **digests, width=_width(own, party))
+    _keep(own, folder, own.data_digests(party), kept_of(party))
+    return FeatureRun(own, lock, folder, held, party, audience, beginning=beginning)
 
 
-def _keep(own: OwnPart, folder: Path, data: FeatureParty | LabelData) -> None:
-    text, digests = own.resolved_text(), own.data_digests(data)
+def _width(own: OwnPart, party: FeatureParty) -> int:
+    return embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
+
+
+def _keep(own: OwnPart, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:
+    text = own.resolved_text()
     if (folder / "data.json").exists():  # the last to be written
         require_same_text(folder, text, digests)
         began = tomllib.loads((folder / "job.toml").read_text())["job"]["epochs"]
@@ -56,4 +80,4 @@ def _keep(own: OwnPart, folder: Path, data: FeatureParty | LabelData) -> None:
             )
     else:
         save_text(folder, text, digests)
-        RunDirectory(folder).keep(own.me, kept_of(data))
+        RunDirectory(folder).keep(own.me, kept)

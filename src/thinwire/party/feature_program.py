@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from thinwire.conversations.bottom import Bottom
 from thinwire.conversations.evaluation import send_test_embedding, told
-from thinwire.conversations.learner import Learner
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.sums import Sealing
 from thinwire.party.batches import Batches
@@ -46,28 +46,26 @@ class FeatureProgram(Program):
         self,
         seat: Seat,
         end: FeatureConversation,
-        learner: Learner,
+        bottom: Bottom,
         batches: Batches,
         *,
-        test_features: Tensor | None,
         eval_every: int,
         control: Control,
         sealing: Sealing | None = None,
     ) -> None:
         super().__init__(seat, batches, eval_every, control)
         self.end = end
-        self.learner = learner
-        self._test_features = test_features
+        self.bottom = bottom
         self._sealing = sealing
 
     def _begin(self) -> None:
-        self.learner.begin(0)
+        self.bottom.begin(0)
         self.end.begin()
         if self.seat.recipe.warm_start:
             self.end.warm_start(self._batches.all_rows())
 
     def _round(self, t: Round) -> None:
-        self.learner.begin(t)
+        self.bottom.begin(t)
         rows = self.seat.announced(t) if self._batches.announced else self._batches.rows(t)
         for action in self.plan.feature_round(
             t, lambda: self.end.answered(t), lambda: self._away(self.end.awaits(t))
@@ -85,7 +83,7 @@ class FeatureProgram(Program):
         if done:
             self.end.show_surrogates(done)
         with self.seat.channel.untimed():
-            send_test_embedding(self.seat, self.learner.module, self._test_features, done, self._sealing)
+            send_test_embedding(self.seat, self.bottom.embed_test(), done, self._sealing)
         stop = self._end_of_rest(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop

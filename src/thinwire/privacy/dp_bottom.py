@@ -24,6 +24,7 @@ from thinwire.privacy.accounting.exposure import BottomModel, Frozen, PrivatelyT
 from thinwire.privacy.defences import standard_normal
 
 __all__ = [
+    "APART",
     "DPBottom",
     "Frozen",
     "TrainedOnRawRows",
@@ -31,6 +32,7 @@ __all__ = [
     "accounted",
     "require_row_gradients",
     "require_separate_rows",
+    "rows_seen_together",
 ]
 
 _ROWS = 256  # at once: a gradient a row is as large as the model
@@ -86,29 +88,35 @@ class DPBottom:
 
 
 def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
-    """Refuses a model in which rows of a batch see each other: no bound on one row's influence would hold.
+    """Refuses a model in which rows of a batch see each other: no bound on one row's influence would hold."""
+    why = rows_seen_together(module, x)
+    if why is not None:
+        raise BadInput(f"{where} {why}, and no privacy guarantee holds; {APART}")
+
+
+APART = "let every row be computed by itself; use LayerNorm or GroupNorm for BatchNorm"
+
+
+def rows_seen_together(module: nn.Module, x: Tensor) -> str | None:
+    """How rows of a batch see each other in this model, in words; None where they do not.
 
     It looks for what can be seen from outside: with other rows beside it, and other weights, a row must come out the
     same. That is a help, not a proof; a guarantee says what it rests on.
     """
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            raise BadInput(
-                f"{where} normalises over the batch ({name or type(part).__name__}: {type(part).__name__}), so that "
-                "one row changes what the others send, and no privacy guarantee holds; use LayerNorm or GroupNorm"
-            )
+            kind = type(part).__name__
+            return f"normalises over the batch ({name or kind}: {kind}), so that one row changes what the others send"
     if len(x) < 3:
-        return
+        return None
     tried = _stirred(module)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         seen = [tried(x[:1])[0], tried(x[:2])[0], tried(x[[0, 2, 1]])[0]]
         after = [_after_training_with(module, x[[0, company]], x[:1]) for company in (1, 2)]
     for one, other in ((seen[0], seen[1]), (seen[0], seen[2]), (after[0], after[1])):
         if not torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE):
-            raise BadInput(
-                f"{where} gives a row another embedding in other company: its rows see each other, and no privacy "
-                "guarantee holds; let every row be computed by itself"
-            )
+            return "gives a row another embedding in other company: its rows see each other"
+    return None
 
 
 def _stirred(module: nn.Module) -> nn.Module:

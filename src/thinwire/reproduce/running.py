@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 
 from thinwire.data.vertical import VerticalData
@@ -15,6 +13,7 @@ from thinwire.reproduce.experiment import Experiment, Size, at_size
 from thinwire.reproduce.files import read_experiment
 from thinwire.reproduce.loading import loaded
 from thinwire.reproduce.runs import Outcome, Watch, finished, made
+from thinwire.sweeps import each
 
 __all__ = ["Plan", "Started", "data_of", "run_all"]
 
@@ -55,25 +54,12 @@ def run_all(plan: Plan, jobs: int, started: Started) -> Iterator[Outcome]:
             yield _run(plan, curve, seed, started)
         return
     data_of(plan)  # missing files are said before any process starts
-    yield from _in_processes(plan, pairs, jobs)
+    for _, done in each(_run_alone, [(plan, curve, seed) for curve, seed in pairs], jobs):
+        yield done
 
 
-def _in_processes(plan: Plan, pairs: Sequence[tuple[str, int]], jobs: int) -> Iterator[Outcome]:
-    # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(_run_alone, plan, curve, seed) for curve, seed in pairs]
-        try:
-            for done in as_completed(waiting):
-                yield done.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _run_alone(plan: Plan, curve: str, seed: int) -> Outcome:
-    import torch
-
-    torch.set_num_threads(1)
-    return _run(plan, curve, seed, lambda *_: Watch())
+def _run_alone(asked: tuple[Plan, str, int]) -> Outcome:
+    return _run(*asked, lambda *_: Watch())
 
 
 def _run(plan: Plan, name: str, seed: int, started: Started) -> Outcome:

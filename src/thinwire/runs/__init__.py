@@ -3,6 +3,8 @@
 from thinwire.runs.charges import ChargeLog
 from thinwire.runs.checkpoints import CheckpointFailed, Checkpoints, Loaded
 from thinwire.runs.directory import RunDirectory
+from thinwire.runs.earlier import Earlier
+from thinwire.runs.facts import RunFacts, read_facts, require_readable, write_facts
 from thinwire.runs.folder_lock import AlreadyRunning, FolderLock, TakenOver
 from thinwire.runs.private_state import PrivateState, Replaced
 
@@ -11,10 +13,15 @@ __all__ = [
     "ChargeLog",
     "CheckpointFailed",
     "Checkpoints",
+    "Earlier",
     "FolderLock",
     "Loaded",
     "PrivateState",
     "Replaced",
     "RunDirectory",
+    "RunFacts",
     "TakenOver",
+    "read_facts",
+    "require_readable",
+    "write_facts",
 ]

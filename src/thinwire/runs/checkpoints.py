@@ -72,13 +72,15 @@ class _Place:
 class Checkpoints:
     """Saves and loads one party's generations. `key` is secret; `owner` says whose they are: run, party.
 
+    None: whoever holds the key, to read only.
+
     `incarnation` counts the starts of this party's processes, so that a replaced one that wakes up harms nothing.
     """
 
-    def __init__(self, folder: Path, key: bytes, owner: Mapping[str, str], incarnation: int = 0) -> None:
+    def __init__(self, folder: Path, key: bytes, owner: Mapping[str, str] | None, incarnation: int = 0) -> None:
         self._folder = folder
         self._key = key
-        self._owner = dict(owner)
+        self._owner = None if owner is None else dict(owner)
         self._incarnation = incarnation
         self._good: _Place | None = None  # what we loaded or saved last
 
@@ -198,7 +200,7 @@ class Checkpoints:
             )
         if manifest["format"] != FORMAT:
             raise _Unusable(f"it has format {manifest['format']}, this version reads {FORMAT}")
-        if manifest["owner"] != self._owner:
+        if self._owner is not None and manifest["owner"] != self._owner:
             raise _Unusable(f"it is of {manifest['owner']}, this is {self._owner}")
         if manifest["generation"] != place.generation or manifest["incarnation"] != place.incarnation:
             raise _Unusable(f"generation {manifest['generation']} was put in its place")

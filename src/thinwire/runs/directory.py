@@ -1,5 +1,6 @@
 """What a run leaves on disk.
 
+run.json                     which version wrote it, and who took part
 recipe.json                  the recipe, as its digest sees it
 about.json                   who takes part, with what; written as the run begins
 pulse.json                   the last sign of life: where time and bytes go, one round in detail
@@ -29,6 +30,8 @@ from torch import Tensor, nn
 
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
+from thinwire.runs.contents import require_able_to_go_on
+from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import NAME, PrivateState
 from thinwire.transport.record_file import WriteFailed, replace_file, write_all
 from thinwire.types import PartyName
@@ -42,14 +45,16 @@ class RunDirectory:
     """Reads and writes one run's folder. Every file appears whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
+        require_readable(folder)
         self.folder = folder
 
-    def begin(self, recipe: dict[str, Any], noise_secret: bytes) -> None:
+    def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
         if (self.folder / "events.jsonl").exists():
             raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
         self._open()
         self._private.set_noise_secret(noise_secret)
+        write_facts(self.folder, facts)
         self._write("recipe.json", json.dumps(recipe, indent=2, sort_keys=True) + "\n")
         self.clear()
 
@@ -89,6 +94,11 @@ class RunDirectory:
         for name, module in models.items():
             self.write(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
+    def mark_finished(self, finished: bool) -> None:
+        """A run that was stopped, or goes on for longer, is not."""
+        if self._private.finished != finished:
+            self._private.set_finished(finished)
+
     @property
     def noise_secret(self) -> bytes:
         """Kept with the run: resumed, it must draw the same noise."""
@@ -104,6 +114,7 @@ class RunDirectory:
         self, job: Mapping[str, str], parties: Sequence[PartyName]
     ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
         """The newest generation that is whole."""
+        require_able_to_go_on(self.folder)
         nothing = BadInput(f"{self.folder} holds no checkpoint to resume from")
         if not (self.folder / NAME).exists():
             raise nothing

@@ -59,6 +59,7 @@ RPCS = {
         Rpc("Abort", streams=False, callers=_ALL),
         Rpc("Probe", streams=False, callers=_ALL),  # an echo, for doctor
         Rpc("Score", streams=False, callers=frozenset({Role.LABEL_PARTY, Role.CLIENT})),
+        Rpc("Logs", streams=False, callers=_ALL),  # what happened, where the label party shares it
     )
 }
 

@@ -1,0 +1,93 @@
+"""What happened at a party: from its own log, or from the label party where that shares it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from thinwire.errors import BadInput, Malformed
+from thinwire.job.own_part import OwnPart
+from thinwire.network.asking import question
+from thinwire.network.events import MOST_SHARED
+from thinwire.network.told import Count, Text, printable
+
+__all__ = ["OwnLog", "SharedLog"]
+
+Line = dict[str, Any]
+
+
+class OwnLog:
+    """This party's `log.jsonl`, from its beginning; `lines` gives those that have come since the last call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "log.jsonl"
+        if not self._path.is_file():
+            raise BadInput(f"{self._path} is not there: the party has not begun here; or give its folder by --out")
+        self._read = 0  # bytes
+        self._file = -1  # its number on the disk: `thinwire clean` writes another
+
+    def lines(self) -> Iterator[Line]:
+        with self._path.open("rb") as file:
+            told = os.fstat(file.fileno())
+            if told.st_ino != self._file or told.st_size < self._read:
+                self._file, self._read = told.st_ino, 0
+            file.seek(self._read)
+            whole = file.read()
+        whole = whole[: whole.rfind(b"\n") + 1]  # the last line may be half written
+        self._read += len(whole)
+        for line in whole.splitlines():
+            with suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found
+
+
+class _Told(BaseModel):
+    """A line of a peer's log, as much of it as is believed."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    time: Text
+    party: Text
+    event: Text
+    peer: Text | None = None
+    round: Count | None = None
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    party: Text
+    lines: list[_Told] = Field(max_length=MOST_SHARED)
+    next: Count
+
+
+class SharedLog:
+    """The label party's, as far as it shares it: when, what, with whom, in which round."""
+
+    def __init__(self, own: OwnPart, party: str) -> None:
+        if party != own.label_party:
+            known = (*own.feature_parties, own.label_party)
+            why = "it only calls others, and nobody can call it" if party in known else "it is no party of this job"
+            raise BadInput(f"--party {party}: {why}; only {own.label_party!r}, the label party, can be asked")
+        self._own = own
+        self._since = 0
+
+    def lines(self) -> Iterator[Line]:
+        _, answer = question(self._own, "Logs", {"since": self._since})
+        try:
+            told = _Answer.model_validate(answer)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = printable(".".join(map(str, first["loc"])))
+            raise Malformed(f"the label party's answer cannot be read: {place}: {first['msg']}") from None
+        # A process that was started again counts anew.
+        self._since = told.next if told.next >= self._since else 0
+        for line in told.lines:
+            yield {key: printable(value) if isinstance(value, str) else value for key, value in line}
