@@ -6,18 +6,25 @@ from pathlib import Path
 
 from thinwire.align import Ids, normalised
 from thinwire.data import Values, read_features
+from thinwire.data.cells import read_cells
 from thinwire.errors import BadInput
 from thinwire.job.messages import at
 from thinwire.job.row_ids import read_id_texts
 from thinwire.job.schema import PartyEntry, Source
+from thinwire.prepare import Preparation
 
 __all__ = ["new_features", "new_ids"]
 
 
 def new_features(section: PartyEntry, path: str, folder: Path, file: Path) -> Values:
-    """The columns that the section names, of another file of the same kind; refuses other columns or shapes."""
+    """The columns that the section names, of another file of the same kind; refuses other columns or shapes.
+
+    `folder` is the run's.
+    """
     if section.features is None:
         raise BadInput(f"{path} has no features; it takes part without them")
+    if section.prepare is not None:
+        return _prepared(section, section.features, folder, file)
     trained = _read(f"{path}.features", section.features, folder / section.features.file)
     new = _read(f"--features {section.name}", section.features, file)
     if new.columns is not None and trained.columns is not None and new.columns != trained.columns:
@@ -44,6 +51,18 @@ def new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids
     with at(f"--ids {section.name}"):
         texts = read_id_texts(file, section.ids.key, section.ids.column, section.ids.delimiter or ",")
         return normalised(texts, str(file))
+
+
+def _prepared(section: PartyEntry, source: Source, run: Path, file: Path) -> Values:
+    """As the training rows were prepared: by what the run keeps beside the party's model."""
+    saved = run / "models" / f"{section.name}.preparation.json"
+    try:
+        preparation = Preparation.from_json(saved.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{saved} cannot be read ({error.strerror}): without it new rows cannot be prepared") from None
+    with at(f"--features {section.name}"):
+        cells = read_cells(file, preparation.sources, (), source.delimiter or ",")
+        return Values(preparation.apply(cells).numpy(), preparation.sources)
 
 
 def _read(where: str, source: Source, file: Path) -> Values:

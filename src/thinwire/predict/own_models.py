@@ -82,7 +82,7 @@ def read_rows(own: OwnPart, held: FeatureParty | LabelData, which: Which | None,
     found += [own.test_row_ids()] if which is not Which.TRAINING else []
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.located():
-        ids = ids_in_order(own.section, path, own.folder, which) if own.is_label_party else None
+        ids = ids_in_order(own.section, path, own.folder, which, own.settings.split) if own.is_label_party else None
     size = {Which.TRAINING: count, Which.TEST: more, Which.ALL: count + more}[which]
     return OwnRows(
         features, size, digest, ids, Counted(offset=count if which is Which.TEST else 0, rows=count + more)

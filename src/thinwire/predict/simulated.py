@@ -55,7 +55,8 @@ def own_rows(run: Run, which: Which | None) -> SimulatedRows:
         chosen = parts.get(which, [party.features, *([] if party.test_features is None else [party.test_features])])
         tables[party.name] = torch.cat(chosen)
     file, folder = _file(run)
-    ids = ids_in_order(file.label_party, "label_party", folder, which if tests else Which.TRAINING)
+    chosen_rows = which if tests else Which.TRAINING
+    ids = ids_in_order(file.label_party, "label_party", folder, chosen_rows, file.job.split)
     offset = job.rows if which is Which.TEST else 0
     return SimulatedRows(tables, ids, Counted(offset=offset, rows=job.rows + tests))
 

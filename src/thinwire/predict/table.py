@@ -16,7 +16,8 @@ from thinwire.align import Ids
 from thinwire.align.ids import id_text
 from thinwire.errors import BadInput
 from thinwire.job.aligned import RowsOf, ids_of
-from thinwire.job.schema import PartyEntry
+from thinwire.job.fates import SplitRows, split_rows
+from thinwire.job.schema import PartyEntry, SplitSection
 
 __all__ = ["IdTable", "OutsideAlignment", "UnknownId", "Which", "ids_in_order"]
 
@@ -63,8 +64,12 @@ class IdTable:
         return np.fromiter((places[text] for text in texts), np.int64, len(texts))
 
 
-def ids_in_order(section: PartyEntry, path: str, folder: Path, which: Which) -> IdTable | None:
+def ids_in_order(
+    section: PartyEntry, path: str, folder: Path, which: Which, split: SplitSection | None
+) -> IdTable | None:
     """A party's ids of these rows as its section names them; None where it names none."""
+    if split is not None:
+        return _of_split(RowsOf.training(path, section), split_rows(path, section, folder, split), folder, which)
     kinds = {Which.TRAINING: [RowsOf.training], Which.TEST: [RowsOf.test], Which.ALL: [RowsOf.training, RowsOf.test]}
     parts = [_one(kind(path, section), folder) for kind in kinds[which]]
     if any(part is None for part in parts):
@@ -74,6 +79,15 @@ def ids_in_order(section: PartyEntry, path: str, folder: Path, which: Which) -> 
         return None  # the same id among training and test rows: a row number says which is meant
     outside = frozenset().union(*(part.outside for part in parts if part is not None))
     return IdTable(ids, outside - set(ids))
+
+
+def _of_split(source: RowsOf, rows: SplitRows, folder: Path, which: Which) -> IdTable:
+    every = _all_texts(ids_of(source, folder))
+    alignment = source.read(folder)
+    common = every if alignment is None else [every[row] for row in alignment.rows.tolist()]
+    parts = {Which.TRAINING: [rows.training], Which.TEST: [rows.test], Which.ALL: [rows.training, rows.test]}[which]
+    chosen = [every[row] for part in parts if part is not None for row in part.tolist()]
+    return IdTable(chosen, frozenset(every) - set(common))
 
 
 def _one(rows: RowsOf, folder: Path) -> IdTable | None:
