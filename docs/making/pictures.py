@@ -56,7 +56,10 @@ def _bars(left: float, middle: float, values: Tensor, style: int) -> list[str]:
 
 def many_rounds() -> str:
     """How far the receiver's picture of drifting embeddings is from the truth, by round."""
-    kinds = {"top-k alone": Direct(TopK(0.1)), "top-k with error feedback": ErrorFeedback(TopK(0.1))}
+    kinds: dict[str, StreamSpec] = {
+        "top-k alone": Direct(TopK(0.1)),
+        "top-k with error feedback": ErrorFeedback(TopK(0.1)),
+    }
     lines = [Line(name, _errors(kind), style) for style, (name, kind) in enumerate(kinds.items())]
     return Chart("What the receiver gets wrong", "round", "|error|^2 / |h|^2", lines).svg()
 

@@ -108,7 +108,8 @@ def _type(value: Mapping[str, Any]) -> str:
         return ", ".join(f"`{one!r}`".replace("'", '"') for one in value["enum"])
     if value.get("type") == "array":
         return f"list of {_type(value.get('items', {}))}"
-    return {"object": "table", "integer": "whole number"}.get(value.get("type", ""), value.get("type", "anything"))
+    kind = str(value.get("type", "anything"))
+    return {"object": "table", "integer": "whole number"}.get(kind, kind)
 
 
 def _default(value: Mapping[str, Any]) -> str:

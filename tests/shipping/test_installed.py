@@ -19,12 +19,21 @@ def test_the_demo_runs_from_the_wheel(tmp_path: Path) -> None:
     wheel = build("wheel", tmp_path / "dist")
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     programs, constraint = tmp_path / "venv" / "bin", ROOT / "constraints" / "cpu.txt"
-    install = [programs / "python", "-m", "pip", "install", "--quiet", "--constraint", constraint, wheel]
+    install: list[str | Path] = [
+        programs / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--constraint",
+        constraint,
+        wheel,
+    ]
     subprocess.run(install, check=True, cwd=tmp_path)
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # the checkout's own sources
 
     def run(*arguments: str) -> str:
-        command = [programs / "thinwire", *arguments]
+        command: list[str | Path] = [programs / "thinwire", *arguments]
         return subprocess.run(command, check=True, cwd=tmp_path, env=clean, capture_output=True, text=True).stdout
 
     shown = json.loads(run("demo", "--json"))
