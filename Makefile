@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: install test check demo bench coverage screenshots test-browser test-link test-data test-faults soak clean
+.PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults soak clean
 
 install: $(READY)
 
@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints/cpu.txt
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults"
+	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -32,13 +32,23 @@ bench: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/serve.py
 
 coverage: $(READY)
-	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults" --cov --cov-report=term
+	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist" --cov --cov-report=term
 
 # Each needs more than Python; pytest's exit code 5 means that there is no such test yet.
-test-browser test-link test-data: test-%: $(READY)
+test-browser test-link test-data test-dist: test-%: $(READY)
 	$(BIN)/pytest -m $* || [ $$? -eq 5 ]
 
-# The documents' pictures, made by the browser tests.
+# The site, as plain pages that need no server: build/site/index.html.
+docs: $(READY)
+	$(BIN)/python docs/making/pictures.py
+	$(BIN)/thinwire schema --out docs/schema/job-1.json
+	$(BIN)/mkdocs build --strict
+
+# dist/: a wheel and a source archive, built with what is installed here.
+dist: $(READY)
+	$(BIN)/hatchling build -d dist
+
+# The documents' screenshots, made by the browser tests.
 screenshots: $(READY)
 	THINWIRE_SCREENSHOTS=docs/images $(BIN)/pytest -m browser
 

@@ -63,6 +63,8 @@ def dashboard(folder: Path, port: int = 0) -> Iterator[str]:
         finally:
             running.send_signal(signal.SIGINT)
             running.wait(timeout=30)
+            assert running.stderr.read() == ""
+            assert running.returncode == 0
 
 
 @contextmanager

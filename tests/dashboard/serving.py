@@ -21,8 +21,8 @@ def served(root: Path) -> Iterator[str]:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen(16)
-    app = dashboard_app(Board(root), "127.0.0.1")
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, lifespan="off"))
+    app = dashboard_app(Board(root), "127.0.0.1", closing=lambda: server.should_exit)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5, lifespan="off"))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:

@@ -333,6 +333,11 @@ def test_a_simulated_run_has_its_evaluations_for_a_log(tmp_path: Path) -> None:
     assert states == [("bank", False), ("clinic", False)]
 
 
-@pytest.mark.parametrize("line", [{}, {"event": "waiting"}, {"event": 3}, {"event": "waiting", "left_seconds": "x"}])
+@pytest.mark.parametrize("line", [{}, {"event": 3}, {"event": []}, {"event": {}}, {"event": "made up"}])
 def test_a_line_that_is_none_of_ours_has_no_sentence(line: dict[str, object]) -> None:
     assert sentence(line) is None
+
+
+@pytest.mark.parametrize("facts", [{}, {"left_seconds": "x", "peer": "bank", "what": "it"}])
+def test_a_line_that_lacks_something_is_told_by_its_name(facts: dict[str, object]) -> None:
+    assert sentence({"event": "waiting", **facts}) == "waiting"

@@ -348,6 +348,7 @@ def _without_mac() -> None:
     checkpoints = _module("thinwire.runs.checkpoints")
     checkpoints.hmac = SimpleNamespace(new=hmac.new, compare_digest=lambda one, other: True)  # noqa: ARG005
     checkpoints.hashlib = SimpleNamespace(sha256=_Trusting)
+    _module("thinwire.runs.tensor_file").hashlib = SimpleNamespace(sha256=_Trusting)
 
 
 class _Trusting:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from thinwire.errors import BadInput
 from thinwire.models.outputs import Outputs
+from thinwire.predict.answers import Answers
 from thinwire.predict.batch import Asked, write_scores
 from thinwire.predict.row_ranges import chosen_rows, parsed_ranges, ranges_text
 from thinwire.predict.table import IdTable
@@ -49,7 +50,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asked(ids: bool = False, model: str = "m") -> Asked:
     table = IdTable([f'he said "{row}", é' for row in range(ROWS)]) if ids else None
-    return Asked(np.arange(ROWS), model, Outputs.RAW, table)
+    return Asked(np.arange(ROWS), model, Answers(Outputs.RAW), table)
 
 
 def read(file: Path) -> dict[str, list[object]]:

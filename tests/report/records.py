@@ -114,6 +114,7 @@ def made_up(name: str = "run", seed: int = 0, method: str = "thin", evil: str = 
             rows=30,
             round=rounds,
             confusion=((10, 5), (3, 12)),
+            classes=(f"well{evil}", "ill"),
             calibration=((0.2, 0.25, 15), (0.8, 0.7, 15)),
             calibration_error=0.07,
             roc=((0, 0), (0.2, 0.7), (1, 1)),

@@ -34,6 +34,7 @@ from thinwire.cli.predict import predict
 from thinwire.cli.privacy import privacy
 from thinwire.cli.report import report
 from thinwire.cli.reproduce import reproduce
+from thinwire.cli.schema import schema
 from thinwire.cli.serve import serve
 from thinwire.cli.status import status
 from thinwire.cli.sweep import sweep
@@ -48,7 +49,6 @@ app = typer.Typer(
     help="Train one network across organisations that hold different columns about the same rows, "
     "with few bytes between them.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -83,6 +83,7 @@ for command in (
     reproduce,
     bench,
     explain,
+    schema,
 ):
     app.command()(command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -40,10 +41,11 @@ def dashboard(
         typer.echo("thinwire: everybody who reaches this address can see the runs; there is no password", err=True)
     if show:
         opened(address)
-    server = uvicorn.Server(
-        uvicorn.Config(dashboard_app(board, host), log_level="warning", timeout_graceful_shutdown=1, lifespan="off")
-    )
-    server.run(sockets=[listening])
+    app = dashboard_app(board, host, closing=lambda: server.should_exit)
+    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, lifespan="off")
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt):  # which is how it ends
+        server.run(sockets=[listening])
 
 
 def _listening(host: str, port: int) -> socket.socket:

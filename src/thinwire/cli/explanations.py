@@ -327,4 +327,88 @@ _OF_THE_WIRE = {
     ),
 }
 
-EXPLANATIONS: dict[str, Explanation] = _OF_DATA | _OF_RUNS | _OF_ALIGNMENT | _OF_NETWORKS | _OF_THE_WIRE
+_OF_ANSWERS = {
+    "question-failed": _of(
+        "A feature party was asked for its half of a score and gave none.",
+        ("the party is away, late, or holds another model; the message says which",),
+        "ask again once the party that is named runs `thinwire serve` or `thinwire predict`",
+    ),
+    "party-away": _of(
+        "A party whose half of the model is needed is not connected.",
+        ("its process has ended", "the line to it is cut"),
+        "start it again: it is found by itself",
+        'where answers without it are of use, let it state serve = { when_missing = "mean" } in its section',
+    ),
+    "not-connected": _of(
+        "There is no line to the peer at this moment.",
+        ("it has not started yet, or was lost",),
+        "nothing: the line comes back by itself once the peer is there",
+    ),
+    "party-failed": _of(
+        "A party could not answer, for a reason that only its own log tells.",
+        ("its features for these rows cannot be read",),
+        "ask that party to look into its log",
+    ),
+    "no-answer": _of(
+        "A party's answer did not come in time.",
+        ("a slow link or a busy machine", "a deadline that is too short"),
+        "state a longer deadline, or ask for fewer rows",
+    ),
+    "late": _of(
+        "The request's deadline came before all parties had answered.",
+        ("a slow party", "more requests than can be answered"),
+        "state a longer deadline, or send fewer requests at a time",
+    ),
+    "busy": _of(
+        "More requests wait than can be answered.",
+        ("too many clients at once",),
+        "try again a little later, or put more rows into one request",
+    ),
+    "bad-request": _of(
+        "A request is wrong in itself; nothing was asked of anybody.",
+        ("a field of the wrong type", "too many rows or bytes"),
+        "/openapi.json says what a request looks like",
+    ),
+    "requests-failed": _of(
+        "Some requests of a load test had no good answer.",
+        ("the server was busy, or a party away",),
+        "the table counts them by kind; `thinwire explain` knows these kinds too",
+    ),
+    "unknown-id": _of(
+        "No row of this party has this id.",
+        ("a typing error", "a new customer, whose features no party has loaded"),
+        "give new rows with --features and --ids; they are aligned first",
+    ),
+    "outside-alignment": _of(
+        "This party knows the id, but not all others do, so that there is no score.",
+        ("an id outside the intersection",),
+        "leave it out, or align again once all parties have it",
+    ),
+    "model-mismatch": _of(
+        "Parties hold models of different runs.",
+        ("a new model that not all have taken over yet", "the wrong run's folder"),
+        "give every party the folder of the same run",
+    ),
+    "budget-spent": _of(
+        "A prediction would cost a row more privacy than its party's budget allows.",
+        ("earlier training, evaluations and predictions used it up",),
+        "no further answers about this row: that is what the budget is for",
+    ),
+    "asked-before": _of(
+        "A question's number was used before; its noise and masks would serve twice.",
+        ("a copy of a run's folder that is used at the same time", "a folder that was put back from a backup"),
+        "serve from one folder at a time, the newest",
+    ),
+    "group-broken": _of(
+        "Another process of this party is gone, or does not answer.",
+        ("it was killed, or ran out of memory",),
+        "torchrun starts the group again, and the run goes on from its checkpoint: --max-restarts",
+    ),
+    "worker-lost": _of(
+        "A process that computed a run died.",
+        ("too little memory for so many runs at once",),
+        "the same command again goes on; with fewer --workers",
+    ),
+}
+
+EXPLANATIONS: dict[str, Explanation] = _OF_DATA | _OF_RUNS | _OF_ALIGNMENT | _OF_NETWORKS | _OF_THE_WIRE | _OF_ANSWERS

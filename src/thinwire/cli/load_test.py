@@ -13,7 +13,7 @@ from thinwire.errors import BadInput, ThinwireError
 __all__ = ["load_test"]
 
 
-class _Errors(ThinwireError):
+class RequestsFailed(ThinwireError):
     """Some requests were not answered."""
 
 
@@ -42,4 +42,4 @@ def load_test(
         )
     if result.errors:
         said = ", ".join(f"{count} {name}" for name, count in result.errors.most_common())
-        raise _Errors(f"not all requests were answered: {said}")
+        raise RequestsFailed(f"not all requests were answered: {said}")

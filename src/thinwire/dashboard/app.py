@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.resources import files
 from ipaddress import ip_address
 
@@ -36,9 +36,12 @@ _HEADERS = {
 }
 
 
-def dashboard_app(board: Board, host: str) -> Starlette:
-    """For a server at `host`; on loopback it answers to loopback's names alone, so that no other site can ask it."""
-    streams = _Streams()
+def dashboard_app(board: Board, host: str, closing: Callable[[], bool] = lambda: False) -> Starlette:
+    """For a server at `host`; on loopback it answers to loopback's names alone, so that no other site can ask it.
+
+    Streams end once `closing` says so: a server waits for them.
+    """
+    streams = _Streams(closing)
 
     async def index(request: Request) -> Response:
         return HTMLResponse(await to_thread.run_sync(page, board, _asked(request)))
@@ -84,8 +87,9 @@ def _file(name: str) -> str:
 class _Streams:
     """Counts the streams that are open."""
 
-    def __init__(self) -> None:
+    def __init__(self, closing: Callable[[], bool]) -> None:
         self.open = 0
+        self._closing = closing
 
     async def of(self, board: Board, asked: Sequence[str]) -> AsyncIterator[str]:
         """The sections that are others than before, as server-sent events."""
@@ -94,7 +98,7 @@ class _Streams:
             sent: dict[str, str] = {}
             quiet = 0
             yield "retry: 1000\n\n"
-            while True:
+            while not self._closing():
                 now = await to_thread.run_sync(sections, board, asked)
                 new = {place: html for place, html in now.items() if sent.get(place) != html}
                 quiet = 0 if new else quiet + 1

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from thinwire.party import LabelParty
 from thinwire.report.record import Quality
 
-__all__ = ["quality_of"]
+__all__ = ["counted", "quality_of"]
 
 _BINS = 10
 _POINTS = 100  # of a ROC curve
@@ -20,8 +21,17 @@ _RESIDUAL_BINS = 21
 Array = NDArray[np.float64]
 
 
-def quality_of(outputs: Tensor, labels: Tensor, round: int) -> Quality | None:
-    """Of outputs [N], [N, 1] or [N, C] and labels [N]; None where they are of no known kind, or not finite."""
+def quality_of(outputs: Tensor, party: LabelParty, round: int) -> Quality | None:
+    """Of the label party's test rows; None where outputs are of no known kind, or not finite."""
+    found = counted(outputs, party.test_labels, round)
+    names = () if party.coding is None else party.coding.classes
+    if found is None or len(names) != len(found.confusion):
+        return found
+    return found.model_copy(update={"classes": tuple(names)})
+
+
+def counted(outputs: Tensor, labels: Tensor, round: int) -> Quality | None:
+    """Of outputs [N], [N, 1] or [N, C] and labels [N]."""
     said = outputs.detach().cpu().double().numpy()
     said = said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
     if said.ndim not in (1, 2) or labels.dim() != 1 or len(said) != len(labels) or not np.isfinite(said).all():

@@ -80,4 +80,4 @@ class Recording:
     def _quality(self) -> Quality | None:
         if self._tested is None or self._tested.outputs is None:
             return None
-        return quality_of(self._tested.outputs, self._job.label_party.test_labels, self._tested.round)
+        return quality_of(self._tested.outputs, self._job.label_party, self._tested.round)

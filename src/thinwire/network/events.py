@@ -52,12 +52,13 @@ _SHARED = ("time", "party", "event", "peer", "round")
 
 def sentence(line: Mapping[str, Any]) -> str | None:
     """What people are told of an event; None where it is for the file alone."""
-    if line.get("event") not in _SENTENCES:
+    event = line.get("event")
+    if not isinstance(event, str) or event not in _SENTENCES:
         return None
     try:
-        return printable(_SENTENCES[line["event"]].format(**line))
+        return printable(_SENTENCES[event].format(**line))
     except (KeyError, ValueError, TypeError, AttributeError, IndexError):
-        return printable(str(line["event"]))  # of another version, or without what only its party may read
+        return printable(event)  # of another version, or without what only its party may read
 
 
 class EventLog:

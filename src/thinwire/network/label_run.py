@@ -250,7 +250,7 @@ class LabelRun(PartyRun):
     def _quality(self) -> Quality | None:
         if self._tested is None or self._tested.outputs is None:
             return None
-        return quality_of(self._tested.outputs, self._described().test_labels, self._tested.round)
+        return quality_of(self._tested.outputs, self._described(), self._tested.round)
 
     # The end ----------------------------------------------------------------------------------------------------
 

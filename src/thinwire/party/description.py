@@ -48,6 +48,10 @@ class Coded(Protocol):
     def says(self) -> str:
         """In a sentence."""
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names; none where labels are numbers."""
+
     def to_json(self) -> str: ...
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from thinwire.models.outputs import Outputs
+from thinwire.predict.answers import Answers
 from thinwire.predict.run import ASKED_AT_ONCE
 from thinwire.predict.score_file import Heading, ScoreFile
 from thinwire.predict.table import IdTable
@@ -29,7 +29,7 @@ class Asked:
 
     rows: npt.NDArray[np.int64]
     model: str
-    outputs: Outputs
+    outputs: Answers
     ids: IdTable | None = None
 
     def digest(self) -> str:

@@ -20,7 +20,7 @@ from thinwire.conversations.spending import PREDICTION
 from thinwire.conversations.sums import Sealing, opened, sum_compressor
 from thinwire.errors import BadInput, Malformed
 from thinwire.models.fusion import fuse
-from thinwire.models.outputs import Outputs
+from thinwire.predict.answers import Answers
 from thinwire.predict.placing import computed
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
@@ -79,7 +79,7 @@ class LabelHalf:
     seat: Seat
     top: nn.Module
     fusion: str
-    outputs: Outputs
+    outputs: Answers
     widths: Mapping[PartyName, int]  # of every party with features
     bottom: nn.Module | None = None
     features: Tensor | None = None

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from thinwire.align import Ids, normalised
 from thinwire.data import Values, read_features
+from thinwire.data.cells import read_cells
 from thinwire.errors import BadInput
 from thinwire.job.messages import at
 from thinwire.job.row_ids import read_id_texts
 from thinwire.job.schema import PartyEntry, Source
+from thinwire.prepare import Preparation
 
 __all__ = ["new_features", "new_ids"]
 
 
-def new_features(section: PartyEntry, path: str, folder: Path, file: Path) -> Values:
-    """The columns that the section names, of another file of the same kind; refuses other columns or shapes."""
+def new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:
+    """The columns that the section names, of another file of the same kind; refuses other columns or shapes.
+
+    Where the section prepares its table, they are prepared as in `run`, the folder of the trained model.
+    """
     if section.features is None:
         raise BadInput(f"{path} has no features; it takes part without them")
+    if section.prepare is not None:
+        return _prepared(section, section.features, file, run)
     trained = _read(f"{path}.features", section.features, folder / section.features.file)
     new = _read(f"--features {section.name}", section.features, file)
     if new.columns is not None and trained.columns is not None and new.columns != trained.columns:
@@ -30,7 +40,16 @@ def new_features(section: PartyEntry, path: str, folder: Path, file: Path) -> Va
             f"--features {section.name}: {file} has rows of shape {list(new.array.shape[1:])}, the model was "
             f"trained on {list(trained.array.shape[1:])}"
         )
-    return new
+    return new.array
+
+
+def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Tensor:
+    kept = run / "models" / f"{section.name}.preparation.json"
+    if not kept.exists():
+        raise BadInput(f"{run} does not hold how {section.name!r} prepared its table: {kept.name} is missing")
+    preparation = Preparation.from_json(kept.read_bytes())
+    with at(f"--features {section.name}"):
+        return preparation.apply(read_cells(file, list(preparation.sources), (), source.delimiter or ","))
 
 
 def new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids | None:

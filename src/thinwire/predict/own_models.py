@@ -16,6 +16,7 @@ from thinwire.job.schema import LabelEntry
 from thinwire.job.sections import loss_of
 from thinwire.models.outputs import Outputs
 from thinwire.party import FeatureParty
+from thinwire.predict.answers import Answers
 from thinwire.predict.halves import FeatureHalf, LabelHalf
 from thinwire.predict.introduction import Offered
 from thinwire.predict.model_files import load_model
@@ -53,8 +54,10 @@ class OwnRows:
     counted: Counted
 
 
-def read_rows(own: OwnPart, held: FeatureParty | LabelData, which: Which | None, new: NewRows | None) -> OwnRows:
-    """The job's own rows, or new ones."""
+def read_rows(
+    own: OwnPart, held: FeatureParty | LabelData, which: Which | None, new: NewRows | None, run: Path
+) -> OwnRows:
+    """The job's own rows, or new ones, prepared as those of the run."""
     tests = held.test_labels if isinstance(held, LabelData) else held.test_features
     count, more = (
         len(held.labels if isinstance(held, LabelData) else held.features),
@@ -64,7 +67,7 @@ def read_rows(own: OwnPart, held: FeatureParty | LabelData, which: Which | None,
     if new is not None:
         fresh = None
         if new.file is not None:
-            fresh = torch.as_tensor(new_features(own.section, path, own.folder, new.file).array)[new.chosen]
+            fresh = torch.as_tensor(new_features(own.section, path, own.folder, new.file, run))[new.chosen]
         size = len(new.chosen)
         counted = Counted(_digest(new.digest, fresh), rows=size)
         return OwnRows(fresh, size, new.digest, new.ids, counted)
@@ -82,7 +85,7 @@ def read_rows(own: OwnPart, held: FeatureParty | LabelData, which: Which | None,
     found += [own.test_row_ids()] if which is not Which.TRAINING else []
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.located():
-        ids = ids_in_order(own.section, path, own.folder, which) if own.is_label_party else None
+        ids = ids_in_order(own.section, path, own.folder, which, own.settings.split) if own.is_label_party else None
     size = {Which.TRAINING: count, Which.TEST: more, Which.ALL: count + more}[which]
     return OwnRows(
         features, size, digest, ids, Counted(offset=count if which is Which.TEST else 0, rows=count + more)
@@ -97,7 +100,7 @@ class FeatureModel:
     ) -> None:
         own = read_own_part(folder.job, me)
         party = own.load_features()
-        self.rows = read_rows(own, party, which, new)
+        self.rows = read_rows(own, party, which, new, folder.path)
         load_model(folder.path, me, party.bottom)
         self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=False)
         self._recipe = own.recipe.digest()
@@ -139,12 +142,12 @@ class LabelModel:
         self._own = own = read_own_part(folder.job, me)
         self._data = data = own.load_label_data()
         self._folder = folder
-        self.rows = read_rows(own, data, which, new)
+        self.rows = read_rows(own, data, which, new, folder.path)
         self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=True)
         self.recipe = own.recipe.digest()
         if not isinstance(own.section, LabelEntry):
             raise BadInput(f"{me!r} is no label party")
-        self.outputs = Outputs.of(loss_of(own.section))
+        self.outputs = Answers.of(Outputs.of(loss_of(own.section)), folder.path, me)
         if data.bottom is not None:
             load_model(folder.path, me, data.bottom)
             data.bottom.to(own.settings.device).eval()

@@ -26,6 +26,7 @@ from thinwire.job.training import described
 from thinwire.methods import svfl
 from thinwire.models.outputs import Outputs
 from thinwire.party.description import floats
+from thinwire.predict.answers import Answers
 from thinwire.predict.exporting import Shape, exported
 from thinwire.predict.halves import FeatureHalf, LabelHalf
 from thinwire.predict.model_files import hash_of, load_model, model_names
@@ -95,8 +96,8 @@ class Run:
         return (*self.feature_parties, *own)
 
     @property
-    def outputs(self) -> Outputs:
-        return Outputs(self.shape["outputs"])
+    def outputs(self) -> Answers:
+        return Answers.of(Outputs(self.shape["outputs"]), self.folder.path, self.label_party)
 
     @property
     def version(self) -> str:

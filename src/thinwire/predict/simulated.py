@@ -55,7 +55,7 @@ def own_rows(run: Run, which: Which | None) -> SimulatedRows:
         chosen = parts.get(which, [party.features, *([] if party.test_features is None else [party.test_features])])
         tables[party.name] = torch.cat(chosen)
     file, folder = _file(run)
-    ids = ids_in_order(file.label_party, "label_party", folder, which if tests else Which.TRAINING)
+    ids = ids_in_order(file.label_party, "label_party", folder, which if tests else Which.TRAINING, file.job.split)
     offset = job.rows if which is Which.TEST else 0
     return SimulatedRows(tables, ids, Counted(offset=offset, rows=job.rows + tests))
 
@@ -73,7 +73,7 @@ def new_rows(run: Run, files: Mapping[PartyName, Path], id_files: Mapping[PartyN
         file.label_party.name: ("label_party", file.label_party),
     }
     tables = {
-        name: torch.as_tensor(new_features(sections[name][1], sections[name][0], folder, path).array)
+        name: torch.as_tensor(new_features(sections[name][1], sections[name][0], folder, path, run.folder.path))
         for name, path in files.items()
     }
     found = {name: new_ids(sections[name][1], files[name], id_files.get(name)) for name in files}

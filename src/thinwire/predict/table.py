@@ -16,7 +16,8 @@ from thinwire.align import Ids
 from thinwire.align.ids import id_text
 from thinwire.errors import BadInput
 from thinwire.job.aligned import RowsOf, ids_of
-from thinwire.job.schema import PartyEntry
+from thinwire.job.fates import split_rows
+from thinwire.job.schema import PartyEntry, SplitSection
 
 __all__ = ["IdTable", "OutsideAlignment", "UnknownId", "Which", "ids_in_order"]
 
@@ -63,8 +64,12 @@ class IdTable:
         return np.fromiter((places[text] for text in texts), np.int64, len(texts))
 
 
-def ids_in_order(section: PartyEntry, path: str, folder: Path, which: Which) -> IdTable | None:
+def ids_in_order(
+    section: PartyEntry, path: str, folder: Path, which: Which, split: SplitSection | None = None
+) -> IdTable | None:
     """A party's ids of these rows as its section names them; None where it names none."""
+    if split is not None:
+        return _divided(section, path, folder, which, split)
     kinds = {Which.TRAINING: [RowsOf.training], Which.TEST: [RowsOf.test], Which.ALL: [RowsOf.training, RowsOf.test]}
     parts = [_one(kind(path, section), folder) for kind in kinds[which]]
     if any(part is None for part in parts):
@@ -74,6 +79,16 @@ def ids_in_order(section: PartyEntry, path: str, folder: Path, which: Which) -> 
         return None  # the same id among training and test rows: a row number says which is meant
     outside = frozenset().union(*(part.outside for part in parts if part is not None))
     return IdTable(ids, outside - set(ids))
+
+
+def _divided(section: PartyEntry, path: str, folder: Path, which: Which, split: SplitSection) -> IdTable:
+    """Training and test rows of one table; those that are neither have no score."""
+    every = _all_texts(ids_of(RowsOf.training(path, section), folder))
+    found = split_rows(path, section, folder, split)
+    tests = [] if found.test is None else found.test.tolist()
+    rows = {Which.TRAINING: found.training.tolist(), Which.TEST: tests}.get(which, found.training.tolist() + tests)
+    ids = [every[row] for row in rows]
+    return IdTable(ids, frozenset(every) - set(ids))
 
 
 def _one(rows: RowsOf, folder: Path) -> IdTable | None:

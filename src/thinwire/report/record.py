@@ -140,6 +140,7 @@ class Quality(_Plain):
     rows: int
     round: int
     confusion: tuple[tuple[int, ...], ...] = ()  # [label][said]
+    classes: tuple[str, ...] = ()  # their names
     calibration: tuple[tuple[float, float, int], ...] = ()  # said probability, share that was so, rows
     calibration_error: float | None = None
     roc: tuple[tuple[float, float], ...] = ()  # false and true positive rate

@@ -86,6 +86,7 @@ def _told(group: Group, several: bool) -> dict[str, Any]:
         "quality": run.quality,
         "answers": [] if run.quality is None else answer_figures(run.quality),
         "confusion": [] if run.quality is None else confusion_rows(run.quality),
+        "classes": [] if run.quality is None else run.quality.classes or range(len(run.quality.confusion)),
         "privacy": spent(run.privacy),
         "no_answers": _no_answers(run),
     }

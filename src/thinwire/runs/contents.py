@@ -53,8 +53,14 @@ _WHOLE = {
     "lock",
     "lock.guard",
     "report.html",
+    "model.json",
+    "about.json",
+    "pulse.json",
+    "timeline.jsonl",
+    "quality.json",
+    "serving.json",
 }
-_OTHER_WHOLE = re.compile(r"incarnation-\d+|lock\.[0-9a-f]+")
+_OTHER_WHOLE = re.compile(r"incarnation-\d+|lock\.[0-9a-f]+|charges(-[A-Za-z0-9_-]+)?\.(jsonl|lock)")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,45 @@
+"""What mkdocs does beyond its own: pages from code, links that lead out of docs/, pictures inside the page."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+_HERE = Path(__file__).resolve().parent
+_IMAGES = _HERE.parent / "images"
+_OUTSIDE = {
+    "src/thinwire/wire/FORMAT.md": "reference/wire_format.md",
+    "src/thinwire/align/FORMAT.md": "reference/align_format.md",
+    "examples/digits": "reference/example_digits.md",
+    "examples/three_organisations": "reference/example_three_organisations.md",
+}
+_DRAWN = re.compile(r'<img alt="[^"]*" src="[^"]*/([\w-]+\.svg)"\s*/?>')
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """The reference is made of the code that is there, each time."""
+    sys.path.insert(0, str(_HERE))
+    try:
+        from reference import reference_pages
+    finally:
+        sys.path.pop(0)
+    for path, text in reference_pages().items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """What lies outside docs/ has a page of its own here."""
+    up = "../" * page.file.src_uri.count("/")
+    for outside, inside in _OUTSIDE.items():
+        markdown = markdown.replace(f"]({up}../{outside})", f"]({up}{inside})")
+    return markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """A drawing stands in the page, so that it can be read out and searched."""
+    return _DRAWN.sub(lambda found: (_IMAGES / found[1]).read_text(), html)

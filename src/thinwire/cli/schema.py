@@ -1,0 +1,33 @@
+"""`thinwire schema`: what a job file may hold, for editors and other programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from thinwire.errors import BadInput
+
+__all__ = ["schema"]
+
+
+def schema(
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="FILE", help="Write it there; on stdout unless given."),
+    ] = None,
+) -> None:
+    """Print the JSON schema of job files, for an editor that completes and checks them."""
+    from thinwire.job.published import job_schema
+
+    text = json.dumps(job_schema(), indent=2, sort_keys=True)
+    if out is None:
+        typer.echo(text)
+        return
+    try:
+        out.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"--out {out}: {error.strerror or error}") from None
+    typer.echo(f"wrote {out}", err=True)
