@@ -54,8 +54,16 @@ def _compressor(folder: Path, ran: Sequence[Block]) -> None:
     assert len([line for line in ran[0].text.splitlines() if line.strip()]) <= 40
 
 
+def _integrations(folder: Path, ran: Sequence[Block]) -> None:
+    """Event files, and models in two formats."""
+    assert list((folder / "run" / "tensorboard").glob("events.*"))
+    assert (folder / "exported" / "bank.pt2").exists()
+    assert (folder / "scripts" / "top.ts").exists()
+
+
 PROMISES: dict[str, Callable[[Path, Sequence[Block]], None]] = {
     "docs/tutorial.md": _tutorial,
     "docs/network.md": _network,
     "docs/howto/compressor.md": _compressor,
+    "docs/integrations.md": _integrations,
 }
