@@ -18,7 +18,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own room and from those before it.
 ORDER = [
     ["types", "errors", "seeds", "environment", "charts"],
-    ["report"],
+    ["extras", "report"],
     ["compress"],
     ["models", "wire"],
     ["transport"],
@@ -35,7 +35,7 @@ ORDER = [
     ["prepare"],
     ["job"],
     ["sweeps"],
-    ["audit", "init", "reproduce", "tuning"],
+    ["audit", "diagnose", "estimators", "init", "integrations", "reproduce", "tuning"],
     ["network"],
     ["predict"],
     ["serve"],

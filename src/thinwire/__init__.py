@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         audit,
         compress,
         errors,
+        integrations,
         methods,
         models,
         privacy,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         types,
         wire,
     )
+    from thinwire.estimators import VerticalClassifier, VerticalRegressor
     from thinwire.job import Job, Result, train
     from thinwire.models import losses
     from thinwire.models.optimizers import SGD, AdaGrad, Adam
@@ -39,6 +41,7 @@ _MODULES = {
     "audit": "audit",
     "compress": "compress",
     "errors": "errors",
+    "integrations": "integrations",
     "losses": "models.losses",
     "methods": "methods",
     "models": "models",
@@ -63,6 +66,8 @@ _NAMES = {
     "Storage": "surrogates",
     "load_run": "predict",
     "Trial": "sweeps",
+    "VerticalClassifier": "estimators",
+    "VerticalRegressor": "estimators",
     "sweep": "sweeps",
     "train": "job",
 }
@@ -80,11 +85,14 @@ __all__ = [
     "Result",
     "Storage",
     "Trial",
+    "VerticalClassifier",
+    "VerticalRegressor",
     "__version__",
     "align",
     "audit",
     "compress",
     "errors",
+    "integrations",
     "load_run",
     "losses",
     "methods",

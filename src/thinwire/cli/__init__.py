@@ -20,8 +20,10 @@ from thinwire.cli.compare import compare
 from thinwire.cli.compressors import compressors
 from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
+from thinwire.cli.diagnose import diagnose
 from thinwire.cli.doctor import doctor
 from thinwire.cli.explain import explain
+from thinwire.cli.export import export
 from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.load_test import load_test
@@ -58,6 +60,7 @@ for command in (
     compare,
     sweep,
     tune,
+    diagnose,
     certs,
     methods,
     compressors,
@@ -68,6 +71,7 @@ for command in (
     logs,
     abort,
     predict,
+    export,
     serve,
     load_test,
     forget,

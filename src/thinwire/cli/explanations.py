@@ -114,6 +114,12 @@ _OF_DATA = {
 }
 
 _OF_RUNS = {
+    "export-failed": _of(
+        "A model could not be written in another format, or what was written gives other numbers than the model.",
+        ("a model of your own that branches on its data or on the number of rows", "an operation the format lacks"),
+        "try another format: --to exported-program, onnx or torchscript",
+        "write the branch with torch.where, and sizes with x.shape[0] instead of len(x)",
+    ),
     "failed": _of(
         "A run that had begun could not go on; what it saved is kept.",
         ("an input that showed its fault only during training",),

@@ -29,9 +29,12 @@ from thinwire.cli.shown import (
 from thinwire.errors import BadInput, ThinwireError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from thinwire.job import Job, Result
+    from thinwire.job.callbacks import Follower
 
 __all__ = ["Failed", "new_folder", "train", "trained"]
 
@@ -59,6 +62,12 @@ def train(
     from_run: From = None,
     fresh: Fresh = [],  # noqa: B006
     with_optimizers: WithOptimizers = False,
+    log_to: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--log-to", metavar="NAMES", help="Write there too: tensorboard, mlflow, wandb; commas between."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a job in this process."""
@@ -70,6 +79,7 @@ def train(
 
     if resume and out is None:
         raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
+    followers = _followers(log_to)
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
@@ -87,9 +97,10 @@ def train(
     again = ["thinwire", "train", str(job)]
     for override in overrides:
         again += ["--set", override]
+    again += [] if log_to is None else ["--log-to", log_to]
     again = [*again, "--out", str(folder), "--resume"]
     try:
-        result = trained(loaded, Console(stderr=True), loaded.recipe.name, out=folder, resume=resume)
+        result = trained(loaded, Console(stderr=True), loaded.recipe.name, folder, resume, followers)
     except KeyboardInterrupt:
         typer.echo(f"thinwire: stopped; go on from the last evaluation with\n  {shlex.join(again)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
@@ -103,7 +114,23 @@ def train(
     clean_at_the_end(folder)
 
 
-def trained(job: Job, console: Console, name: str, out: Path | None = None, resume: bool = False) -> Result:
+def _followers(names: str | None) -> Sequence[Follower]:
+    """Writers are asked for before anything is read: one that is not installed is said at once."""
+    if names is None:
+        return ()
+    from thinwire.integrations import writers_named
+
+    return writers_named(names)
+
+
+def trained(
+    job: Job,
+    console: Console,
+    name: str,
+    out: Path | None = None,
+    resume: bool = False,
+    followers: Sequence[Follower] = (),
+) -> Result:
     """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
     from thinwire.job import train as train_job
 
@@ -112,7 +139,7 @@ def trained(job: Job, console: Console, name: str, out: Path | None = None, resu
         console.print(f"the privacy budget allows {rounds} of {planned} rounds: the run ends there", style="yellow")
     with RunProgress(console, name, rounds) as progress:
         try:
-            return train_job(job, callbacks=[progress], out=out, resume=resume, on_round=progress.round)
+            return train_job(job, callbacks=[progress, *followers], out=out, resume=resume, on_round=progress.round)
         except BadInput as error:
             if progress.begun:
                 raise Failed(str(error)) from error

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from thinwire.errors import BadInput
+from thinwire.extras import needed
 from thinwire.models.metrics import METRICS
 from thinwire.report.keeping import write_report
 from thinwire.report.record import RunRecord
@@ -102,9 +103,8 @@ class Result:
         return write_report([self.record], Path(path))
 
     def to_pandas(self) -> Any:
-        """The history as a flat data frame; needs pandas."""
-        import pandas  # type: ignore[import-untyped]
-
+        """The history as a data frame: a row an evaluation, columns such as `test.accuracy` and `bytes.up`."""
+        pandas = needed("pandas", "result.to_pandas()", "pandas")
         return pandas.json_normalize(self.history)
 
 

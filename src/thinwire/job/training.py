@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from thinwire.errors import BadInput
-from thinwire.job.callbacks import Callback
+from thinwire.job.callbacks import Begun, Callback, Following
 from thinwire.job.evaluating import Goal, scores
 from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
@@ -37,7 +37,8 @@ def train(
 ) -> Result:
     """Trains the job; the modules it was given are trained in place.
 
-    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run.
+    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run. A `Follower`,
+    as the writers of `thinwire.integrations` are, hears of the beginning and the end too.
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
@@ -46,21 +47,23 @@ def train(
     if not resume:
         noise_secret = job.noise_secret or secrets.token_bytes(32)
         run = _Run(job, looking, directory, on_round, noise_secret)
-        if directory is not None:
-            directory.begin(job.recipe.described(), noise_secret, _facts(job, run.parties.widths))
-            everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-            for party in everyone:
-                directory.keep(party.name, kept_of(party))
-            directory.write("model.json", json.dumps({"format": 1, **described(job)}, indent=2).encode() + b"\n")
-        return run.go()
+        with run.followed() as following:
+            if directory is not None:
+                directory.begin(job.recipe.described(), noise_secret, _facts(job, run.parties.widths))
+                everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+                for party in everyone:
+                    directory.keep(party.name, kept_of(party))
+                directory.write("model.json", json.dumps({"format": 1, **described(job)}, indent=2).encode() + b"\n")
+            return following.ended(run.go())
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
     names = [*(party.name for party in job.parties), job.label_party.name]
     data, tensors = directory.load(job.digests(), names)
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
-    directory.mark_finished(False)
-    return run.go()
+    with run.followed() as following:
+        directory.mark_finished(False)
+        return following.ended(run.go())
 
 
 def described(job: Job) -> dict[str, Any]:
@@ -100,6 +103,10 @@ class _Run:
         self._began = perf_counter()
         self._saved = self._began
         self._saving_seconds = 0.0
+
+    def followed(self) -> Following:
+        folder = None if self.directory is None else self.directory.folder
+        return Following(self._callbacks, Begun(self.job, folder, tuple(self._history)))
 
     def go(self) -> Result:
         self._recording.begin()

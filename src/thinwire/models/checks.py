@@ -66,7 +66,7 @@ def flat_rows(owner: object, x: Tensor, in_features: int) -> Tensor:
             f"{_name(owner)}: the input has shape {tuple(x.shape)}, so {width} features a row, "
             f"not in_features={in_features}"
         )
-    return x.reshape(len(x), in_features)
+    return x.reshape(x.shape[0], in_features)  # len() would fix the batch of an exported model
 
 
 def _name(owner: object) -> str:

@@ -31,6 +31,6 @@ class MVCNN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         check_input(self, x, self.views, "H", "W")
         each: Tensor = self.features(x.flatten(0, 1).unsqueeze(1))  # [B * views, C, 4, 4]
-        strongest = each.reshape(len(x), self.views, self.linear.in_features).amax(dim=1)
+        strongest = each.reshape(x.shape[0], self.views, self.linear.in_features).amax(dim=1)
         h: Tensor = self.activation(self.linear(strongest))
         return h

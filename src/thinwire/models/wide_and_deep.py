@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from math import nan
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +37,10 @@ class CategoryTable(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         outside = (ids < 0) | (ids >= self.sizes)
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            # A graph cannot raise: NaN, rather than another field's vector.
+            found: Tensor = self.vectors(ids.masked_fill(outside, 0) + self.first)
+            return found.masked_fill(outside[..., None], nan)
         if outside.any():  # all fields share one table: an id too large would be the next field's
             row, field = (int(place) for place in outside.nonzero()[0])
             raise BadTensor(
@@ -104,7 +109,7 @@ class WideAndDeep(DeepTower):
 
     def forward(self, x: Tensor) -> Tensor:
         ids, dense = self.columns(x)
-        wide = x.new_zeros(len(x), 1)
+        wide = x.new_zeros(x.shape[0], 1)
         if self.wide_table is not None:
             wide = wide + self.wide_table(ids).sum(dim=1)
         if self.wide_dense is not None:

@@ -27,6 +27,7 @@ from thinwire.methods import svfl
 from thinwire.models.outputs import Outputs
 from thinwire.party.description import floats
 from thinwire.predict.answers import Answers
+from thinwire.predict.exporting import Shape, exported
 from thinwire.predict.halves import FeatureHalf, LabelHalf
 from thinwire.predict.model_files import hash_of, load_model, model_names
 from thinwire.predict.run_folder import RunFolder
@@ -37,6 +38,7 @@ from thinwire.types import PartyName
 __all__ = ["ASKED_AT_ONCE", "Run", "load_run"]
 
 ASKED_AT_ONCE = 4096  # rows of one question
+_LOOKED_AT = 8  # rows that an export is checked on
 
 
 def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None) -> Run:
@@ -111,6 +113,25 @@ class Run:
     def probabilities(self, features: Mapping[PartyName, Any]) -> Tensor:
         """As a table of scores has them: probabilities of classes, or values."""
         return self.outputs.shown(self.predict(features))
+
+    def export(self, to: str, out: str | Path, features: Mapping[PartyName, Any] | None = None) -> dict[str, Path]:
+        """Every model as a file of its own in the folder `out`: see `thinwire.predict.exporting`.
+
+        `to` is "exported-program", "onnx" or "torchscript". The models' inputs are shaped as the job's features, or
+        as a few rows of `features` by party.
+        """
+        if features is None:
+            features = self._training_features()
+        tables = self.tables({name: values[:_LOOKED_AT] for name, values in features.items()})
+        return exported(
+            self.folder.path, self.models, Shape(tables, self.shape["fusion"], self.outputs), to, Path(out)
+        )
+
+    def _training_features(self) -> Mapping[PartyName, Any]:
+        if self.job is None:
+            raise BadInput("this run has no job file: give export a few rows of features by party")
+        everyone = {party.name: party.features for party in (*self.job.parties, self.job.label_party)}
+        return {name: everyone[name] for name in self.parties}
 
     def tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
         """Checked: every party's, finite, as many rows each."""

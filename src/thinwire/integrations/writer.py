@@ -1,0 +1,128 @@
+"""What all writers have in common: which numbers and parameters a run has, and what happens when theirs fails."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from thinwire import __version__
+from thinwire.errors import BadInput, ThinwireError
+from thinwire.job import Job, Result
+from thinwire.job.callbacks import Begun
+
+__all__ = ["Writer", "parameters", "run_name", "scalars", "with_report"]
+
+_log = logging.getLogger(__name__)
+
+
+class Writer(ABC):
+    """A follower of one run at a time.
+
+    What keeps it from beginning keeps the run from starting. What goes wrong later, such as a server that is away, is
+    logged once and ends the writing alone: the run is worth more than its copy.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._writing = False
+
+    def begin(self, begun: Begun) -> None:
+        try:
+            self._open(begun)
+        except ThinwireError:
+            raise
+        except Exception as error:
+            raise BadInput(f"{self.name} cannot be written to: {error}. Nothing was started") from error
+        self._writing = True
+        for event in begun.history:
+            self(event)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self._guarded(lambda: self._write(scalars(event), int(event["round"])))
+
+    def end(self, result: Result | None) -> None:
+        self._guarded(lambda: self._close(result))
+        self._writing = False
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        if not self._writing:
+            return
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001  # a library and a server of others
+            self._writing = False
+            _log.warning("%s can no longer be written to (%s); the run goes on without it", self.name, error)
+
+    @abstractmethod
+    def _open(self, begun: Begun) -> None: ...
+
+    @abstractmethod
+    def _write(self, values: Mapping[str, float], round: int) -> None: ...
+
+    @abstractmethod
+    def _close(self, result: Result | None) -> None:
+        """None where the run failed."""
+
+
+def scalars(event: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of an evaluation by their place, as test/accuracy and bytes/up; the round is the step."""
+    found = dict(_leaves(event, ""))
+    del found["round"]
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    }
+
+
+def parameters(job: Job) -> dict[str, str | int | float]:
+    """What the run was asked to do: the recipe part by part, and the settings beside it; no data, no paths."""
+    recipe = {f"recipe/{name}": value for name, value in _leaves(job.recipe.described(), "")}
+    settings = {
+        "recipe_digest": job.recipe.digest(),
+        "seed": job.seed,
+        "epochs": job.epochs,
+        "batch_size": job.batch_size,
+        "eval_every": job.eval_every,
+        "optimizer": str(job.optimizer),
+        "feature_parties": ", ".join(party.name for party in job.parties),
+        "label_party": job.label_party.name,
+        "fusion": job.label_party.fusion,
+        "rows": job.rows,
+        "link": job.link,
+        "training": str(job.training),
+        "budget": job.budget,
+        "thinwire": __version__,
+    }
+    return {
+        name: value if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+        for name, value in {**settings, **recipe}.items()
+        if value is not None
+    }
+
+
+def run_name(begun: Begun) -> str:
+    """The run's folder, or its method and seed."""
+    if begun.folder is not None:
+        return begun.folder.resolve().name
+    return f"{begun.job.recipe.name}-seed-{begun.job.seed}"
+
+
+def with_report(result: Result, use: Callable[[Path], object]) -> None:
+    """Hands over the run's report as a file, which is gone afterwards."""
+    with TemporaryDirectory() as folder:
+        use(result.report(Path(folder) / "report.html"))
+
+
+def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _leaves(part, f"{place}/{key}" if place else str(key))
+    else:
+        yield place, value

@@ -1,0 +1,199 @@
+"""A run's models in formats that others read: each bottom model and the top model by itself.
+
+A bottom model takes its party's prepared features [rows, ...] and gives an embedding [rows, width]. The top model
+takes the embeddings as the run's fusion puts them together, and gives outputs. Any number of rows fits. Every file is
+read again and compared with the model, on other numbers of rows, before it counts as written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import BadInput, ThinwireError
+from thinwire.extras import needed
+from thinwire.models.fusion import fuse
+from thinwire.models.outputs import Outputs
+from thinwire.types import PartyName
+
+__all__ = ["FORMATS", "ExportFailed", "Shape", "exported"]
+
+_TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
+
+
+class ExportFailed(ThinwireError):
+    """A model could not be written in another format, or came back as another one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """What goes in and comes out: a few rows of every party, how embeddings meet, what the outputs mean."""
+
+    tables: Mapping[PartyName, Tensor]
+    fusion: str
+    outputs: Outputs
+
+
+def exported(run: Path, models: Mapping[str, nn.Module], shape: Shape, to: str, out: Path) -> dict[str, Path]:
+    """The files by model, the top model under "top"; `export.json` beside them says what each takes and gives."""
+    if to not in FORMATS:
+        raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}")
+    kind = FORMATS[to]
+    kind.require()
+    _make(out)
+    found: dict[str, Path] = {}
+    said: dict[str, Any] = {}
+    for name, inputs in _inputs(models, shape).items():
+        file = out / f"{name}{kind.suffix}"
+        module = models[name].cpu().eval()
+        with _quiet():
+            try:
+                kind.write(module, inputs, file)
+                same = kind.read(file)
+                _compare(module, same, inputs)
+            except ExportFailed as error:
+                raise ExportFailed(f"{name}: {error}") from error
+            except Exception as error:
+                why = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                raise ExportFailed(f"{name}: {type(module).__name__} cannot be written as {to}: {why}") from error
+        found[name] = file
+        with torch.no_grad():
+            width = list(module(inputs).shape[1:])
+        said[name] = {"file": file.name, "input": ["rows", *inputs.shape[1:]], "output": ["rows", *width]}
+    about = {
+        "format": to,
+        "models": said,
+        "fusion": {"how": shape.fusion, "order": list(shape.tables)},
+        "outputs": shape.outputs.value,
+        "preparations": _preparations(run, out),
+    }
+    (out / "export.json").write_text(json.dumps(about, indent=2) + "\n")
+    return found
+
+
+def _inputs(models: Mapping[str, nn.Module], shape: Shape) -> dict[str, Tensor]:
+    """A few rows for each model."""
+    rows = {name: _several(table) for name, table in shape.tables.items()}
+    with torch.no_grad():
+        embeddings = [models[name].cpu().eval()(table) for name, table in rows.items()]
+        return {**rows, "top": fuse(shape.fusion, embeddings)}
+
+
+def _several(table: Tensor) -> Tensor:
+    """Three rows at least: exporters take 1 for a fixed size."""
+    return table if len(table) >= 3 else table.repeat(3, *[1] * (table.dim() - 1))
+
+
+def _make(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise BadInput(f"{out} is there already and not empty; give another folder")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{out} cannot be written: {error.strerror}") from None
+
+
+def _preparations(run: Path, out: Path) -> list[str]:
+    """How tables became features belongs to the models; it is no part of them."""
+    files = sorted((run / "models").glob("*.json"))
+    for file in files:
+        shutil.copy(file, out / file.name)
+    return [file.name for file in files]
+
+
+def _compare(module: nn.Module, same: Callable[[Tensor], Tensor], inputs: Tensor) -> None:
+    for rows in (inputs, inputs[:1], torch.cat([inputs, inputs.flip(0)])):
+        with torch.no_grad():
+            wanted, got = module(rows), same(rows)
+        if wanted.shape != got.shape or not torch.allclose(wanted, got, rtol=_TOLERANCE, atol=_TOLERANCE):
+            raise ExportFailed(
+                f"what was written gives other numbers than the model on {len(rows)} rows: it does something that "
+                "the format cannot say, such as a branch on its data"
+            )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Exporters speak of their own inner life."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.fx", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+# Formats ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Format:
+    suffix: str
+    write: Callable[[nn.Module, Tensor, Path], None]
+    read: Callable[[Path], Callable[[Tensor], Tensor]]
+    modules: Sequence[str] = ()  # that it needs beside torch
+
+    def require(self) -> None:
+        for module in self.modules:
+            needed(module, "an export to ONNX", "onnx")
+
+
+def _program(module: nn.Module, inputs: Tensor) -> torch.export.ExportedProgram:
+    return torch.export.export(module, (inputs,), dynamic_shapes=({0: torch.export.Dim("rows")},), strict=False)
+
+
+def _write_program(module: nn.Module, inputs: Tensor, file: Path) -> None:
+    torch.export.save(_program(module, inputs), file)
+
+
+def _read_program(file: Path) -> Callable[[Tensor], Tensor]:
+    return torch.export.load(file).module()
+
+
+def _write_onnx(module: nn.Module, inputs: Tensor, file: Path) -> None:
+    torch.onnx.export(
+        _program(module, inputs),
+        (),
+        file,
+        input_names=["input"],
+        output_names=["output"],
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _read_onnx(file: Path) -> Callable[[Tensor], Tensor]:
+    reference = needed("onnx.reference", "an export to ONNX", "onnx").ReferenceEvaluator(str(file))
+    return lambda rows: torch.from_numpy(reference.run(None, {"input": rows.numpy()})[0])
+
+
+def _write_script(module: nn.Module, inputs: Tensor, file: Path) -> None:
+    torch.jit.save(torch.jit.trace(module, (inputs,)), str(file))
+
+
+def _read_script(file: Path) -> Callable[[Tensor], Tensor]:
+    found: Callable[[Tensor], Tensor] = torch.jit.load(str(file))
+    return found
+
+
+FORMATS: dict[str, _Format] = {
+    "exported-program": _Format(".pt2", _write_program, _read_program),
+    "onnx": _Format(".onnx", _write_onnx, _read_onnx, ("onnx", "onnxscript")),
+    "torchscript": _Format(".ts", _write_script, _read_script),
+}

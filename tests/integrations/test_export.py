@@ -1,0 +1,155 @@
+"""Exported models give the numbers of the models, on any number of rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thinwire as tw
+from cli.running import run as run_command
+from integrations.jobs import ROWS, small_job, tables
+from job_files.small import write_job
+from thinwire.models import MODELS
+from thinwire.models.fusion import fuse
+from thinwire.models.outputs import Outputs
+from thinwire.predict.exporting import ExportFailed, Shape, exported
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("run")
+    tw.train(small_job(), callbacks=[], out=found / "run")
+    return found / "run"
+
+
+def loaded(folder: Path) -> Any:
+    return tw.load_run(folder, job=small_job())
+
+
+def test_the_models_of_a_run_are_plain_torch_modules(folder: Path) -> None:
+    result = tw.train(small_job(), callbacks=[])
+    run = loaded(folder)
+    assert run.models.keys() == {"bank", "shop", "top"}
+    for name, module in run.models.items():
+        assert type(module) is nn.Linear
+        assert not module.training
+        for key, value in module.state_dict().items():
+            assert value.equal(result.models[name].state_dict()[key])
+
+
+def _onnx(file: Path) -> Callable[[Tensor], Tensor]:
+    from onnx.reference import ReferenceEvaluator
+
+    session = ReferenceEvaluator(str(file))
+    return lambda x: torch.from_numpy(session.run(["output"], {"input": x.numpy()})[0])
+
+
+READERS: dict[str, Callable[[Path], Callable[[Tensor], Tensor]]] = {
+    "exported-program": lambda file: torch.export.load(file).module(),
+    "torchscript": lambda file: torch.jit.load(str(file)),  # type: ignore[no-any-return]
+    "onnx": _onnx,
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("to", ["exported-program", "onnx", "torchscript"])
+def test_the_files_together_score_rows_as_the_run_does(to: str, folder: Path, tmp_path: Path) -> None:
+    run = loaded(folder)
+    files = run.export(to, tmp_path / "out")
+    models = {name: READERS[to](file) for name, file in files.items()}
+    data = {name: table[ROWS:] for name, table in tables().items() if name != "labels"}
+    about = json.loads((tmp_path / "out" / "export.json").read_text())
+    embeddings = [models[name](data[name]) for name in about["fusion"]["order"]]
+    outputs = models["top"](fuse(about["fusion"]["how"], embeddings))
+    torch.testing.assert_close(outputs, run.predict(data), rtol=1e-5, atol=1e-5)
+    assert about["models"]["bank"] == {"file": files["bank"].name, "input": ["rows", 3], "output": ["rows", 4]}
+    assert about["outputs"] == "classes"
+
+
+SHAPES: dict[str, tuple[nn.Module, Tensor]] = {
+    "mlp": (MODELS["mlp"](6, [5], 4), torch.randn(4, 2, 3)),
+    "lstm": (MODELS["lstm"](in_features=5, hidden=6, width=4), torch.randn(4, 3, 5)),
+    "cnn": (MODELS["cnn"](in_channels=1, image_size=(8, 8), width=4), torch.randn(4, 1, 8, 8)),
+    "mvcnn": (MODELS["mvcnn"](views=2, width=4), torch.randn(4, 2, 16, 16)),
+    "deep_tower": (MODELS["deep_tower"]([3, 4], 2, 3, [5], 4), torch.tensor([[0.0, 1, 0.5, 2], [2, 3, 1, 1]])),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("to", ["exported-program", "torchscript"])
+def test_models_of_ours_can_be_exported(name: str, to: str, tmp_path: Path) -> None:
+    bottom, x = SHAPES[name]
+    shape = Shape({"bank": x}, "sum", Outputs.CLASSES)
+    files = exported(tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, to, tmp_path / "out")
+    more = torch.cat([x, x, x])[:7]
+    torch.testing.assert_close(READERS[to](files["bank"])(more), bottom(more))
+
+
+def test_an_exported_tower_knows_no_category_that_the_model_does_not_know(tmp_path: Path) -> None:
+    bottom, x = SHAPES["deep_tower"]
+    shape = Shape({"bank": x}, "sum", Outputs.CLASSES)
+    files = exported(tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, "exported-program", tmp_path / "out")
+    wrong = torch.tensor([[0.0, 1, 1, 1], [3, 1, 1, 1], [0, -1, 1, 1]])  # the first field has 0 to 2
+    with pytest.raises(tw.errors.BadTensor):
+        bottom(wrong)
+    h = READERS["exported-program"](files["bank"])(wrong)
+    assert h.isnan().any(1).tolist() == [False, True, True]
+
+
+class Branching(nn.Module):
+    """What a trace cannot follow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.shape[0] < 4 else -x
+
+
+def test_a_file_with_other_numbers_is_refused(tmp_path: Path) -> None:
+    shape = Shape({"bank": torch.randn(3, 2)}, "sum", Outputs.CLASSES)
+    models = {"bank": Branching(), "top": nn.Linear(2, 2)}
+    with pytest.raises(ExportFailed, match="bank: what was written gives other numbers than the model on 6 rows"):
+        exported(tmp_path, models, shape, "torchscript", tmp_path / "out")
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = loaded(folder)
+    with pytest.raises(tw.errors.BadInput, match="'pickle' is not one of exported-program, onnx, torchscript"):
+        run.export("pickle", tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    with pytest.raises(tw.errors.BadInput, match="not empty"):
+        run.export("torchscript", tmp_path / "full")
+    bare = tw.load_run(folder, modules={name: nn.Linear(*size) for name, size in SIZES.items()})
+    with pytest.raises(tw.errors.BadInput, match="no job file: give export a few rows"):
+        bare.export("exported-program", tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(tw.errors.BadInput, match=r"needs onnx: pip install 'thinwire\[onnx\]'"):
+        run.export("onnx", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    data = {name: np.zeros((1, 3), np.float32) for name in ("bank", "shop")}
+    assert set(bare.export("exported-program", tmp_path / "out", data)) == {"bank", "shop", "top"}
+
+
+SIZES = {"bank": (3, 4), "shop": (3, 4), "top": (4, 2)}
+
+
+def test_the_command(tmp_path: Path) -> None:
+    assert run_command("train", write_job(tmp_path), "--out", tmp_path / "run").returncode == 0
+    shown = run_command("export", tmp_path / "run", "--to", "exported-program", "--out", tmp_path / "out", "--json")
+    assert shown.returncode == 0, shown.stderr
+    files = json.loads(shown.stdout)["files"]
+    assert set(files) == {"bank", "shop", "top"}
+    assert shown.stderr == ""
+    again = run_command("export", tmp_path / "run", "--to", "exported-program", "--out", tmp_path / "out")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "is there already and not empty" in again.stderr

@@ -1,0 +1,207 @@
+"""Writers: what they write is the run's history. TensorBoard is the real one; MLflow and wandb are stand-ins."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import thinwire as tw
+from cli.running import run
+from integrations.fakes import FakeMLflow, FakeWandb
+from integrations.jobs import small_job
+from job_files.small import write_job
+from thinwire.integrations import MLflow, TensorBoard, Wandb, writers_named
+from thinwire.integrations.writer import scalars
+
+
+def tensorboard_curves(folder: Path) -> dict[str, dict[int, float]]:
+    """By TensorBoard's own reader."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder)).Reload()
+    return {tag: {one.step: one.value for one in read.Scalars(tag)} for tag in read.Tags()["scalars"]}
+
+
+def curves(history: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for event in history:
+        for name, value in scalars(event).items():
+            found.setdefault(name, {})[event["round"]] = value
+    return found
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMLflow:
+    fake = FakeMLflow()
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    return fake
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> FakeWandb:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    return fake
+
+
+def test_scalars_are_the_numbers_of_an_evaluation_by_their_place() -> None:
+    event = {
+        "round": 4,
+        "epoch": 2.0,
+        "test": {"accuracy": 0.5, "loss": float("nan")},
+        "bytes": {"up": 7},
+        "link_seconds": None,
+        "diagnostics": {"bank": {"backed_off": [1], "on": True}},
+    }
+    assert scalars(event) == {"epoch": 2.0, "test/accuracy": 0.5, "bytes/up": 7.0}
+
+
+def test_tensorboard_shows_the_history(tmp_path: Path) -> None:
+    result = tw.train(small_job(), callbacks=[TensorBoard(tmp_path / "logs")])
+    found, wanted = tensorboard_curves(tmp_path / "logs"), curves(result.history)
+    assert found.keys() == wanted.keys() >= {"test/accuracy", "train/loss", "bytes/up", "bytes/down", "seconds"}
+    for name, curve in wanted.items():
+        assert found[name] == pytest.approx(curve, rel=1e-6), name
+
+
+def test_tensorboard_has_parameters_and_lies_in_the_runs_folder(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tw.train(small_job(), callbacks=[TensorBoard()], out=tmp_path / "run")
+    read = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    (said,) = read.Tensors("parameters/text_summary")
+    text = said.tensor_proto.string_val[0].decode()
+    assert "| seed | 5 |" in text
+    assert "| recipe/uplink/compressor/fraction | 0.5 |" in text
+    (report,) = read.Tensors("report/text_summary")
+    assert report.tensor_proto.string_val[0].decode() == f"`{tmp_path / 'run' / 'report.html'}`"
+
+
+def test_a_resumed_run_is_in_tensorboard_as_if_nobody_had_stopped_it(tmp_path: Path) -> None:
+    tw.train(small_job(epochs=2), callbacks=[TensorBoard()], out=tmp_path)
+    result = tw.train(small_job(epochs=4), callbacks=[TensorBoard()], out=tmp_path, resume=True)
+    found = tensorboard_curves(tmp_path / "tensorboard")
+    assert found["train/loss"] == pytest.approx(curves(result.history)["train/loss"], rel=1e-6)
+    assert len(found["train/loss"]) == 5
+
+
+def test_tensorboard_without_any_folder_is_refused_before_the_start() -> None:
+    job = small_job()
+    before = job.label_party.top.weight.clone()
+    with pytest.raises(tw.errors.BadInput, match="TensorBoard needs a folder"):
+        tw.train(job, callbacks=[TensorBoard()])
+    assert job.label_party.top.weight.equal(before)
+
+
+def test_mlflow_has_metrics_parameters_and_the_report(mlflow: FakeMLflow, tmp_path: Path) -> None:
+    writer = MLflow(experiment="two companies", tracking_uri="http://tracking.example")
+    result = tw.train(small_job(), callbacks=[writer], out=tmp_path / "first")
+    (kept,) = mlflow.runs.values()
+    assert (mlflow.experiment, mlflow.uri) == ("two companies", "http://tracking.example")
+    assert (kept.name, kept.status) == ("first", "FINISHED")
+    assert kept.metrics == curves(result.history)
+    assert kept.parameters["seed"] == "5"
+    assert kept.parameters["recipe/name"] == "efvfl"
+    assert kept.artifacts == {"report.html": result.report(tmp_path / "again.html").read_text()}
+    assert mlflow.active_run() is None
+
+
+def test_mlflow_writes_into_the_active_run_and_leaves_it_open(mlflow: FakeMLflow) -> None:
+    mlflow.start_run(run_name="mine")
+    tw.train(small_job(), callbacks=[MLflow()])
+    (kept,) = mlflow.runs.values()
+    assert (kept.name, kept.status) == ("mine", "RUNNING")
+    assert "report.html" in kept.artifacts
+
+
+def test_a_server_that_goes_away_ends_the_writing_and_not_the_run(
+    mlflow: FakeMLflow, caplog: pytest.LogCaptureFixture
+) -> None:
+    mlflow.away_from = 2
+    result = tw.train(small_job(), callbacks=[MLflow()])
+    assert result.history[-1]["round"] == 6
+    (kept,) = mlflow.runs.values()
+    assert set(kept.metrics["train/loss"]) == {0}
+    (said,) = caplog.messages
+    assert said == "mlflow can no longer be written to (connection refused); the run goes on without it"
+
+
+def test_a_run_that_fails_is_failed_at_the_server_too(mlflow: FakeMLflow) -> None:
+    def broken(event: dict[str, Any]) -> None:
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        tw.train(small_job(), callbacks=[MLflow(), broken])
+    (kept,) = mlflow.runs.values()
+    assert kept.status == "FAILED"
+    assert mlflow.active_run() is None
+
+
+def test_wandb_has_metrics_config_and_the_report(wandb: FakeWandb) -> None:
+    result = tw.train(small_job(), callbacks=[Wandb(project="mine", mode="offline")])
+    run = wandb.run
+    assert run is not None
+    assert (run.project, run.mode, run.tracked.name) == ("mine", "offline", "efvfl-seed-5")
+    assert run.tracked.metrics == curves(result.history)
+    assert run.tracked.parameters["batch_size"] == 32
+    assert run.tracked.artifacts["report.html"].startswith("<!doctype html>")
+    assert run.tracked.status == "exit code 0"
+
+
+def test_a_writer_that_cannot_begin_keeps_the_run_from_starting(
+    wandb: FakeWandb, mlflow: FakeMLflow, tmp_path: Path
+) -> None:
+    wandb.is_logged_in = False
+    with pytest.raises(tw.errors.BadInput, match="wandb cannot be written to: api_key not configured"):
+        tw.train(small_job(), callbacks=[MLflow(), Wandb()], out=tmp_path / "run")
+    assert not (tmp_path / "run" / "events.jsonl").exists()
+    (kept,) = mlflow.runs.values()  # it had begun, and hears of the end
+    assert kept.status == "FAILED"
+
+
+@pytest.mark.parametrize(("name", "module"), [("mlflow", "mlflow"), ("wandb", "wandb")])
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    name: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(tw.errors.BadInput, match=rf"needs {module}: pip install 'thinwire\[{name}\]'"):
+        writers_named(name)
+
+
+def test_unknown_names_are_refused_with_the_nearest_one() -> None:
+    with pytest.raises(tw.errors.BadInput, match="did you mean 'tensorboard'"):
+        writers_named("tensorbord")
+    with pytest.raises(tw.errors.BadInput, match="name one of tensorboard, mlflow, wandb"):
+        writers_named(" , ")
+    assert [type(writer) for writer in writers_named("tensorboard, TensorBoard")] == [TensorBoard]
+
+
+def test_to_pandas_is_the_history_a_row_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = tw.train(small_job(), callbacks=[])
+    frame = result.to_pandas()
+    assert list(frame["round"]) == [event["round"] for event in result.history]
+    assert list(frame["test.accuracy"]) == [event["test"]["accuracy"] for event in result.history]
+    assert list(frame["bytes.up"]) == [event["bytes"]["up"] for event in result.history]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(tw.errors.BadInput, match=r"to_pandas\(\) needs pandas: pip install 'thinwire\[pandas\]'"):
+        result.to_pandas()
+
+
+def test_the_command_writes_and_resumes_there_too(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    for more in (["--set", "job.epochs=2"], ["--set", "job.epochs=3", "--resume"]):
+        shown = run("train", job, "--out", tmp_path / "run", "--log-to", "tensorboard", *more)
+        assert shown.returncode == 0, shown.stderr
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    found = tensorboard_curves(tmp_path / "run" / "tensorboard")
+    assert found["train/loss"] == pytest.approx(curves(events)["train/loss"], rel=1e-6)
+
+
+def test_the_command_refuses_an_unknown_name_before_it_reads_the_job(tmp_path: Path) -> None:
+    shown = run("train", tmp_path / "none.toml", "--log-to", "mlflw")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "--log-to: 'mlflw' is not one of tensorboard, mlflow, wandb; did you mean 'mlflow'?" in shown.stderr
