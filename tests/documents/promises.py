@@ -26,7 +26,7 @@ def _tutorial(folder: Path, ran: Sequence[Block]) -> None:
     assert (folder / "run" / "report.html").exists()
     known = {row["patient"]: row["diagnosis"] for row in _table(folder / "laboratory.csv")}
     right = [
-        (float(row["probability_1"]) > 0.5) == (known[row["id"]] == "malignant")
+        (float(row["probability_malignant"]) > 0.5) == (known[row["id"]] == "malignant")
         for row in _table(folder / "scores.csv")
     ]
     assert sum(right) > 0.9 * len(right) > 50
@@ -54,8 +54,16 @@ def _compressor(folder: Path, ran: Sequence[Block]) -> None:
     assert len([line for line in ran[0].text.splitlines() if line.strip()]) <= 40
 
 
+def _integrations(folder: Path, ran: Sequence[Block]) -> None:
+    """What other tools read is there."""
+    assert list((folder / "run" / "tensorboard").iterdir())
+    assert (folder / "exported" / "export.json").exists()
+    assert (folder / "scripts" / "imaging.ts").exists()
+
+
 PROMISES: dict[str, Callable[[Path, Sequence[Block]], None]] = {
     "docs/tutorial.md": _tutorial,
     "docs/network.md": _network,
     "docs/howto/compressor.md": _compressor,
+    "docs/integrations.md": _integrations,
 }

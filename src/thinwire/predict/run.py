@@ -124,7 +124,11 @@ class Run:
             features = self._training_features()
         tables = self.tables({name: values[:_LOOKED_AT] for name, values in features.items()})
         return exported(
-            self.folder.path, self.models, Shape(tables, self.shape["fusion"], self.outputs), to, Path(out)
+            self.folder.path,
+            self.models,
+            Shape(tables, self.shape["fusion"], Outputs(self.shape["outputs"])),
+            to,
+            Path(out),
         )
 
     def _training_features(self) -> Mapping[PartyName, Any]:
