@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.extras import needed
+from thinwire.job.messages import did_you_mean
 from thinwire.models.fusion import fuse
 from thinwire.models.outputs import Outputs
 from thinwire.types import PartyName
@@ -47,7 +48,7 @@ class Shape:
 def exported(run: Path, models: Mapping[str, nn.Module], shape: Shape, to: str, out: Path) -> dict[str, Path]:
     """The files by model, the top model under "top"; `export.json` beside them says what each takes and gives."""
     if to not in FORMATS:
-        raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}")
+        raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
     kind = FORMATS[to]
     kind.require()
     _make(out)
