@@ -26,7 +26,7 @@ def _tutorial(folder: Path, ran: Sequence[Block]) -> None:
     assert (folder / "run" / "report.html").exists()
     known = {row["patient"]: row["diagnosis"] for row in _table(folder / "laboratory.csv")}
     right = [
-        (float(row["probability_1"]) > 0.5) == (known[row["id"]] == "malignant")
+        (float(row["probability_malignant"]) > 0.5) == (known[row["id"]] == "malignant")
         for row in _table(folder / "scores.csv")
     ]
     assert sum(right) > 0.9 * len(right) > 50
