@@ -108,14 +108,14 @@ def test_few_rows_are_used_less_often() -> None:
 def wide(rank: int) -> tw.Job:
     """Embeddings of 128 columns that vary in `rank` directions."""
     torch.manual_seed(1)
-    x = torch.randn(600, rank)
+    x = torch.randn(3000, rank)
     bottom = torch.nn.Linear(rank, 128)
     return tw.Job(
         [tw.FeatureParty("bank", x, bottom)],
         tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(128, 2)),
         thin(),
         tw.SGD(lr=0.1),
-        batch_size=200,
+        batch_size=1000,
         epochs=4,
         eval_every=3,
         metrics=[],

@@ -21,7 +21,7 @@ __all__ = ["thin"]
 
 _RISE_LIMIT = 1.5
 _WORTH_BITS = 0.25
-_ROWS_A_USE = 200
+_ROWS_A_USE = 1000
 _FINER_UP, _FINER_DOWN = 6, 4
 
 
