@@ -1,5 +1,7 @@
 """One set of examples for every run: a failure here is a failure for everybody."""
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 import thinwire.transport.grpc_channel  # noqa: F401  before any test imports grpc itself: it turns TLS 1.2 off
@@ -8,3 +10,6 @@ settings.register_profile(
     "thinwire", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("thinwire")
+
+# A shell's background job ignores Ctrl-C, and so would every process that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
