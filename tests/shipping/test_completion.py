@@ -26,5 +26,8 @@ def test_options_are_completed() -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_what_a_shell_needs_is_shown(shell: str) -> None:
-    shown = subprocess.run([THINWIRE, "--show-completion", shell], capture_output=True, text=True, check=True)
+    # Which shell it is, is otherwise looked for among the processes above this one.
+    told = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    command = [THINWIRE, "--show-completion", shell]
+    shown = subprocess.run(command, env=told, capture_output=True, text=True, check=True)
     assert "_THINWIRE_COMPLETE" in shown.stdout
