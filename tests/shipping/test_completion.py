@@ -28,6 +28,7 @@ def test_options_are_completed() -> None:
 def test_what_a_shell_needs_is_shown(shell: str) -> None:
     # Which shell it is, is otherwise looked for among the processes above this one.
     told = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    command = [THINWIRE, "--show-completion", shell]
-    shown = subprocess.run(command, env=told, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [THINWIRE, "--show-completion", shell], env=told, capture_output=True, text=True, check=True
+    )
     assert "_THINWIRE_COMPLETE" in shown.stdout
