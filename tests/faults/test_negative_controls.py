@@ -31,17 +31,32 @@ def without(run: Run, what: str) -> None:
         run.plans.setdefault(name, []).append({"switch_off": what})
 
 
+def killed_behind(run: Run) -> None:
+    """Everybody is killed when the label party's checkpoints are older than the feature parties'."""
+    run.settings[LABEL] = ["network.checkpoint_seconds=600"]
+    run.start_all()
+    run.until(lambda: all(len(generations(run, name)) >= 2 for name in FEATURES), 30, "there are no two generations")
+    for name in EVERYBODY:
+        run.kill(name)
+    run.start_all()
+
+
 def test_without_the_log_a_kill_is_noticed(stage: Stage) -> None:
-    """A frame that was posted, and did not arrive before the kill, never comes again."""
+    """The label party needs frames again that the feature parties' checkpoints have left behind."""
     expected = stage.reference(KIND)
-    with stage.run(KIND, pause_ms=5) as run:
+    with stage.run(KIND, pause_ms=40) as run:
         without(run, "log")
-        run.start_all()
-        run.await_round(LABEL, 12)
-        for name in EVERYBODY:
-            run.kill(name)
-        run.start_all()
+        killed_behind(run)
         notices(run, expected, 10)
+
+
+@pytest.mark.faults
+def test_with_the_log_the_same_kill_is_survived(stage: Stage) -> None:
+    expected = stage.reference(KIND)
+    with stage.run(KIND, pause_ms=40) as run:
+        killed_behind(run)
+        stage.tally.inject("kills", len(EVERYBODY))
+        run.survives(expected)
 
 
 def test_without_removing_duplicates_they_are_noticed(stage: Stage) -> None:
