@@ -15,12 +15,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,9 +28,10 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
-import numpy as np
+import thinwire as tw
+from thinwire.bench.network import WIDTH, parties, simulated_ms, write_job
+from thinwire.bench.raw_tcp import free_port, raw_tcp_ms, round_ms
 
-WIDTH = 64
 MBIT, ROUND_TRIP_MS = 300.0, 20.0
 BODIES = (16, 64, 256, 1024)  # KB each way
 
@@ -73,165 +73,6 @@ class Shaped:
     clock_ms: float  # the link clock's prediction
 
 
-# One party in a process of its own ---------------------------------------------------------------------------------
-
-
-def party(job: str, name: str, out: str) -> None:
-    """Prints the median and mean round in milliseconds."""
-    from thinwire.job.own_part import read_own_part
-    from thinwire.network.party_run import Audience
-    from thinwire.network.starting import party_run
-
-    times: list[float] = []
-    audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))
-    run = party_run(read_own_part(job, name), Path(out), audience)
-    computing = _Computing(run.channel)
-    run.channel = computing  # type: ignore[assignment]
-    outcome = run.execute()
-    print(json.dumps({**_rounds(times), "compute_ms": computing.median_ms(), "summary": outcome.summary}))
-
-
-class _Computing:
-    """A channel that notes how long its program computes between what comes in and what goes out."""
-
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
-        self._got = 0.0
-        self._times: list[float] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._channel, name)
-
-    def receive(self, *arguments: Any) -> Any:
-        message = self._channel.receive(*arguments)
-        self._got = perf_counter()
-        return message
-
-    def send(self, message: Any) -> None:
-        if self._got:
-            self._times.append(perf_counter() - self._got)
-        self._got = 0.0
-        self._channel.send(message)
-
-    def median_ms(self) -> float:
-        return 1e3 * statistics.median(self._times[5:])
-
-
-def _rounds(times: Sequence[float]) -> dict[str, float]:
-    steps = np.diff(np.array(times))[5:] * 1e3  # the first ones warm up
-    return {"median_ms": float(np.median(steps)), "mean_ms": float(steps.mean())}
-
-
-def write_job(folder: Path, batch: int, rounds: int, address: str) -> Path:
-    from thinwire.transport.authority import issue
-
-    rng = np.random.default_rng(0)
-    rows = 4 * batch
-    np.savez(folder / "bank.npz", x=rng.standard_normal((rows, WIDTH), dtype=np.float32))
-    np.savez(folder / "shop.npz", y=rng.integers(0, 2, rows))
-    issue(folder / "certs", ["bank", "shop"])
-    (folder / "job.toml").write_text(
-        f"""
-[job]
-epochs = {rounds / 4}
-batch_size = {batch}
-eval_every = {rounds + 1}
-diagnostics = false
-effort = "fast"
-[recipe]
-method = "svfl"
-[optimizer]
-name = "sgd"
-lr = 0.01
-[network]
-listen = "{address}"
-address = "{address}"
-checkpoint_seconds = 60
-[[party]]
-name = "bank"
-features = {{ file = "bank.npz", key = "x" }}
-model = {{ name = "mlp", hidden = [], width = {WIDTH} }}
-[label_party]
-name = "shop"
-labels = {{ file = "shop.npz", key = "y" }}
-top = {{ name = "linear_top", classes = 2 }}
-"""
-    )
-    return folder / "job.toml"
-
-
-def parties(job: Path, spaces: tuple[list[str], list[str]] = ([], [])) -> dict[str, Any]:
-    """Both parties to their end; what the feature party measured."""
-    command = [sys.executable, __file__, "party", str(job)]
-    shop = subprocess.Popen([*spaces[0], *command, "shop", str(job.parent / "run-shop")], stdout=subprocess.PIPE)
-    bank = subprocess.run(
-        [*spaces[1], *command, "bank", str(job.parent / "run-bank")], stdout=subprocess.PIPE, check=True
-    )
-    theirs = json.loads(shop.communicate(timeout=60)[0])
-    measured: dict[str, Any] = json.loads(bank.stdout)
-    return {**measured, "compute_ms": measured["compute_ms"] + theirs["compute_ms"]}
-
-
-def simulated(job: Path, link: bool) -> tuple[float, float]:
-    """Median milliseconds a round in one process; and by the link's clock, where there is one."""
-    import thinwire as tw
-    from thinwire.job.loading import load_job
-
-    loaded = load_job(job)
-    loaded.link = tw.Link(bandwidth_mbit=MBIT, latency_ms=ROUND_TRIP_MS / 2) if link else None
-    times: list[float] = []
-    result = tw.train(loaded, callbacks=[], on_round=lambda _: times.append(perf_counter()))
-    seconds = result.history[-1]["link_seconds"]
-    return _rounds(times)["median_ms"], 0.0 if seconds is None else 1e3 * seconds / len(times)
-
-
-# A raw socket ------------------------------------------------------------------------------------------------------
-
-
-def raw(address: str, size: int, rounds: int) -> None:
-    """Dials when there is a listener's READY on stdin's side; sends `size` bytes and waits for as many."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as line:
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        times = [perf_counter()]
-        for _ in range(rounds):
-            line.sendall(bytes(size))
-            _exactly(line, size)
-            times.append(perf_counter())
-    print(json.dumps(_rounds(times)))
-
-
-def raw_server(address: str, size: int) -> None:
-    host, _, port = address.rpartition(":")
-    with socket.create_server((host, int(port))) as listening:
-        print("READY", flush=True)
-        line, _ = listening.accept()
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while _exactly(line, size):
-            line.sendall(bytes(size))
-
-
-def _exactly(line: socket.socket, size: int) -> bool:
-    while size:
-        got = len(line.recv(min(size, 1 << 20)))
-        if not got:
-            return False
-        size -= got
-    return True
-
-
-def raw_tcp(address: str, size: int, rounds: int, spaces: tuple[list[str], list[str]] = ([], [])) -> float:
-    server = subprocess.Popen(
-        [*spaces[0], sys.executable, __file__, "raw-server", address, str(size)], stdout=subprocess.PIPE
-    )
-    if server.stdout is not None:
-        server.stdout.readline()
-    client = [*spaces[1], sys.executable, __file__, "raw", address, str(size), str(rounds)]
-    measured = json.loads(subprocess.run(client, stdout=subprocess.PIPE, check=True).stdout)
-    server.wait(timeout=10)
-    return float(measured["median_ms"])
-
-
 # A bare gRPC stream ------------------------------------------------------------------------------------------------
 
 
@@ -254,7 +95,7 @@ def bare_grpc(address: str, certs: str, size: int, rounds: int) -> None:
             next(call)
             times.append(perf_counter())
         outgoing.put(None)
-    print(json.dumps(_rounds(times)))
+    print(json.dumps(round_ms(times)))
 
 
 def bare_grpc_server(address: str, certs: str) -> None:
@@ -290,21 +131,15 @@ def grpc_echo(certs: Path, size: int, rounds: int) -> float:
 # The measurements --------------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
 def loopback(rounds: int, repeats: int) -> Loopback:
     found: list[tuple[float, ...]] = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as folder:
             job = write_job(Path(folder), batch=64, rounds=rounds, address=f"127.0.0.1:{free_port()}")
             real = parties(job)["median_ms"]
-            socket_ms = raw_tcp(f"127.0.0.1:{free_port()}", 16 << 10, rounds)
+            socket_ms = raw_tcp_ms(f"127.0.0.1:{free_port()}", 16 << 10, rounds)
             grpc_ms = grpc_echo(job.parent / "certs", 16 << 10, rounds)
-            found.append((real, socket_ms, grpc_ms, simulated(job, link=False)[0]))
+            found.append((real, socket_ms, grpc_ms, simulated_ms(job)[0]))
     return Loopback(*(statistics.median(column) for column in zip(*found, strict=True)))
 
 
@@ -346,8 +181,8 @@ def shaped(tools: Path, rounds: int, congestion: str) -> list[Shaped]:
                 before = interface_bytes(spaces[0])
                 real = parties(job, spaces)
                 crossed = interface_bytes(spaces[0]) - before
-                _, clock_ms = simulated(job, link=True)
-                raw_ms = raw_tcp("10.99.0.1:7444", body_kb << 10, 40, spaces)
+                _, clock_ms = simulated_ms(job, tw.Link(bandwidth_mbit=MBIT, latency_ms=ROUND_TRIP_MS / 2))
+                raw_ms = raw_tcp_ms("10.99.0.1:7444", body_kb << 10, 40, spaces)
                 summary = real["summary"]
                 ledger = summary["sent_bytes"] + summary["received_bytes"]
                 compute_ms = real["compute_ms"]
@@ -371,12 +206,6 @@ def shaped(tools: Path, rounds: int, congestion: str) -> list[Shaped]:
 
 
 def main() -> None:
-    if len(sys.argv) > 1 and sys.argv[1] == "party":
-        return party(*sys.argv[2:5])
-    if len(sys.argv) > 1 and sys.argv[1] == "raw":
-        return raw(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
-    if len(sys.argv) > 1 and sys.argv[1] == "raw-server":
-        return raw_server(sys.argv[2], int(sys.argv[3]))
     if len(sys.argv) > 1 and sys.argv[1] == "bare-grpc":
         return bare_grpc(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
     if len(sys.argv) > 1 and sys.argv[1] == "bare-grpc-server":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from thinwire.compress import Promise
+from thinwire.compress import Cast, Compressor, Identity, Promise, RowScale
 from thinwire.errors import BadParameter, IncompatibleRecipe
 from thinwire.privacy import Labels, Plain, SecureSum
 from thinwire.privacy.defences import Defence, NoDefence
@@ -34,6 +34,7 @@ class Recipe:
     broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
     warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
     on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
+    scoring: Compressor = Identity()  # embeddings of rows that are only scored: test rows, predictions
 
     @property
     def repeatable(self) -> bool:
@@ -50,6 +51,7 @@ class Recipe:
         self._check_schedule()
         self._check_outage()
         self._check_feedback()
+        self._check_scoring()
         if self.labels is Labels.SHARED and not isinstance(self.defence, NoDefence):
             raise IncompatibleRecipe(
                 f"{type(self.defence).__name__} hides labels, and shared labels are sent to every party; use "
@@ -102,6 +104,21 @@ class Recipe:
         if isinstance(self.downlink, ErrorFeedback) and self.downlink.scope == "table":
             raise IncompatibleRecipe("derivatives exist for the batch's rows only; use scope='rows' on the downlink")
 
+    def _check_scoring(self) -> None:
+        if isinstance(self.scoring, Identity):
+            return
+        if isinstance(self.aggregation, SecureSum):
+            raise IncompatibleRecipe(
+                f"scoring={self.scoring} would send a party's own embeddings, and under secure sum only their sum is "
+                "seen; leave scoring out"
+            )
+        by_row = isinstance(self.scoring, (Cast, RowScale))
+        if not by_row or (isinstance(self.scoring, RowScale) and not self.scoring.is_fixed):
+            raise IncompatibleRecipe(
+                f"scoring={self.scoring}: a row must have one score, whichever rows it travels with; use Cast, or "
+                "RowScale with one number of bits, not stochastic"
+            )
+
     def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:
         if fusion != "sum":
             raise IncompatibleRecipe(f"secure sum adds embeddings; use fusion='sum', not {fusion!r}")
@@ -129,6 +146,8 @@ class Recipe:
         """The recipe as plain data, canonical: what `digest` is over."""
         described = _plain(self)
         assert isinstance(described, dict)  # noqa: S101
+        if isinstance(self.scoring, Identity):
+            del described["scoring"]  # digests are older than it
         return described
 
     def digest(self) -> str:

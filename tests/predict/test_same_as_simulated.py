@@ -32,6 +32,7 @@ EVERY = {
     "celu": Shape({"method": "celu", "capacity": 3, "reuse": 3}, label_party={"fusion": "concat"}),
     "pbm": Shape({"method": "pbm", "trials": 16, "beta": 0.2}, parties=3, model=TANH, job={"training": "frozen"}),
     "thin": Shape({"method": "thin"}),
+    "thin, scored in 8 bits": Shape({"method": "thin", "scoring": {"name": "RowScale", "bits": 8}}),
 }
 
 

@@ -50,7 +50,11 @@ def test_without_tools_there_is_no_link(tmp_path: Path) -> None:
 
 
 def test_real_seconds_are_those_of_the_first_evaluation_at_the_target() -> None:
-    history = [{"test": {"auc": value}, "seconds": float(place)} for place, value in enumerate((0.5, 0.7, 0.8, 0.9))]
+    history = [
+        {"test": {"auc": value}, "seconds": 3.0 + 5 * place, "diagnostics": {"evaluation_seconds": 1.0 + place}}
+        for place, value in enumerate((0.5, 0.7, 0.8, 0.9))
+    ]
     run = RealRun("svfl", 0, history, same_scores=True)
-    assert run.seconds_to("auc", 0.75) == 2
+    assert run.seconds_to("auc", 0.75) == 8  # 13 of the clock, less 3 for evaluations and 2 before the first round
+    assert run.seconds() == 12
     assert run.seconds_to("auc", 0.95) is None

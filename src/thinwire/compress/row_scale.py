@@ -42,6 +42,11 @@ class RowScale(Compressor):
         # Stochastic with the levels -1, 0 and 1 alone adds more than a wide row holds.
         return not self.stochastic or reaches(self.bits)[0] >= 3
 
+    @property
+    def is_fixed(self) -> bool:
+        """Do a row's symbols depend on the row alone?"""
+        return isinstance(self.bits, int) and not self.stochastic
+
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> RowGrid:
         message = message_values(x)
         top = self._top(hint.round)

@@ -14,7 +14,7 @@ from struct import Struct
 import torch
 from torch import Tensor, nn
 
-from thinwire.compress import Hint, Identity
+from thinwire.compress import Hint
 from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.spending import EVALUATION
 from thinwire.conversations.sums import Sealing, opened, sum_compressor
@@ -62,7 +62,7 @@ def send_test_embedding(seat: Seat, h: Tensor | None, round: Round, sealing: Sea
     body = b""
     if h is not None:
         if sealing is None:
-            body = seat.encode(Identity().compress(h, torch.Generator()))
+            body = seat.encode(seat.recipe.scoring.compress(h, torch.Generator()))
         else:
             noise = sealing.noise(round, EVALUATION)
             symbols = sum_compressor(seat.recipe, EVALUATION).compress(h, noise, Hint(round))

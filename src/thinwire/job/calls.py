@@ -42,7 +42,7 @@ _FIELD = re.compile(r"\w+: (\w+)")
 _SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
 _NONE = "none"  # TOML has no word for it
 _ON_OUTAGE = ("wait", "continue")
-_BESIDE = ("on_outage", "aggregation", "defence")  # of a recipe, whatever the method
+_BESIDE = ("on_outage", "aggregation", "defence", "scoring")  # of a recipe, whatever the method
 _DEFENCES: dict[str, Callable[..., Defence]] = {
     "NoDefence": NoDefence,
     "MaxNorm": MaxNorm,
@@ -59,7 +59,7 @@ _FLOAT, _INT = re.compile(r"\bfloat\b"), re.compile(r"\bint\b")
 
 
 def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
-    """`method` and its arguments; beside those of any method, `on_outage`, `aggregation` and `defence`."""
+    """`method` and its arguments; beside those of any method, what _BESIDE lists."""
     name, arguments = named(path, table, "method", METHODS)
     beside = {key: arguments.pop(key) for key in _BESIDE if key in arguments}
     on_outage = beside.get("on_outage", _ON_OUTAGE[0])
@@ -72,6 +72,8 @@ def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
         recipe = replace(recipe, aggregation=_one_of(f"{path}.aggregation", beside["aggregation"], _AGGREGATIONS))
     if "defence" in beside:
         recipe = replace(recipe, defence=_one_of(f"{path}.defence", beside["defence"], _DEFENCES))
+    if "scoring" in beside:
+        recipe = replace(recipe, scoring=compressor_of(f"{path}.scoring", beside["scoring"]))
     return recipe
 
 

@@ -38,9 +38,10 @@ def link_said(link: Link | None) -> str:
 
 def _what(recipe: Recipe) -> str:
     up = f"embeddings go up {_stream(recipe.uplink)}"
+    scored = "" if isinstance(recipe.scoring, Identity) else f"; those of rows that are only scored by {recipe.scoring}"
     if recipe.labels is Labels.SHARED:
-        return f"{up}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
-    return f"{up}; derivatives come down {_stream(recipe.downlink)}"
+        return f"{up}{scored}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
+    return f"{up}{scored}; derivatives come down {_stream(recipe.downlink)}"
 
 
 def _stream(spec: StreamSpec) -> str:

@@ -53,6 +53,7 @@ class LabelRun(PartyRun):
         self._data = data
         self._audience = audience
         self._history: list[dict[str, Any]] = []
+        self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
         self._party: LabelParty | None = None
         self._tested: Evaluated | None = None  # the last evaluation of this process
@@ -229,7 +230,11 @@ class LabelRun(PartyRun):
             "bytes": {"up": traffic.up, "down": traffic.down, "total": traffic.total},
             "seconds": self.seconds(),
             "link_seconds": None,
-            "diagnostics": {**self.program.plan.diagnostics(), **self.program.end.diagnostics()},
+            "diagnostics": {
+                **self.program.plan.diagnostics(),
+                **self.program.end.diagnostics(),
+                "evaluation_seconds": self._evaluated_before + self.channel.untimed_seconds(),
+            },
         }
 
     def _to_save(self) -> dict[str, Any]:
@@ -237,6 +242,8 @@ class LabelRun(PartyRun):
 
     def _resumed(self, data: dict[str, Any]) -> None:
         self._history = self.directory.truncate(data["events"])
+        if self._history:
+            self._evaluated_before = self._history[-1]["diagnostics"].get("evaluation_seconds", 0.0)
 
     def _described(self) -> LabelParty:
         if self._party is None:

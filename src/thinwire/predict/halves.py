@@ -1,7 +1,7 @@
 """Both halves of a prediction: a feature party's embeddings leave as at an evaluation, the label party scores them.
 
 feature party                                        label party
-embeddings of the rows, exactly;  -------------->    fused in party order; the top model; probabilities
+embeddings of the rows, one by one;  ----------->    fused in party order; the top model; probabilities
 under secure sum as sealed integers
 """
 
@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from thinwire.compress import Hint, Identity, Symbols
+from thinwire.compress import Hint, Symbols
 from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.spending import PREDICTION
 from thinwire.conversations.sums import Sealing, opened, sum_compressor
@@ -36,13 +36,13 @@ class Way(Protocol):
 
 
 @dataclass(frozen=True)
-class Exact:
-    """Every value as it is, without loss: what an evaluation sends."""
+class Plainly:
+    """As in an evaluation: every value as it is, or as the recipe's `scoring` rounds it."""
 
     seat: Seat
 
     def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
-        return self.seat.encode(Identity().compress(h.cpu(), torch.Generator()))
+        return self.seat.encode(self.seat.recipe.scoring.compress(h.cpu(), torch.Generator()))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from thinwire.conversations.sums import Sealing
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.seating import run_number
 from thinwire.predict.charged import PredictionCharges, spent_in_training
-from thinwire.predict.halves import Exact, Sealed, Way
+from thinwire.predict.halves import Plainly, Sealed, Way
 from thinwire.predict.run_folder import RunFolder
 from thinwire.privacy import Identity, SecureSum
 from thinwire.recipe import Recipe
@@ -57,10 +57,10 @@ class Means:
 
 
 def leaving(seat: Seat, means: Means | None) -> Leaving:
-    """Exact embeddings, or sealed ones where the recipe says so."""
+    """Plain embeddings, or sealed ones where the recipe says so."""
     aggregation = seat.recipe.aggregation
     if not isinstance(aggregation, SecureSum) or means is None:
-        return Leaving(Exact(seat))
+        return Leaving(Plainly(seat))
     folder, counted = means.folder, means.counted
     ledger = means.plan.ledger(seat.me, counted.rows)
     if counted.of == Counted.of:

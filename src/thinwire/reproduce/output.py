@@ -98,7 +98,7 @@ def _real(run: RealRun, results: Sequence[CurveResult]) -> dict[str, Any]:
     return {
         "curve": run.curve,
         "seed": run.seed,
-        "seconds": run.history[-1]["seconds"],
+        "seconds": run.seconds(),
         "link_seconds": twin.history[-1]["link_seconds"],
         "target_seconds": None if result.target is None else run.seconds_to(*result.target),
         "target_link_seconds": None if clock is None or not isfinite(clock.mean) else clock.mean,

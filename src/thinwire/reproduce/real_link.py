@@ -39,7 +39,10 @@ class LinkFailed(ThinwireError):
 
 @dataclass(frozen=True)
 class RealRun:
-    """One curve over the real link: its evaluations, with the seconds that really passed."""
+    """One curve over the real link: its evaluations, with the seconds that really passed.
+
+    Of training: what evaluations took is counted apart, as their bytes are, and so is the way to the first round.
+    """
 
     curve: str
     seed: int
@@ -48,7 +51,17 @@ class RealRun:
 
     def seconds_to(self, metric: str, value: float) -> float | None:
         """Until the test metric was first this good."""
-        return next((row["seconds"] for row in self.history if meets(row, (metric, value))), None)
+        return next((self._trained(row) for row in self.history if meets(row, (metric, value))), None)
+
+    def seconds(self) -> float:
+        return self._trained(self.history[-1])
+
+    def _trained(self, row: dict[str, Any]) -> float:
+        return _but_evaluations(row) - _but_evaluations(self.history[0])
+
+
+def _but_evaluations(row: dict[str, Any]) -> float:
+    return float(row["seconds"] - row["diagnostics"]["evaluation_seconds"])
 
 
 def real_runs(plan: Plan, tools: Path, simulated: list[Outcome]) -> Iterator[RealRun]:

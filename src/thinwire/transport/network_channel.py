@@ -54,6 +54,8 @@ class NetworkChannel:
         self.waiting_for: PartyName | None = None
         self.stopwatch = Stopwatch(self._settle)  # in real seconds
         self._since = monotonic()  # time up to here is on it
+        self._untimed_before = 0.0
+        self._untimed_since: float | None = None  # where such a block began
         self._journal = journal
         self._answers = 0  # questions about time that the program has asked
         self._patience = patience
@@ -150,8 +152,17 @@ class NetworkChannel:
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """Real time passes anyway."""
-        yield
+        """Real time passes anyway, and is told apart."""
+        self._untimed_since = monotonic()
+        try:
+            yield
+        finally:
+            self._untimed_before, self._untimed_since = self.untimed_seconds(), None
+
+    def untimed_seconds(self) -> float:
+        """So far, in all such blocks of this process."""
+        since = self._untimed_since
+        return self._untimed_before + (0.0 if since is None else monotonic() - since)
 
     def worked(self, steps: int) -> None:
         """Real time passes anyway."""

@@ -13,11 +13,13 @@ __all__ = ["overrides", "proposed_recipe", "tuned_job"]
 
 
 def proposed_recipe(asked: Asked, tuned: Tuned) -> dict[str, Any]:
-    """The proposal, and what the job says of outages where cached steps can follow it."""
+    """The proposal, and what the job says of scoring, and of outages where cached steps can follow it."""
     recipe = {} if tuned.proposal is None else dict(tuned.proposal.recipe)
     own = read_job_file(asked.job, asked.settings).recipe
     if "on_outage" in own and recipe.get("reuse", 1) > 1:
         recipe["on_outage"] = own["on_outage"]
+    if "scoring" in own:
+        recipe["scoring"] = own["scoring"]
     return recipe
 
 
