@@ -128,8 +128,9 @@ def _directions(table: Tensor, most: int) -> tuple[Array, Array]:
     else:
         # Powers of the table turn random directions towards the strongest.
         start = torch.randn(width, most + _SPARE, generator=torch.Generator().manual_seed(0))
+        squared = sample.T @ sample
         for _ in range(_PASSES):
-            start = torch.linalg.qr(sample.T @ (sample @ start)).Q
+            start = torch.linalg.qr(squared @ start).Q
     along = (sample @ start).double()
     strengths, turned = torch.linalg.eigh(along.T @ along / len(sample))
     order = torch.argsort(strengths, descending=True)[: min(most, rows)]
