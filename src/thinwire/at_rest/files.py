@@ -7,24 +7,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, TypeVar
+from typing import BinaryIO, Protocol
 
 from thinwire.at_rest.disk import new_file, replace_file, write_all
 from thinwire.at_rest.records import MARK, DamagedFile, Encrypting, RunKey, Write, decrypted
 from thinwire.at_rest.wrapping import PLAIN_LOGS, PLAIN_RECORDS, EncryptedLines, EncryptedLogs, Logs, Wrapped
 
 __all__ = ["PLAIN", "Content", "EncryptedFiles", "Files", "PlainFiles"]
-
-
-class Spilling(Protocol):
-    """Where large tables go that do not fit into memory."""
-
-    def named_only(self) -> Self:
-        """The same, but never to a folder that nobody has named for it."""
-        ...
-
-
-S = TypeVar("S", bound=Spilling)
 
 
 class Content(Protocol):
@@ -63,10 +52,6 @@ class Files(Protocol):
         """For a file of lines."""
         ...
 
-    def scratch(self, storage: S) -> S:
-        """Where large tables of such a run may go."""
-        ...
-
 
 class PlainFiles:
     """As they are."""
@@ -97,9 +82,6 @@ class PlainFiles:
 
     def lines(self, _: Path) -> Wrapped:
         return PLAIN_RECORDS
-
-    def scratch(self, storage: S) -> S:
-        return storage
 
 
 PLAIN = PlainFiles()
@@ -145,9 +127,6 @@ class EncryptedFiles:
 
     def lines(self, path: Path) -> Wrapped:
         return EncryptedLines(self.key, self._name(path))
-
-    def scratch(self, storage: S) -> S:
-        return storage.named_only()
 
     def _name(self, path: Path) -> str:
         """What a file is, wherever its generation of checkpoints stands: that is made in a folder of another name."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from thinwire.at_rest.disk import WriteFailed, replace_file
 from thinwire.at_rest.files import PLAIN, EncryptedFiles, Files
 from thinwire.at_rest.key_file import BadKey, read_key
-from thinwire.at_rest.records import RunKey
+from thinwire.at_rest.records import MARK, DamagedFile, RunKey
 from thinwire.errors import BadInput, BadState
 
 __all__ = ["NAME", "VARIABLE", "begin_files", "files_of"]
@@ -38,6 +38,7 @@ def files_of(folder: Path, key: Path | None = None) -> Files:
     """The folder's own files, as they are or encrypted; `key` is where the job says that the key is."""
     marker = _read(folder)
     if marker is None:
+        _require_readable(folder)
         if key is not None and any((folder / name).exists() for name in _OF_A_RUN):
             raise BadInput(
                 f"the run in {folder} was begun without encryption, and goes on so; leave [encryption] out, or begin "
@@ -45,6 +46,18 @@ def files_of(folder: Path, key: Path | None = None) -> Files:
             )
         return PLAIN
     return EncryptedFiles(folder, _fitting(folder, marker, key)[0])
+
+
+def _require_readable(folder: Path) -> None:
+    """A folder that has lost its marker is none without encryption."""
+    for name in _OF_A_RUN:
+        try:
+            with (folder / name).open("rb") as file:
+                begins = file.read(len(MARK))
+        except OSError:
+            continue
+        if begins == MARK:
+            raise DamagedFile(folder / name, f"is encrypted, and {NAME}, which says how, is not there")
 
 
 def begin_files(folder: Path, key: Path | None) -> Files:

@@ -99,7 +99,7 @@ class _Run:
         self._gradient_at_0: float | None = None
         self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
         self._on_round = on_round
-        storage = job.storage if directory is None else directory.files.scratch(job.storage)
+        storage = job.storage if directory is None else directory.storage(job.storage)
         self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round, storage)
         self._recording = Recording(job, self.parties, directory)
         self._began = perf_counter()

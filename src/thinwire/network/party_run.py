@@ -297,7 +297,7 @@ class PartyRun(ABC):
             effort=settings.effort,
             device=settings.device,
             training=own.training,
-            storage=self.directory.files.scratch(storage_of(settings, own.folder)),
+            storage=self.directory.storage(storage_of(settings, own.folder)),
         )
 
     def _inherited(self, seating: Seating, modules: Mapping[str, nn.Module], fusion: str | None) -> Seating:

@@ -38,6 +38,7 @@ from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
 from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import NAME, PrivateState
+from thinwire.surrogates import Storage
 from thinwire.transport.record_file import WriteFailed, write_all
 from thinwire.types import PartyName
 
@@ -57,6 +58,10 @@ class RunDirectory:
         self.folder = folder
         self.files = files_of(folder, key)
         self._key = key
+
+    def storage(self, wanted: Storage) -> Storage:
+        """Where large tables may go: what is encrypted here must not lie readable elsewhere."""
+        return wanted.named_only() if self._key is not None or self.files.encrypted else wanted
 
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
