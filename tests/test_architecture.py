@@ -18,6 +18,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own room and from those before it.
 ORDER = [
     ["types", "errors", "seeds", "environment", "charts"],
+    ["at_rest"],
     ["extras", "report"],
     ["compress"],
     ["models", "wire"],

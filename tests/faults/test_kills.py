@@ -12,6 +12,7 @@ import pytest
 
 from faults.conftest import Stage
 from faults.running import EVERYBODY, FEATURES, LABEL, NOISY, ROLES, JobKind, Run
+from thinwire.at_rest import new_key
 
 PLAIN = JobKind(epochs=40)
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
@@ -143,6 +144,42 @@ def test_a_kill_before_the_folder_is_whole(stage: Stage, name: str) -> None:
         killed_at(run, name, IN_A_NEW_FOLDER)
         run.start(name)
         run.survives(expected)
+
+
+BEFORE_THE_KEY_IS_KNOWN = [
+    at("replace", "encryption.json", "before"),
+    at("replace", "encryption.json", "after"),
+    at("replace", "data.json", "before"),
+]
+IN_AN_ENCRYPTED_FOLDER = [
+    at("replace", "private.json", "before"),
+    at("writev", "/sent/", do="half"),  # of a file's first bytes
+    at("writev", "/sent/", number=2, do="half"),  # of a record
+    at("writev", "/answers/", do="half"),
+    at("writev", "/state.json", number=2, do="half"),
+    at("writev", ".safetensors", number=2, do="half"),
+    at("writev", "/manifest", number=2, do="half"),
+    at("writev", ".private.json", number=4, do="half"),
+    at("rename", "/checkpoints/", "before"),
+    at("rename", "/checkpoints/", "after", number=2),
+    at("writev", "/models/", do="half"),
+]
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_an_encrypted_run_survives_as_a_readable_one_does(stage: Stage, name: str) -> None:
+    """The digests are those of a run without encryption."""
+    kind = JobKind()
+    expected = stage.reference(kind)
+    with stage.run(kind) as run:
+        new_key(run.site.folder / "run.key")
+        run.settings = {other: ['encryption.key="run.key"'] for other in EVERYBODY}
+        run.start_all([other for other in EVERYBODY if other != name])
+        killed_at(run, name, [*BEFORE_THE_KEY_IS_KNOWN, *IN_AN_ENCRYPTED_FOLDER])
+        run.start(name)
+        run.survives(expected)
+        for other in EVERYBODY:
+            assert (run.site.out(other) / "private.json").read_bytes().startswith(b"TWREST1")
 
 
 def charges(run: Run, name: str) -> list[dict[str, Any]]:

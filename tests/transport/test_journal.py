@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from thinwire.transport.journal import Journal
-from thinwire.transport.outgoing_log import DamagedLog
+from thinwire.transport.outgoing_log import DamagedLog, OutgoingLog
 
 
 def opened(folder: Path, incarnation: int = 1) -> Journal:
-    return Journal(folder, incarnation, print)
+    return Journal(OutgoingLog(folder, incarnation, print))
 
 
 def test_answers_are_there_after_a_restart(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ import tomllib
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import nn
 
+from thinwire.at_rest import Files, files_of
 from thinwire.audit.auditing import audit_job
 from thinwire.audit.finding import AuditReport
 from thinwire.audit.listening import heard, with_own_modules
@@ -35,7 +36,7 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
     require_same_text(folder, (folder / "job.toml").read_text(), data_digests(job))
     begun = with_own_modules(job)
     for name, module in job.modules().items():
-        _load(folder / "models" / f"{name}.safetensors", module)
+        _load(folder / "models" / f"{name}.safetensors", module, files_of(folder))
     return audit_job(job, begun, rows, heard(begun) if replay else None)
 
 
@@ -53,9 +54,9 @@ def _require_all_parties(folder: Path) -> None:
         )
 
 
-def _load(path: Path, module: nn.Module) -> None:
+def _load(path: Path, module: nn.Module, files: Files) -> None:
     try:
-        module.load_state_dict(load_file(path))
+        module.load_state_dict(load(files.read(path)))
     except FileNotFoundError:
         raise BadInput(
             f"{path} is missing: the run has not ended. Go on with it: thinwire train ... --resume"

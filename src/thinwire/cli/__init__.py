@@ -26,6 +26,7 @@ from thinwire.cli.explain import explain
 from thinwire.cli.export import export
 from thinwire.cli.forget import forget
 from thinwire.cli.init import init
+from thinwire.cli.key import key
 from thinwire.cli.load_test import load_test
 from thinwire.cli.logs import logs
 from thinwire.cli.methods import methods
@@ -62,6 +63,7 @@ for command in (
     tune,
     diagnose,
     certs,
+    key,
     methods,
     compressors,
     doctor,

@@ -105,6 +105,23 @@ _OF_DATA = {
         "`thinwire certs DIR --party NAME` makes new ones",
         "chmod 600 the key",
     ),
+    "bad-key": _of(
+        "A run's folder is encrypted, and the key that opens it is missing, is another one, or cannot be used.",
+        (
+            "the key file was moved: the folder remembers where it was",
+            "the key of another run",
+            "others than its owner may read the file",
+        ),
+        "say where the key is: THINWIRE_KEY=FILE before the command, or [encryption] key in the job file",
+        "chmod 600 the key file",
+        "a key that is lost cannot be made again, nor can what it encrypts; `thinwire key FILE` is for new runs",
+    ),
+    "damaged-file": _of(
+        "An encrypted file of a run is not what was written in its place, so nothing of it is used.",
+        ("a file that was changed, cut off, or copied from another run", "encryption.json was removed"),
+        "bring the whole folder back from a copy of one moment",
+        "begin a new run with another --out",
+    ),
     "already-running": _of(
         "Another process works in this run's folder.",
         ("the command was started twice",),

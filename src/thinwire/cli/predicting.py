@@ -80,7 +80,7 @@ class Half:
         own = self._own
         model = LabelModel(own.me, self._folder, self._which, self._new)
         chosen = rows.chosen(model.rows.count, model.rows.ids)
-        party = AskingParty(own, model, Pins(self._folder.path / "serving.json"), say)
+        party = AskingParty(own, model, Pins(self._folder.path / "serving.json", self._folder.files), say)
         asked = Asked(chosen, model.hash, model.outputs, model.rows.ids)
         party.start()
         news: dict[str, Any] = {"stopped": f"{own.me!r} has stopped"}

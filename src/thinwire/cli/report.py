@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from thinwire.cli.shown import AsJson, bytes_shown
+from thinwire.errors import BadInput
 
 __all__ = ["Open", "opened", "report"]
 
@@ -28,11 +29,15 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file about runs: what was trained, curves, bytes, time, answers, privacy, how to repeat it."""
+    from thinwire.at_rest import files_of
     from thinwire.report.finding import runs_in
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run
 
     folders = list(dict.fromkeys(folder for given in runs for folder in runs_in(given)))
+    closed = [folder for folder in folders if files_of(folder).encrypted]
+    if closed and out is None:
+        raise BadInput(f"{closed[0]} is encrypted, and a report of it is not; say where it may lie: --out FILE")
     records = [read_run(folder) for folder in folders]
     path = write_report(records, out or (folders[0] if len(records) == 1 else Path()) / "report.html")
     if as_json:

@@ -12,6 +12,7 @@ from typing import Any
 from unicodedata import normalize
 
 from thinwire.align import read_alignment
+from thinwire.at_rest import files_of
 from thinwire.errors import BadInput
 from thinwire.job.row_ids import read_id_texts
 from thinwire.runs.contents import (
@@ -24,7 +25,6 @@ from thinwire.runs.contents import (
     removed,
     unknown_in,
 )
-from thinwire.transport.record_file import replace_file
 
 __all__ = ["Forgotten", "forget"]
 
@@ -150,7 +150,8 @@ def _text(one: str) -> str:
 def _record(folder: Path, found: Forgotten) -> None:
     """A line for every time; never an id."""
     path = folder / FORGOTTEN
-    before = path.read_bytes() if path.exists() else b""
+    files = files_of(folder)
+    before = files.read(path) if path.exists() else b""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "asked": found.asked,
@@ -158,4 +159,4 @@ def _record(folder: Path, found: Forgotten) -> None:
         "removed": [asdict(one) for one in found.removed],
         "models": "unchanged: they have learned from these rows",
     }
-    replace_file(path, before + json.dumps(line).encode() + b"\n", mode=0o600)
+    files.replace(path, before + json.dumps(line).encode() + b"\n", mode=0o600)

@@ -1,7 +1,7 @@
 """Split job files: what all parties share stands in one file, a party's own matters in another that includes it.
 
-The two become one document. A party's own file has the last word on its own section, on [network] and on
-[retention]; what the parties share may stand in both files, but only with one meaning. Code is never named, and
+The two become one document. A party's own file has the last word on its own section, on [network], [retention] and
+[encryption]; what the parties share may stand in both files, but only with one meaning. Code is never named, and
 nothing ever approved, by the included file: it may come from another party.
 """
 
@@ -18,6 +18,7 @@ from thinwire.types import PartyName
 __all__ = ["merged", "require_harmless"]
 
 Document = dict[str, Any]
+_OWN = ("network", "retention", "encryption")  # sections
 
 
 def merged(document: Mapping[str, Any], core: Mapping[str, Any], core_name: str, me: PartyName | None) -> Document:
@@ -34,7 +35,7 @@ def merged(document: Mapping[str, Any], core: Mapping[str, Any], core_name: str,
             found[key] = merging.parties(here, there)
         elif key == "label_party" and isinstance(here, Mapping) and isinstance(there, Mapping):
             found[key] = merging.section(key, here, there)
-        elif key in ("network", "retention") and isinstance(here, Mapping) and isinstance(there, Mapping):
+        elif key in _OWN and isinstance(here, Mapping) and isinstance(there, Mapping):
             found[key] = {**there, **here}
         else:
             found[key] = merging.same(key, here, there)

@@ -63,6 +63,7 @@ class Job:
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
+    encryption_key: str | Path | None = None  # a key file: run folders are encrypted with it
     training: Training = TrainedOnRawRows()  # of the bottom models; or Frozen(), DPBottom(clip, noise_multiplier)
     budget: Budget | None = None  # of privacy: no round is begun that would exceed it
     memories: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # optimisers', from an earlier run

@@ -73,6 +73,7 @@ def _job(file: JobFile, folder: Path) -> Job:
         effort=settings.effort,
         device=settings.device,
         storage=storage_of(settings, folder),
+        encryption_key=None if file.encryption is None else folder / file.encryption.key,
         training=training_of("job.training", settings.training),
         budget=budget_of(settings),
     )

@@ -107,6 +107,12 @@ class OwnPart:
     def revoked(self) -> Path | None:
         return self.certificate_files.revoked
 
+    @property
+    def encryption_key(self) -> Path | None:
+        """Of its run's folder."""
+        section = self.document.get("encryption")
+        return None if section is None else Path(section["key"])
+
     # Meeting the others ------------------------------------------------------------------------------------
 
     @property

@@ -22,6 +22,8 @@ def resolved_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any
     document["optimizer"] = filled(document["optimizer"], "name", OPTIMIZERS)
     if "scratch" in document["job"]:
         document["job"]["scratch"] = str(folder / document["job"]["scratch"])
+    if "encryption" in document:
+        document["encryption"]["key"] = str(folder / document["encryption"]["key"])
     if "network" in document:
         document["network"]["certs"] = str(folder / document["network"]["certs"])
     for party in [*document["party"], document["label_party"]]:

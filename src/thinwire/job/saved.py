@@ -14,6 +14,7 @@ import torch
 import xxhash
 from torch import Tensor
 
+from thinwire.at_rest import Files, begin_files
 from thinwire.errors import BadInput
 from thinwire.job.job import Job
 from thinwire.job.sections import LabelData
@@ -46,6 +47,7 @@ _MAY_CHANGE = {
     "network",
     "serve",
     "retention",
+    "encryption",
 }
 # Files may have moved: what is in them is compared by digest. Certificates expire.
 _MAY_CHANGE_AT_A_PARTY = re.compile(
@@ -70,8 +72,9 @@ def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
         raise BadInput(f"{folder} holds a run already; go on with it by --resume, or give another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        files = _files(folder, text)
         _write(folder / "job.toml", text)
-        _write(folder / "data.json", json.dumps(dict(digests), indent=2) + "\n")
+        files.replace(folder / "data.json", json.dumps(dict(digests), indent=2).encode() + b"\n")
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
 
@@ -80,7 +83,9 @@ def require_same_text(folder: Path, text: str, digests: Mapping[str, str]) -> No
     """The same for any resolved job text, and the digests of whatever data one party holds."""
     try:
         before = _flat(tomllib.loads((folder / "job.toml").read_text()))
-        known = json.loads((folder / "data.json").read_text())
+        known = json.loads(_files(folder, text).read(folder / "data.json"))
+    except BadInput:
+        raise
     except (OSError, ValueError) as error:
         raise BadInput(f"{folder} holds no run to go on with: {error}") from None
     now = _flat(tomllib.loads(text))
@@ -93,6 +98,12 @@ def require_same_text(folder: Path, text: str, digests: Mapping[str, str]) -> No
     for name, digest in digests.items():
         if known.get(name) != digest:
             raise BadInput(f"{name} has changed since the run in {folder} began; bring back the data it began with")
+
+
+def _files(folder: Path, text: str) -> Files:
+    """Encrypted from the start, where the job names a key."""
+    section = tomllib.loads(text).get("encryption")
+    return begin_files(folder, None if section is None else Path(section["key"]))
 
 
 def _may_change(path: str) -> bool:

@@ -18,6 +18,7 @@ from thinwire.prepare import Settings
 __all__ = [
     "BudgetSection",
     "ColumnSource",
+    "EncryptionSection",
     "JobFile",
     "JobSection",
     "LabelEntry",
@@ -212,6 +213,12 @@ class RetentionSection(Section):
     logs_days: Annotated[Finite, Field(ge=0)] | None = None
 
 
+class EncryptionSection(Section):
+    """Without the key, nobody reads what the run's folder tells of rows, values or weights. Everyone's own matter."""
+
+    key: Text  # a file, as `thinwire key FILE` makes it
+
+
 class PartyEntry(Section):
     """A feature party as the others may see it: by name."""
 
@@ -269,6 +276,7 @@ class _Shared(Section):
     network: NetworkSection | None = None
     serve: ServeSection | None = None
     retention: RetentionSection | None = None
+    encryption: EncryptionSection | None = None
 
 
 class JobFile(_Shared):

@@ -19,6 +19,7 @@ from thinwire.privacy import Labels, in_process_identities
 from thinwire.privacy.context import framed
 from thinwire.privacy.keys import derived_key
 from thinwire.streams import Direct
+from thinwire.surrogates import Storage
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
 
@@ -37,8 +38,11 @@ class SimulatedParties:
         at_rest: Callable[[Evaluated], bool],
         noise_secret: bytes,
         on_round: Callable[[int], None] | None = None,
+        storage: Storage | None = None,
     ) -> None:
+        """`storage` is the job's unless given."""
         self.job = job
+        self._storage = storage or job.storage
         self.widths = job.check()
         plan = job.privacy_plan(self.widths)
         tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
@@ -88,7 +92,7 @@ class SimulatedParties:
             effort=job.effort,
             device=job.device,
             training=job.training,
-            storage=job.storage,
+            storage=self._storage,
             memories=job.memories,
         )
 

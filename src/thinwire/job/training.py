@@ -43,7 +43,8 @@ def train(
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
     looking = line_on_terminal(job.limited_batching(job.check()).rounds) if callbacks is None else callbacks
-    directory = None if out is None else RunDirectory(Path(out))
+    key = None if job.encryption_key is None else Path(job.encryption_key)
+    directory = None if out is None else RunDirectory(Path(out), key)
     if not resume:
         noise_secret = job.noise_secret or secrets.token_bytes(32)
         run = _Run(job, looking, directory, on_round, noise_secret)
@@ -98,7 +99,8 @@ class _Run:
         self._gradient_at_0: float | None = None
         self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
         self._on_round = on_round
-        self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round)
+        storage = job.storage if directory is None else directory.storage(job.storage)
+        self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round, storage)
         self._recording = Recording(job, self.parties, directory)
         self._began = perf_counter()
         self._saved = self._began

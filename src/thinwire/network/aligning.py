@@ -133,7 +133,7 @@ class AligningParty:
         }
         patience = Patience(own.network.wait_seconds, self._waiting, self._interrupted)
         channel = NetworkChannel(
-            own.me, self._links, self.ledger, Journal(folder / "answers", 1, self._full), patience
+            own.me, self._links, self.ledger, Journal(OutgoingLog(folder / "answers", 1, self._full)), patience
         )
         disconnect = self._listen() if own.is_label_party else self._dial()
         try:

@@ -66,7 +66,7 @@ class FeatureRun(PartyRun):
         self.links[label].max_body = self._max_body(held.width)
         target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
         self._address = target.address
-        self._charges = ChargeLog(folder / "charges.jsonl")
+        self._charges = ChargeLog(folder / "charges.jsonl", self.directory.files.lines(folder / "charges.jsonl"))
         self._said = ("", 0.0)  # why nobody answered, and after how many seconds
         self._dialer = Dialer(target, self.links[label], self)
 

@@ -111,7 +111,7 @@ class PartyRun(ABC):
         self.directory = RunDirectory(folder)
         require_able_to_go_on(folder)
         self._lock = lock
-        self.private = PrivateState.open(folder)
+        self.private = PrivateState.open(folder, self.directory.files)
         if self.private.aborted is not None:
             raise BadInput(
                 f"the run in {folder} was aborted by {self.private.aborted!r}; begin another in a new --out"
@@ -127,7 +127,7 @@ class PartyRun(ABC):
         self.links = {
             peer: PeerLink(
                 LinkEnds(self.run, own.me, peer, parties),
-                OutgoingLog(folder / "sent" / peer, self._incarnation, self._disk_is_full),
+                self._log_in(folder / "sent" / peer),
                 self.ledger,
                 self.heard,
             )
@@ -138,12 +138,14 @@ class PartyRun(ABC):
             own.me,
             self.links,
             self.ledger,
-            Journal(folder / "answers", self._incarnation, self._disk_is_full),
+            Journal(self._log_in(folder / "answers")),
             Patience(self._patience_seconds(), self._waiting, self._interrupted),
             durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
         )
         owner = {"party": own.me, "run": f"{self.run:016x}"}
-        self.checkpoints = Checkpoints(folder / "checkpoints", self.private.mac_key, owner, self._incarnation)
+        self.checkpoints = Checkpoints(
+            folder / "checkpoints", self.private.mac_key, owner, self._incarnation, self.directory.files
+        )
         self.batches = batches_of(own, held.rows)
         self.began = monotonic()
         self._begun = False
@@ -154,6 +156,9 @@ class PartyRun(ABC):
         self._differed = False  # a replay before this process came out otherwise
         self._generation = 0  # of the newest checkpoint that holds
         self._loaded = self._load()
+
+    def _log_in(self, folder: Path) -> OutgoingLog:
+        return OutgoingLog(folder, self._incarnation, self._disk_is_full, self.directory.files.logs(folder))
 
     # What the two kinds of party do differently --------------------------------------------------------------
 
@@ -292,7 +297,7 @@ class PartyRun(ABC):
             effort=settings.effort,
             device=settings.device,
             training=own.training,
-            storage=storage_of(settings, own.folder),
+            storage=self.directory.storage(storage_of(settings, own.folder)),
         )
 
     def _inherited(self, seating: Seating, modules: Mapping[str, nn.Module], fusion: str | None) -> Seating:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from thinwire.at_rest import files_of
 from thinwire.models.outputs import Outputs
 from thinwire.prepare import LabelCoding
 from thinwire.types import PartyName
@@ -25,7 +26,7 @@ class Answers:
     def of(cls, outputs: Outputs, run: Path, label_party: PartyName) -> Answers:
         """As the run's folder keeps them."""
         file = run / "models" / f"{label_party}.labels.json"
-        return cls(outputs, LabelCoding.from_json(file.read_bytes()) if file.exists() else None)
+        return cls(outputs, LabelCoding.from_json(files_of(run).read(file)) if file.exists() else None)
 
     def columns(self, width: int) -> tuple[str, ...]:
         classes = () if self.coding is None else self.coding.classes

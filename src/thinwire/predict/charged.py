@@ -7,7 +7,6 @@ from it, so a question that is asked again is a new release, under new noise, an
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from thinwire.at_rest.wrapping import PLAIN_RECORDS, Wrapped
 from thinwire.conversations.learner import unprefixed
 from thinwire.errors import BadInput, BadState, ThinwireError
 from thinwire.predict.row_ranges import parsed_ranges, ranges_text
@@ -34,7 +34,9 @@ class AskedBefore(ThinwireError):
 class PredictionCharges:
     """Implements `Releases`. `of` names the table whose rows are counted, `offset` where they stand in the ledger."""
 
-    def __init__(self, log: Path, ledger: PrivacyLedger, of: str, offset: int = 0) -> None:
+    def __init__(
+        self, log: Path, ledger: PrivacyLedger, of: str, offset: int = 0, lines: Wrapped = PLAIN_RECORDS
+    ) -> None:
         self.next_number = 0
         self._ledger = ledger
         self._of = of
@@ -42,9 +44,8 @@ class PredictionCharges:
         # Two processes that count apart would use a number twice.
         self._lock = _locked(log.with_suffix(".lock"))
         try:
-            self._log = ChargeLog(log)
-            if log.exists():
-                self._read(log)
+            self._log = ChargeLog(log, lines)
+            self._read(log)
         except BaseException:
             self.close()
             raise
@@ -73,12 +74,8 @@ class PredictionCharges:
         """There is nothing to take."""
 
     def _read(self, log: Path) -> None:
-        for line in log.read_bytes().splitlines():
-            try:
-                held = json.loads(line)
-            except ValueError:
-                continue  # a last line that a crash cut off; ChargeLog refuses any other
-            charge = str(held.get("charge", ""))
+        for held in self._log.entries():
+            charge = str(held["charge"])
             if not charge.startswith(_CHARGE):
                 continue
             try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.at_rest import files_of
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.extras import needed
 from thinwire.job.messages import did_you_mean
@@ -108,7 +108,7 @@ def _preparations(run: Path, out: Path) -> list[str]:
     """How tables became features belongs to the models; it is no part of them."""
     files = sorted((run / "models").glob("*.json"))
     for file in files:
-        shutil.copy(file, out / file.name)
+        (out / file.name).write_bytes(files_of(run).read(file))
     return [file.name for file in files]
 
 

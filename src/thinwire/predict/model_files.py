@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
+from thinwire.at_rest import Files, files_of
 from thinwire.errors import BadInput
 
 __all__ = ["hash_of", "load_model", "model_names"]
@@ -31,7 +32,7 @@ def load_model(folder: Path, name: str, module: nn.Module) -> None:
     """Refuses a file that is missing, damaged, of another model, or not finite."""
     file = folder / "models" / f"{name}.safetensors"
     try:
-        tensors = load(_content(file))
+        tensors = load(_content(file, files_of(folder)))
         module.load_state_dict(tensors)
     except (SafetensorError, RuntimeError) as error:
         raise BadInput(f"{file} does not hold this job's model: {error}") from None
@@ -42,17 +43,17 @@ def load_model(folder: Path, name: str, module: nn.Module) -> None:
 
 def hash_of(folder: Path, names: Iterable[str]) -> str:
     """SHA-256 over the models' files, each behind its name and length."""
-    digest = hashlib.sha256()
+    digest, files = hashlib.sha256(), files_of(folder)
     for name in sorted(names):
-        content = _content(folder / "models" / f"{name}.safetensors")
+        content = _content(folder / "models" / f"{name}.safetensors", files)
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
 
-def _content(file: Path) -> bytes:
+def _content(file: Path, files: Files) -> bytes:
     try:
-        return file.read_bytes()
+        return files.read(file)
     except FileNotFoundError:
         raise BadInput(f"{file} is missing: the run has not ended, or its folder is not whole") from None
     except OSError as error:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from thinwire.align import Ids, normalised
+from thinwire.at_rest import files_of
 from thinwire.data import Values, read_features
 from thinwire.data.cells import read_cells
 from thinwire.errors import BadInput
@@ -47,7 +48,7 @@ def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Ten
     kept = run / "models" / f"{section.name}.preparation.json"
     if not kept.exists():
         raise BadInput(f"{run} does not hold how {section.name!r} prepared its table: {kept.name} is missing")
-    preparation = Preparation.from_json(kept.read_bytes())
+    preparation = Preparation.from_json(files_of(run).read(kept))
     with at(f"--features {section.name}"):
         return preparation.apply(read_cells(file, list(preparation.sources), (), source.delimiter or ","))
 

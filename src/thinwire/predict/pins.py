@@ -8,24 +8,28 @@ from threading import Lock
 
 from pydantic import ValidationError
 
+from thinwire.at_rest import PLAIN, Files
 from thinwire.errors import BadState
 from thinwire.predict.introduction import Offered
 from thinwire.runs.private_state import canonical
-from thinwire.transport.record_file import replace_file
 from thinwire.types import PartyName
 
 __all__ = ["Pins"]
 
 
 class Pins:
-    """What each party offered first for a run; its model may not change after that, its default may."""
+    """What each party offered first for a run; its model may not change after that, its default may.
 
-    def __init__(self, file: Path | None) -> None:
+    `files` are those of the run's folder: a default is a mean of embeddings.
+    """
+
+    def __init__(self, file: Path | None, files: Files = PLAIN) -> None:
         self._file = file
+        self._files = files
         self._lock = Lock()
         self._held: dict[str, dict[PartyName, Offered]] = {}
         if file is not None and file.exists():
-            self._held = _read(file)
+            self._held = _read(file, files)
 
     def hash(self, run: str, party: PartyName) -> str | None:
         found = self._held.get(run, {}).get(party)
@@ -47,12 +51,12 @@ class Pins:
                 told = {
                     name: {who: one.model_dump() for who, one in held.items()} for name, held in self._held.items()
                 }
-                replace_file(self._file, canonical(told), mode=0o600)
+                self._files.replace(self._file, canonical(told), mode=0o600)
 
 
-def _read(file: Path) -> dict[str, dict[PartyName, Offered]]:
+def _read(file: Path, files: Files) -> dict[str, dict[PartyName, Offered]]:
     try:
-        told = json.loads(file.read_bytes())
+        told = json.loads(files.read(file))
         return {
             str(run): {str(party): Offered.model_validate(one) for party, one in held.items()}
             for run, held in told.items()

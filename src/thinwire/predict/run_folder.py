@@ -11,6 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from thinwire.at_rest import Files, files_of
 from thinwire.errors import BadInput, BadState
 from thinwire.job.simulated import own_secret
 from thinwire.network.feature_run import run_secret
@@ -41,10 +42,15 @@ class RunFolder:
         return file
 
     @cached_property
+    def files(self) -> Files:
+        """As they are, or encrypted."""
+        return files_of(self.path)
+
+    @cached_property
     def _private(self) -> PrivateState:
         if not (self.path / "private.json").exists():
             raise BadInput(f"{self.path / 'private.json'} is missing: the run's folder is not whole")
-        return PrivateState.open(self.path)
+        return PrivateState.open(self.path, self.files)
 
     @property
     def nonce(self) -> str | None:
@@ -80,7 +86,7 @@ class RunFolder:
     def tensors(self, me: PartyName, run: int) -> Mapping[str, Tensor]:
         """What this party's newest checkpoint holds."""
         owner = {"party": "all, simulated"} if self.is_simulated else {"party": me, "run": f"{run:016x}"}
-        checkpoints = Checkpoints(self.path / "checkpoints", self._private.mac_key, owner)
+        checkpoints = Checkpoints(self.path / "checkpoints", self._private.mac_key, owner, files=self.files)
         loaded = checkpoints.load(self._private.generation, lambda _: None)
         if loaded is None or me not in loaded.tensors:
             raise BadState(f"{self.path} holds no checkpoint of {me!r}, so what its rows have lost is not known")

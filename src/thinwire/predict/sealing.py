@@ -65,7 +65,8 @@ def leaving(seat: Seat, means: Means | None) -> Leaving:
     ledger = means.plan.ledger(seat.me, counted.rows)
     if counted.of == Counted.of:
         spent_in_training(folder.tensors(seat.me, seat.run), ledger, seat.me)
-    charges = PredictionCharges(folder.charges(seat.me), ledger, counted.of, counted.offset)
+    log = folder.charges(seat.me)
+    charges = PredictionCharges(log, ledger, counted.of, counted.offset, folder.files.lines(log))
     secret, nonce = folder.secret(seat.me), f"{folder.run} prediction"
     sealing = Sealing(seat, aggregation, means.identity, secret, charges, nonce)
     return Leaving(Sealed(seat, sealing), sealing, charges)

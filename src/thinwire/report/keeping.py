@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import files_of
 from thinwire.charts.page import GENERATOR
 from thinwire.errors import BadInput
-from thinwire.report.reading import read_run
+from thinwire.report.reading import read_openly
 from thinwire.report.record import About, Pulse, Quality, RunRecord
 
 __all__ = ["keep_about", "keep_pulse", "keep_result", "write_report"]
@@ -41,10 +42,10 @@ def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Qualit
     """Once the models are saved; `summary` is None where the run has written result.json itself."""
     with _not_stopping(folder):
         if quality is not None:
-            _write(folder / "quality.json", quality.model_dump_json() + "\n")
+            files_of(folder).replace(folder / "quality.json", quality.model_dump_json().encode() + b"\n")
         if summary is not None:
             _write(folder / "result.json", json.dumps(summary, indent=2) + "\n")
-        write_report([read_run(folder)], folder / NAME)
+        write_report([read_openly(folder)], folder / NAME)
 
 
 def write_report(runs: Sequence[RunRecord], path: Path) -> Path:

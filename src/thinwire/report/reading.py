@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
+from thinwire.at_rest import PLAIN, Files, files_of
 from thinwire.errors import BadInput
 from thinwire.report.record import About, Entry, Event, Pulse, Quality, RunRecord, _Summary, joined
 
-__all__ = ["is_run", "read_run"]
+__all__ = ["is_run", "read_openly", "read_run"]
 
 T = TypeVar("T", bound=BaseModel)
 _Digests = RootModel[dict[str, str]]
@@ -21,6 +23,12 @@ _LARGEST = 1 << 30  # bytes of a file that is read
 
 def is_run(folder: Path) -> bool:
     return (folder / "about.json").is_file()
+
+
+def read_openly(folder: Path) -> RunRecord:
+    """The same without what is encrypted there: for a page that lies open beside it."""
+    record = read_run(folder)
+    return replace(record, quality=None, digests={}) if files_of(folder).encrypted else record
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -40,17 +48,18 @@ def read_run(folder: Path) -> RunRecord:
         joined(pulses, _model(folder / "pulse.json", Pulse))
     summary = _model(folder / "result.json", _Summary) if (folder / "result.json").is_file() else None
     ledger = _entries(folder / "ledger.json")
+    files = files_of(folder)
     return RunRecord(
         name=folder.resolve().name,
         about=about,
         events=tuple(_lines(folder / "events.jsonl", Event)),
         ledger=ledger or (pulses[-1].entries() if pulses else ()),
         pulses=tuple(pulses),
-        quality=_model(folder / "quality.json", Quality) if (folder / "quality.json").is_file() else None,
+        quality=_model(folder / "quality.json", Quality, files) if (folder / "quality.json").is_file() else None,
         privacy=summary.privacy if summary is not None else pulses[-1].privacy if pulses else (),
         state="running" if summary is None else "stopped" if summary.interrupted else "finished",
         repeat=_commands(folder, about),
-        digests=_model(folder / "data.json", _Digests).root if (folder / "data.json").is_file() else {},
+        digests=_model(folder / "data.json", _Digests, files).root if (folder / "data.json").is_file() else {},
         job_text=_text(folder / "job.toml") if (folder / "job.toml").is_file() else None,
     )
 
@@ -63,9 +72,11 @@ def _commands(folder: Path, about: About) -> tuple[str, ...]:
     return (f"thinwire train {folder}/job.toml --out NEW_FOLDER",)
 
 
-def _model(path: Path, kind: type[T]) -> T:
+def _model(path: Path, kind: type[T], files: Files = PLAIN) -> T:
     try:
-        return kind.model_validate(json.loads(_text(path)))
+        return kind.model_validate(json.loads(_text(path, files)))
+    except BadInput:
+        raise
     except (ValueError, ValidationError) as error:
         raise BadInput(f"{path}: {_why(error)}") from None
 
@@ -91,12 +102,12 @@ def _entries(path: Path) -> tuple[Entry, ...]:
         raise BadInput(f"{path}: {_why(error)}") from None
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, files: Files = PLAIN) -> str:
     try:
         size = path.stat().st_size
         if size > _LARGEST:
             raise BadInput(f"{path} has {size} bytes; a run writes no such file")
-        return path.read_text(encoding="utf-8")
+        return files.read(path).decode("utf-8")
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not UTF-8; it is not what a run writes") from None
     except OSError as error:

@@ -20,8 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from thinwire.at_rest import PLAIN, DamagedFile, Files
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.private_state import canonical
 from thinwire.runs.tensor_file import Written, read_tensors, write_tensors
 from thinwire.surrogates import blocks
-from thinwire.transport.record_file import WriteFailed, sync_folder, write_all
+from thinwire.transport.record_file import WriteFailed, sync_folder
 
 __all__ = ["CheckpointFailed", "Checkpoints", "Loaded", "tensor_bytes"]
 
@@ -75,10 +75,19 @@ class Checkpoints:
     None: whoever holds the key, to read only.
 
     `incarnation` counts the starts of this party's processes, so that a replaced one that wakes up harms nothing.
+    `files` are the run's: as they are, or encrypted.
     """
 
-    def __init__(self, folder: Path, key: bytes, owner: Mapping[str, str] | None, incarnation: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key: bytes,
+        owner: Mapping[str, str] | None,
+        incarnation: int = 0,
+        files: Files = PLAIN,
+    ) -> None:
         self._folder = folder
+        self._files = files
         self._key = key
         self._owner = None if owner is None else dict(owner)
         self._incarnation = incarnation
@@ -116,11 +125,12 @@ class Checkpoints:
         return written
 
     def _write(self, folder: Path, state: bytes, tensors: Mapping[str, Mapping[str, Tensor]], generation: int) -> int:
-        _write_synced(folder / "state.json", state)
+        self._write_new(folder / "state.json", state)
         written = len(state)
         files = {}
         for name, held in tensors.items():
-            file = _write_tensors(folder / f"{name}.safetensors", held)
+            with self._files.new(folder / f"{name}.safetensors") as write:
+                file = write_tensors(write, held)
             files[name] = {"size": file.size, "sha256": file.sha256}
             written += file.size
         manifest = canonical(
@@ -134,9 +144,13 @@ class Checkpoints:
             }
         )
         signed = self._mac(manifest) + b"\n" + manifest
-        _write_synced(folder / "manifest", signed)
+        self._write_new(folder / "manifest", signed)
         sync_folder(folder)
         return written + len(signed)
+
+    def _write_new(self, path: Path, content: bytes) -> None:
+        with self._files.new(path) as write:
+            write(content)
 
     def _remove_unfinished(self) -> None:
         for path in self._folder.iterdir():
@@ -180,16 +194,16 @@ class Checkpoints:
         manifest = self._manifest(place)
         if place.generation < newest - 1:
             raise _Unusable(f"it was rolled back, the party has been at {newest}")
-        state = _bytes_of(place.path / "state.json")
+        state = self._bytes_of(place.path / "state.json")
         if hashlib.sha256(state).hexdigest() != manifest["state"]:
             raise _Unusable("state.json is damaged")
         data: dict[str, Any] = json.loads(state)
         check(data)
-        return data, {name: _tensors(place.path, name, told) for name, told in manifest["files"].items()}
+        return data, {name: self._tensors(place.path, name, told) for name, told in manifest["files"].items()}
 
     def _manifest(self, place: _Place) -> dict[str, Any]:
         """The manifest, once its MAC is right."""
-        mac, _, text = _bytes_of(place.path / "manifest").partition(b"\n")
+        mac, _, text = self._bytes_of(place.path / "manifest").partition(b"\n")
         if not hmac.compare_digest(mac, self._mac(text)):
             raise _Unusable("its MAC is wrong: it is damaged, or of another party, run or key")
         manifest: dict[str, Any] = json.loads(text)
@@ -205,6 +219,29 @@ class Checkpoints:
         if manifest["generation"] != place.generation or manifest["incarnation"] != place.incarnation:
             raise _Unusable(f"generation {manifest['generation']} was put in its place")
         return manifest
+
+    def _tensors(self, folder: Path, name: str, told: Mapping[str, Any]) -> dict[str, Tensor]:
+        file = f"{name}.safetensors"
+        try:
+            tensors = read_tensors(folder / file, Written(told["size"], told["sha256"]), self._files)
+        except OSError as error:
+            raise _Unusable(f"{file} cannot be read: {error.strerror}") from None
+        except DamagedFile as error:
+            raise _Unusable(error.what) from None
+        except BadState as error:
+            raise _Unusable(str(error)) from None
+        for key, tensor in tensors.items():
+            if tensor.is_floating_point() and any(_is_spoiled(block) for block in blocks(tensor)):
+                raise _Unusable(f"{file}: {key} holds NaN")
+        return tensors
+
+    def _bytes_of(self, path: Path) -> bytes:
+        try:
+            return self._files.read(path)
+        except OSError as error:
+            raise _Unusable(f"{path.name} cannot be read: {error.strerror}") from None
+        except DamagedFile as error:
+            raise _Unusable(error.what) from None
 
     def _places(self) -> list[_Place]:
         if not self._folder.is_dir():
@@ -226,49 +263,7 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
 
 
-def _tensors(folder: Path, name: str, told: Mapping[str, Any]) -> dict[str, Tensor]:
-    file = f"{name}.safetensors"
-    try:
-        tensors = read_tensors(folder / file, Written(told["size"], told["sha256"]))
-    except OSError as error:
-        raise _Unusable(f"{file} cannot be read: {error.strerror}") from None
-    except BadState as error:
-        raise _Unusable(str(error)) from None
-    for key, tensor in tensors.items():
-        if tensor.is_floating_point() and any(_is_spoiled(block) for block in blocks(tensor)):
-            raise _Unusable(f"{file}: {key} holds NaN")
-    return tensors
-
-
 def _is_spoiled(tensor: Tensor) -> bool:
     """NaN; infinity may be meant, as a bound or in a mask."""
     values = tensor.float() if tensor.itemsize == 1 else tensor
     return bool(torch.isnan(values).any())
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _Unusable(f"{path.name} cannot be read: {error.strerror}") from None
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with _synced(path) as descriptor:
-        write_all(descriptor, [content])
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Written:
-    with _synced(path) as descriptor:
-        return write_tensors(lambda piece: write_all(descriptor, [piece]), tensors)
-
-
-@contextmanager
-def _synced(path: Path) -> Iterator[int]:
-    """A new file to write to; it is on the disk once the block ends."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        yield descriptor
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

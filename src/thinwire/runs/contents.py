@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from thinwire.at_rest.folder import NAME as ENCRYPTION
 from thinwire.errors import BadInput
 from thinwire.runs.facts import NAME as FACTS
 from thinwire.runs.facts import require_readable
@@ -38,6 +39,7 @@ FORGOTTEN = "forgotten.jsonl"
 _WHOLE = {
     FACTS,
     NAME,
+    ENCRYPTION,
     FORGOTTEN,
     LOG,
     "job.toml",

@@ -15,6 +15,10 @@ models/<party>.safetensors   the trained models
 models/<party>.preparation.json, models/<party>.labels.json   how a table became features, and labels classes
 checkpoints/                 two generations of everything a resumed run needs
 private.json                 the secrets of the noise and of the checkpoints' MAC, and the newest generation
+encryption.json              where the run is encrypted: which key opens it
+
+Encrypted are then data.json, quality.json, models/, checkpoints/ and private.json; and sent/, answers/,
+charges.jsonl, serving.json and forgotten.jsonl, where there are any.
 """
 
 from __future__ import annotations
@@ -28,12 +32,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from thinwire.at_rest import PLAIN, Files, begin_files, files_of
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
 from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import NAME, PrivateState
-from thinwire.transport.record_file import WriteFailed, replace_file, write_all
+from thinwire.surrogates import Storage
+from thinwire.transport.record_file import WriteFailed, write_all
 from thinwire.types import PartyName
 
 __all__ = ["RunDirectory"]
@@ -42,16 +48,26 @@ _log = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """Reads and writes one run's folder. Every file appears whole or not at all."""
+    """Reads and writes one run's folder. Every file appears whole or not at all.
 
-    def __init__(self, folder: Path) -> None:
+    `key` is the file of the key that a new run is to be encrypted with.
+    """
+
+    def __init__(self, folder: Path, key: Path | None = None) -> None:
         require_readable(folder)
         self.folder = folder
+        self.files = files_of(folder, key)
+        self._key = key
+
+    def storage(self, wanted: Storage) -> Storage:
+        """Where large tables may go: what is encrypted here must not lie readable elsewhere."""
+        return wanted.named_only() if self._key is not None or self.files.encrypted else wanted
 
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
         if (self.folder / "events.jsonl").exists():
             raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
+        self.files = begin_files(self.folder, self._key)
         self._open()
         self._private.set_noise_secret(noise_secret)
         write_facts(self.folder, facts)
@@ -61,7 +77,7 @@ class RunDirectory:
     def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
         """What a party's model needs beside its weights, as JSON."""
         for name, text in kept.items():
-            self._write(f"models/{party}.{name}.json", text)
+            self._keep(f"models/{party}.{name}.json", text.encode())
 
     def clear(self) -> None:
         """No events yet."""
@@ -92,7 +108,7 @@ class RunDirectory:
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
         self._write("ledger.json", json.dumps(ledger, indent=2) + "\n")
         for name, module in models.items():
-            self.write(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
+            self._keep(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
     def mark_finished(self, finished: bool) -> None:
         """A run that was stopped, or goes on for longer, is not."""
@@ -132,10 +148,12 @@ class RunDirectory:
         return loaded.data, loaded.tensors
 
     def _open(self) -> None:
-        self._private = PrivateState.open(self.folder)
+        self._private = PrivateState.open(self.folder, self.files)
         incarnation = self._private.begin_incarnation()
         owner = {"party": "all, simulated"}
-        self._checkpoints = Checkpoints(self.folder / "checkpoints", self._private.mac_key, owner, incarnation)
+        self._checkpoints = Checkpoints(
+            self.folder / "checkpoints", self._private.mac_key, owner, incarnation, self.files
+        )
         self._generation = self._private.generation
 
     def _require_same(self, data: dict[str, Any], job: Mapping[str, str]) -> None:
@@ -150,9 +168,16 @@ class RunDirectory:
         self.write(name, text.encode())
 
     def write(self, name: str, content: bytes) -> None:
+        """Readable by whoever may read the folder: nothing of single rows, or of weights."""
+        self._replace(PLAIN, name, content)
+
+    def _keep(self, name: str, content: bytes) -> None:
+        self._replace(self.files, name, content)
+
+    def _replace(self, files: Files, name: str, content: bytes) -> None:
         path = self.folder / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, content)
+            files.replace(path, content)
         except OSError as error:
             raise WriteFailed(path, len(content), error) from error

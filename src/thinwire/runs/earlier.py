@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor
 
+from thinwire.at_rest import files_of
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints
 from thinwire.runs.facts import RunFacts, read_facts
@@ -32,6 +33,7 @@ class Earlier:
             )
             raise BadInput(f"{self.folder} {what}; it holds no models to begin from")
         self.facts: RunFacts | None = read_facts(self.folder)
+        self._files = files_of(self.folder)
 
     @cached_property
     def models(self) -> dict[str, dict[str, Tensor]]:
@@ -39,7 +41,7 @@ class Earlier:
         found = {}
         for path in sorted((self.folder / "models").glob("*.safetensors")):
             try:
-                found[path.stem] = load_file(path)
+                found[path.stem] = load(self._files.read(path))
             except (SafetensorError, OSError) as error:
                 raise BadInput(f"{path} holds no model: {error}") from None
         return found
@@ -58,7 +60,7 @@ class Earlier:
         """Of the models, for the record."""
         digest = hashlib.sha256()
         for path in sorted((self.folder / "models").glob("*.safetensors")):
-            digest.update(path.name.encode() + path.read_bytes())
+            digest.update(path.name.encode() + self._files.read(path))
         return digest.hexdigest()
 
     @cached_property
@@ -67,10 +69,11 @@ class Earlier:
         way_out = "begin without the optimisers' memory"
         if not (self.folder / NAME).exists():
             raise BadInput(f"{self.folder} holds no checkpoint; {way_out}")
-        private = PrivateState.open(self.folder)
-        loaded = Checkpoints(self.folder / "checkpoints", private.mac_key, None, private.incarnation).load(
-            private.generation, lambda _: None
+        private = PrivateState.open(self.folder, self._files)
+        checkpoints = Checkpoints(
+            self.folder / "checkpoints", private.mac_key, None, private.incarnation, self._files
         )
+        loaded = checkpoints.load(private.generation, lambda _: None)
         if loaded is None:
             raise BadState(f"{self.folder} holds no checkpoint; {way_out}")
         found: dict[str, dict[str, Tensor]] = {}

@@ -11,8 +11,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from thinwire.at_rest import Files, files_of
 from thinwire.errors import BadInput, BadState, ThinwireError
-from thinwire.transport.record_file import WriteFailed, replace_file, sync_folder
+from thinwire.transport.record_file import WriteFailed, sync_folder
 
 __all__ = ["PrivateState", "Replaced", "canonical"]
 
@@ -39,18 +40,20 @@ class _Fields:
 class PrivateState:
     """Reads and writes `private.json`. Every change is on the disk before the call returns."""
 
-    def __init__(self, folder: Path, fields: _Fields) -> None:
+    def __init__(self, folder: Path, fields: _Fields, files: Files) -> None:
         self._folder = folder
         self._fields = fields
+        self._files = files
         self._lock = Lock()
 
     @classmethod
-    def open(cls, folder: Path) -> PrivateState:
-        """The folder's, or a new one with fresh secrets from the system."""
+    def open(cls, folder: Path, files: Files | None = None) -> PrivateState:
+        """The folder's, or a new one with fresh secrets from the system. `files` are the folder's, where at hand."""
         path = folder / NAME
+        files = files or files_of(folder)
         if path.exists():
-            return cls(folder, _read(path))
-        made = cls(folder, _Fields())
+            return cls(folder, _read(path, files), files)
+        made = cls(folder, _Fields(), files)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -123,7 +126,7 @@ class PrivateState:
             self._change_alone(changes)
 
     def _change_alone(self, changes: dict[str, Any]) -> None:
-        on_disk = _read(self._folder / NAME)
+        on_disk = _read(self._folder / NAME, self._files)
         if on_disk.incarnation > self.incarnation:
             raise Replaced(
                 f"{self._folder}: process {on_disk.incarnation} of this party has taken over from this one, "
@@ -136,7 +139,7 @@ class PrivateState:
         held["check"] = _check(held)
         data = canonical(held)
         try:
-            replace_file(self._folder / NAME, data, mode=0o600)
+            self._files.replace(self._folder / NAME, data, mode=0o600)
         except OSError as error:
             raise WriteFailed(self._folder / NAME, len(data), error) from error
         self._fields = fields
@@ -147,12 +150,12 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _read(path: Path) -> _Fields:
+def _read(path: Path, files: Files) -> _Fields:
     way_out = "bring it back from a copy, or begin a new run in another folder"
     try:
         if path.stat().st_mode & 0o077:
             raise BadInput(f"{path} holds secrets and is open to others; close it: chmod 600 {path}")
-        held = json.loads(path.read_bytes())
+        held = json.loads(files.read(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thinwire.at_rest import PLAIN, Files
 from thinwire.errors import BadState
 from thinwire.surrogates import blocks
-from thinwire.surrogates.mapped import BLOCK, read_mapped
+from thinwire.surrogates.mapped import BLOCK, over
 
 __all__ = ["Written", "read_tensors", "write_tensors"]
 
@@ -83,14 +84,15 @@ def write_tensors(write: Callable[[bytes | memoryview], None], tensors: Mapping[
     return Written(size, digest.hexdigest())
 
 
-def read_tensors(path: Path, told: Written) -> dict[str, Tensor]:
-    """The file's tensors, once its bytes are the ones that were written; those that are large stay in the file.
+def read_tensors(path: Path, told: Written, files: Files = PLAIN) -> dict[str, Tensor]:
+    """The file's tensors, once its bytes are the ones that were written.
 
-    Raises BadState where they are not, OSError where it cannot be read.
+    Those that are large stay in the file; where it is encrypted, in memory. They must not be changed, or the change
+    may get lost. Raises BadState where the bytes are others, OSError where it cannot be read.
     """
-    with path.open("rb", buffering=0) as file:
+    with files.opened(path) as content:
         size, digest = 0, hashlib.sha256()
-        while piece := file.read(BLOCK):
+        for piece in content.pieces(BLOCK):
             digest.update(piece)
             size += len(piece)
         if size != told.size:
@@ -98,7 +100,7 @@ def read_tensors(path: Path, told: Written) -> dict[str, Tensor]:
         if digest.hexdigest() != told.sha256:
             raise BadState(f"{path.name} is damaged")
         try:
-            return _tensors(read_mapped(file, size))
+            return _tensors(over(content.area()))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise BadState(f"{path.name} is no safetensors file: {error}") from None
 

@@ -101,7 +101,7 @@ class LabelServer:
         folder = sources.named.folder()
         self._socket = _listening(settings.http)
         self.address = "http://{}:{}".format(*self._socket.getsockname()[:2])
-        pins = Pins(folder.path / "serving.json")
+        pins = Pins(folder.path / "serving.json", folder.files)
         self.party = AskingParty(own, self._model(folder), pins, say, settings.clients)
         self.service = Service(self.party, settings)
         config = uvicorn.Config(

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-__all__ = ["BLOCK", "blocks", "let_go", "mapped", "read_mapped"]
+__all__ = ["BLOCK", "blocks", "let_go", "mapped", "over"]
 
 BLOCK = 1 << 24  # bytes
 # By their first address. A tensor over one keeps it alive, and with it the file.
@@ -24,17 +24,14 @@ def mapped(file: BinaryIO, size: int) -> Tensor:
     """The file's first `size` bytes, not a copy: who changes the tensor changes the file."""
     area = mmap.mmap(file.fileno(), size)
     area.madvise(mmap.MADV_RANDOM)  # a batch's rows lie anywhere; their neighbours are not worth reading
-    return _over(area)
+    return over(area)
 
 
-def read_mapped(file: BinaryIO, size: int) -> Tensor:
-    """The same of a file that is only read: the tensor must not be changed, or the change may get lost."""
-    return _over(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
-
-
-def _over(area: mmap.mmap) -> Tensor:
+def over(area: mmap.mmap | bytearray) -> Tensor:
+    """Its bytes, not a copy."""
     found = torch.frombuffer(area, dtype=torch.uint8)
-    _MAPS[found.data_ptr()] = area
+    if isinstance(area, mmap.mmap):
+        _MAPS[found.data_ptr()] = area
     return found
 
 

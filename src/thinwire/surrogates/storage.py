@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,12 +26,17 @@ class Storage:
 
     memory_limit_bytes: int = 4 << 30
     folder: Path | None = None
+    spills: bool = True  # False: nobody has named a folder, and none may be taken
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes < 0:
             raise BadParameter(f"Storage: memory_limit_bytes must be 0 or more, got {self.memory_limit_bytes}")
         if self.folder is not None and not Path(self.folder).is_dir():
             raise BadParameter(f"Storage: the folder {self.folder} does not exist; make it first")
+
+    def named_only(self) -> Storage:
+        """For an encrypted run: files in `folder` are not encrypted, so its owner must have chosen it."""
+        return self if self.folder is not None else replace(self, spills=False)
 
     @property
     def resident_bytes(self) -> int:
@@ -40,6 +45,12 @@ class Storage:
 
     def file(self) -> BinaryIO:
         """An empty file without a name."""
+        if not self.spills:
+            raise BadParameter(
+                f"a table is larger than job.memory_limit_mb ({self.memory_limit_bytes / 2**20:g} MiB) allows; this "
+                "run is encrypted, and what goes to a file for lack of memory is not. Raise the limit, or name a "
+                "folder for it, on a disk that is encrypted itself: job.scratch"
+            )
         folder = self.folder or Path(tempfile.gettempdir())
         try:
             return tempfile.TemporaryFile(dir=folder, buffering=0)

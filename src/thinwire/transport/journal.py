@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 from thinwire.transport.outgoing_log import OutgoingLog
 
 __all__ = ["Journal"]
@@ -15,8 +12,8 @@ _WIDTH = 8  # bytes an answer
 class Journal:
     """A durable list of unsigned numbers; an answer that `append` took is there after a crash."""
 
-    def __init__(self, folder: Path, incarnation: int, on_full: Callable[[Path, int], None]) -> None:
-        self._log = OutgoingLog(folder, incarnation, on_full)
+    def __init__(self, log: OutgoingLog) -> None:
+        self._log = log
 
     @property
     def next_index(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
+from thinwire.at_rest.wrapping import PLAIN_LOGS, Logs
 from thinwire.errors import BadInput, BadState
 from thinwire.transport.record_file import (
     DamagedLog,
@@ -41,10 +42,14 @@ class OutgoingLog:
     """Numbered records, each whole or not there at all; one process writes, any thread may read.
 
     `on_full` gets the path and the bytes that are missing room; it sleeps or raises, then the append is tried again.
+    `logs` says how records lie on the disk: as they are, or encrypted.
     """
 
-    def __init__(self, folder: Path, incarnation: int, on_full: Callable[[Path, int], None]) -> None:
+    def __init__(
+        self, folder: Path, incarnation: int, on_full: Callable[[Path, int], None], logs: Logs = PLAIN_LOGS
+    ) -> None:
         self._folder = folder
+        self._wrapped = logs.begin()
         self._incarnation = incarnation
         self._on_full = on_full
         self._lock = Lock()
@@ -54,7 +59,7 @@ class OutgoingLog:
         self._descriptor = -1
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._segments = _held(folder, incarnation)
+            self._segments = _held(folder, incarnation, logs)
             self._next = self._segments[-1].end if self._segments else 0
             self._start_segment()
             sync_folder(folder)
@@ -82,7 +87,8 @@ class OutgoingLog:
 
     def append(self, sequence: int, parts: Sequence[bytes | memoryview], durable: bool = False) -> None:
         """Once it returns, kill -9 loses nothing; with `durable`, nor does a power cut."""
-        record = [packed_header(sequence, parts), *parts]
+        wrapped = self._wrapped.wrap(sequence, parts)
+        record = [packed_header(sequence, wrapped), *wrapped]
         size = sum(map(len, record))
         while not self._appended(sequence, record, size):
             self._on_full(self._segments[-1].path, size)
@@ -185,11 +191,17 @@ class OutgoingLog:
 
     def _start_segment(self) -> None:
         """An empty segment of our own from the next number on; the one before is on disk first."""
-        new = Segment.named(self._folder, self._incarnation, self._next)
+        new = Segment.named(self._folder, self._incarnation, self._next, self._wrapped)
         if self._unsynced:
             os.fsync(self._descriptor)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(new.path, flags, 0o600)
+        if new.size:
+            try:
+                write_all(descriptor, [self._wrapped.header])
+            except OSError:
+                os.close(descriptor)
+                raise
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = descriptor
@@ -207,7 +219,7 @@ class OutgoingLog:
             return
 
 
-def _held(folder: Path, incarnation: int) -> list[Segment]:
+def _held(folder: Path, incarnation: int, logs: Logs) -> list[Segment]:
     """The segments that count, without a hole; what is void is removed. Raises DamagedLog."""
     found = segments_in(folder)
     newest = max((segment.incarnation for segment in found), default=0)
@@ -221,7 +233,7 @@ def _held(folder: Path, incarnation: int) -> list[Segment]:
         if any(first <= segment.first for first in newer):
             segment.path.unlink(missing_ok=True)
             continue
-        scan(segment, below=min(newer, default=None))
+        scan(segment, min(newer, default=None), logs)
         if held and held[-1].end != segment.first:
             lost = f"numbers {held[-1].end} to {segment.first - 1} are lost before {segment.path.name}"
             raise DamagedLog(held[-1].path, held[-1].size, lost)

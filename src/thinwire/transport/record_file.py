@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import struct
 from array import array
 from collections.abc import Sequence
@@ -26,7 +25,9 @@ from pathlib import Path
 
 import xxhash
 
-from thinwire.errors import BadState, ThinwireError
+from thinwire.at_rest.disk import WriteFailed, replace_file, sync_folder, write_all
+from thinwire.at_rest.wrapping import PLAIN_LOGS, PLAIN_RECORDS, Logs, Wrapped
+from thinwire.errors import BadState
 
 __all__ = [
     "DamagedLog",
@@ -46,7 +47,6 @@ _CHECKSUM = struct.Struct("<Q")
 _CHECKED = _HEAD.size + _CHECK.size
 HEADER_SIZE = _CHECKED + _CHECKSUM.size
 _NAME = re.compile(r"(\d{6,})-(\d{10,})\.log")
-_MOST_PARTS = 512  # writev takes 1024 at least
 
 
 class DamagedLog(BadState):
@@ -62,15 +62,6 @@ class DamagedLog(BadState):
         )
 
 
-class WriteFailed(ThinwireError):
-    """The system refused to write; nothing that was there before is lost."""
-
-    def __init__(self, path: Path, bytes_needed: int, error: OSError) -> None:
-        self.path = path
-        self.bytes_needed = bytes_needed
-        super().__init__(f"{path}: {bytes_needed} bytes could not be written: {error.strerror or error}")
-
-
 @dataclass(slots=True)
 class Segment:
     """One file: the process that wrote it, its first number, and where its records begin."""
@@ -79,11 +70,13 @@ class Segment:
     incarnation: int
     first: int
     offsets: array[int] = field(default_factory=lambda: array("Q"))
-    size: int = 0  # bytes of whole records
+    size: int = 0  # bytes of its header and of whole records
+    wrapped: Wrapped = PLAIN_RECORDS
 
     @classmethod
-    def named(cls, folder: Path, incarnation: int, first: int) -> Segment:
-        return cls(folder / f"{incarnation:06d}-{first:010d}.log", incarnation, first)
+    def named(cls, folder: Path, incarnation: int, first: int, wrapped: Wrapped) -> Segment:
+        path = folder / f"{incarnation:06d}-{first:010d}.log"
+        return cls(path, incarnation, first, size=len(wrapped.header), wrapped=wrapped)
 
     @property
     def end(self) -> int:
@@ -105,7 +98,10 @@ class Segment:
             raise DamagedLog(self.path, offset, f"number {sequence} cannot be read: {error.strerror}") from None
         if len(record) != until - offset or not _is_whole(memoryview(record), sequence):
             raise DamagedLog(self.path, offset, f"the record is damaged: number {sequence} is lost")
-        return record[HEADER_SIZE:]
+        try:
+            return self.wrapped.unwrap(sequence, record[HEADER_SIZE:])
+        except ValueError as error:
+            raise DamagedLog(self.path, offset, f"number {sequence} is lost: {error}") from None
 
 
 def packed_header(sequence: int, parts: Sequence[bytes | memoryview]) -> bytes:
@@ -127,12 +123,20 @@ def segments_in(folder: Path) -> list[Segment]:
     return sorted(found, key=lambda segment: (segment.first, segment.incarnation))
 
 
-def scan(segment: Segment, below: int | None) -> None:
+def scan(segment: Segment, below: int | None, logs: Logs = PLAIN_LOGS) -> None:
     """Finds the segment's records below this number, up to a torn tail. Raises DamagedLog."""
     try:
         data = memoryview(segment.path.read_bytes())
     except OSError as error:
         raise DamagedLog(segment.path, None, f"it cannot be read: {error.strerror}") from None
+    header = bytes(data[: logs.header_size])
+    if len(header) < logs.header_size or (header and not any(data)):
+        return  # killed, or cut from power, before its first record
+    try:
+        segment.wrapped = logs.of(header)
+    except ValueError as error:
+        raise DamagedLog(segment.path, 0, str(error)) from None
+    segment.size = logs.header_size
     while segment.size < len(data) and (below is None or segment.end < below):
         rest = data[segment.size :]
         size = _record_size(rest)
@@ -145,26 +149,6 @@ def scan(segment: Segment, below: int | None) -> None:
             raise DamagedLog(segment.path, segment.size, lost)
         segment.offsets.append(segment.size)
         segment.size += size
-
-
-def write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
-    """One system call, where the system takes all of it at once."""
-    left: list[bytes | memoryview] = [*parts] if len(parts) <= _MOST_PARTS else [b"".join(parts)]
-    while left:
-        written = os.writev(descriptor, left)
-        while left and written >= len(left[0]):
-            written -= len(left.pop(0))
-        if left:
-            left[0] = memoryview(left[0])[written:]
-
-
-def sync_folder(folder: Path) -> None:
-    """What was made, renamed or removed in the folder is on the disk, not only in memory."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _record_size(data: memoryview) -> int | None:
@@ -184,23 +168,3 @@ def _is_whole(record: memoryview, sequence: int) -> bool:
     digest.update(record[HEADER_SIZE:])
     (checksum,) = _CHECKSUM.unpack_from(record, _CHECKED)
     return bool(digest.intdigest() == checksum)
-
-
-def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
-    """The file holds the old bytes or the new ones, and the new ones once this returns, whatever happens."""
-    for unfinished in path.parent.glob(f".{path.name}.*.part"):
-        unfinished.unlink(missing_ok=True)
-    # A name of its own: a process that was stopped while writing would go on in this file.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        try:
-            write_all(descriptor, [data])
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)

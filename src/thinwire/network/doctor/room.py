@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from thinwire.at_rest import files_of
 from thinwire.errors import BadInput
 from thinwire.job.own_part import OwnPart
 from thinwire.job.preview import surrogate_bytes, workset_bytes
@@ -85,7 +86,7 @@ def _run_folder(own: OwnPart, held: OwnData | None, folder: Path) -> Check:
     if not (folder / PRIVATE_FILE).exists():
         return ok("run folder", f"{folder} is new: the run begins there")
     try:
-        private = PrivateState.open(folder)
+        private = PrivateState.open(folder, files_of(folder, own.encryption_key))
         if private.aborted is not None:
             return problem(
                 "run folder", f"the run in {folder} was aborted by {private.aborted!r}", "give another --out"

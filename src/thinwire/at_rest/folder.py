@@ -1,0 +1,138 @@
+"""Whether a run's folder is encrypted, and with which key: `encryption.json`.
+
+It stands there before anything else does, and stays. It names the file of the key, and holds what tells that key
+from others; nothing in it helps to read the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from thinwire.at_rest.disk import WriteFailed, replace_file
+from thinwire.at_rest.files import PLAIN, EncryptedFiles, Files
+from thinwire.at_rest.key_file import BadKey, read_key
+from thinwire.at_rest.records import MARK, DamagedFile, RunKey
+from thinwire.errors import BadInput, BadState
+
+__all__ = ["NAME", "VARIABLE", "begin_files", "files_of"]
+
+FORMAT = 1
+NAME = "encryption.json"
+VARIABLE = "THINWIRE_KEY"
+_OF_A_RUN = ("data.json", "private.json", "events.jsonl")  # the first that a run writes
+
+
+@dataclass(frozen=True)
+class _Marker:
+    run: bytes
+    check: str
+    key: str  # the file it was in
+
+
+def files_of(folder: Path, key: Path | None = None) -> Files:
+    """The folder's own files, as they are or encrypted; `key` is where the job says that the key is."""
+    marker = _read(folder)
+    if marker is None:
+        _require_readable(folder)
+        if key is not None and any((folder / name).exists() for name in _OF_A_RUN):
+            raise BadInput(
+                f"the run in {folder} was begun without encryption, and goes on so; leave [encryption] out, or begin "
+                "another run in a new --out"
+            )
+        return PLAIN
+    return EncryptedFiles(folder, _fitting(folder, marker, key)[0])
+
+
+def _require_readable(folder: Path) -> None:
+    """A folder that has lost its marker is none without encryption."""
+    for name in _OF_A_RUN:
+        try:
+            with (folder / name).open("rb") as file:
+                begins = file.read(len(MARK))
+        except OSError:
+            continue
+        if begins == MARK:
+            raise DamagedFile(folder / name, f"is encrypted, and {NAME}, which says how, is not there")
+
+
+def begin_files(folder: Path, key: Path | None) -> Files:
+    """The same for a run that begins or goes on: with a key, a new folder is encrypted from now on."""
+    marker = _read(folder)
+    if marker is None:
+        found = files_of(folder, key)
+        if key is None:
+            return found
+        run = secrets.token_bytes(16)
+        fresh = RunKey(_key_at(key), run)
+        _write(folder, _Marker(run, fresh.check(), str(key.resolve())))
+        return EncryptedFiles(folder, fresh)
+    fitting, path = _fitting(folder, marker, key)
+    if path == key and marker.key != str(key.resolve()):  # it has moved, and the job says where to
+        _write(folder, _Marker(marker.run, marker.check, str(key.resolve())))
+    return EncryptedFiles(folder, fitting)
+
+
+def _fitting(folder: Path, marker: _Marker, key: Path | None) -> tuple[RunKey, Path]:
+    """The first of the keys named for it that is the folder's, and its file."""
+    others = []
+    for path in _places(marker, key):
+        try:
+            found = RunKey(read_key(path), marker.run)
+        except FileNotFoundError:
+            continue
+        if found.check() == marker.check:
+            return found, path
+        others.append(str(path))
+    if others:
+        raise BadKey(
+            f"{folder} is encrypted with another key than that in {' or '.join(others)}; name the file of the right "
+            f"one: {VARIABLE}=FILE"
+        )
+    raise BadKey(
+        f"{folder} is encrypted, and its key is not there: {', '.join(map(str, _places(marker, key)))}. Bring it "
+        f"back, or say where it is: {VARIABLE}=FILE"
+    )
+
+
+def _places(marker: _Marker, key: Path | None) -> list[Path]:
+    named: Iterator[Path | None] = iter(
+        (key, Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None, Path(marker.key))
+    )
+    return list(dict.fromkeys(path for path in named if path is not None))
+
+
+def _key_at(path: Path) -> bytes:
+    try:
+        return read_key(path)
+    except FileNotFoundError:
+        raise BadKey(f"encryption.key: there is no file {path}; `thinwire key {path}` makes a new key") from None
+
+
+def _read(folder: Path) -> _Marker | None:
+    path = folder / NAME
+    try:
+        held = json.loads(path.read_bytes())
+        if held["format"] == FORMAT:
+            return _Marker(bytes.fromhex(held["run"]), str(held["check"]), str(held["key"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadState(
+            f"{path} is damaged; bring it back from a copy: without it nothing in the folder can be read"
+        ) from None
+    raise BadState(f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it")
+
+
+def _write(folder: Path, marker: _Marker) -> None:
+    held = {"format": FORMAT, "run": marker.run.hex(), "check": marker.check, "key": marker.key}
+    data = json.dumps(held, indent=2).encode() + b"\n"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / NAME, data)
+    except OSError as error:
+        raise WriteFailed(folder / NAME, len(data), error) from error
