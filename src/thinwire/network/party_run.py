@@ -235,9 +235,13 @@ class PartyRun(ABC):
         finally:
             self.channel.drain(2.0)
             self._disconnect()
-            self.channel.close()
-            self.events.close()
-            self._lock.release()
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the folder to another process; `execute` does it by itself."""
+        self.channel.close()
+        self.events.close()
+        self._lock.release()
 
     def _execute(self) -> Outcome:
         if self.private.finished:
