@@ -24,6 +24,7 @@ from thinwire.dashboard.live_run import LiveRun
 from thinwire.dashboard.sections import page, sections
 from thinwire.errors import BadInput
 from thinwire.network.events import sentence
+from thinwire.report.reading import read_run
 from thinwire.report.record import RunRecord
 
 
@@ -323,6 +324,46 @@ def test_health_is_each_peers_last_word(tmp_path: Path) -> None:
     assert (found["shop"].state, found["shop"].good, found["shop"].more) == ("connected", False, "waiting")
     assert found["clinic"].state == "waiting"
     assert ("00:00:03", "'bank' is gone: reset") in log_lines(run, None)
+
+
+def test_a_party_that_was_stopped_is_no_silent_one(tmp_path: Path) -> None:
+    """Until it is started again; its folder knows it, and so do the others'."""
+    folder = written(tmp_path / "clinic", made_up())
+    (folder / "job.toml").write_text("")
+    log = folder / "log.jsonl"
+    log.write_text(
+        log_line("listening", None, 1)
+        + log_line("paused", "bank", 2, at_round=3)
+        + log_line("disconnected", "bank", 3, why="gone")
+        + log_line("stopped", None, 4, at_round=3)
+        + log_line("disconnected", "shop", 5, why="closed")
+    )
+    run = LiveRun(folder, "run")
+    run.look()
+    assert run.state(datetime(2027, 1, 1, tzinfo=UTC)) == "stopped"
+    assert run.going_on() == f"thinwire party {folder}/job.toml --name clinic --out {folder}"
+    assert {one.party: one.state for one in health(run, None, "stopped")} == {
+        "clinic": "stopped",
+        "bank": "stopped",
+        "shop": "away",
+    }
+    assert read_run(folder).state == "stopped"
+    assert f"To go on: <code>{run.going_on()}</code>" in sections(Board(tmp_path), [])["overview"]
+    with log.open("a") as file:
+        file.write(log_line("listening", None, 6))
+    run.look()
+    assert run.state(datetime(2026, 1, 1, 0, 0, 7, tzinfo=UTC)) == "running"
+    assert run.going_on() == ""
+
+
+def test_a_simulated_run_that_was_stopped_says_how_it_goes_on(tmp_path: Path) -> None:
+    folder = written(tmp_path, made_up())
+    (folder / "result.json").write_text(json.dumps({"interrupted": True}))
+    run = LiveRun(folder, "run")
+    run.look()
+    assert (run.state(), run.going_on()) == ("stopped", ""), "begun from Python"
+    (folder / "job.toml").write_text("")
+    assert run.going_on() == f"thinwire train {folder}/job.toml --out {folder} --resume"
 
 
 def test_a_simulated_run_has_its_evaluations_for_a_log(tmp_path: Path) -> None:

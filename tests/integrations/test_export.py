@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +18,13 @@ import thinwire as tw
 from cli.running import run as run_command
 from integrations.jobs import ROWS, small_job, tables
 from job_files.small import write_job
+from network.parties import LABEL_PARTY, Place, made, ran, simulated
+from network.parties import Shape as JobShape
 from thinwire.models import MODELS
 from thinwire.models.fusion import fuse
 from thinwire.models.outputs import Outputs
 from thinwire.predict.exporting import ExportFailed, Shape, exported
+from thinwire.predict.own_export import export_own
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +157,53 @@ def test_the_command(tmp_path: Path) -> None:
     again = run_command("export", tmp_path / "run", "--to", "exported-program", "--out", tmp_path / "out")
     assert (again.returncode, again.stdout) == (2, "")
     assert "is there already and not empty" in again.stderr
+
+
+# One party's own part of a run over the network ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def organisations(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A finished run of real parties; the label party holds features too."""
+    place = made(tmp_path_factory.mktemp("network"), JobShape({"method": "svfl"}, own_features=True))
+    ran(place)
+    return place
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize("to", ["exported-program", "onnx", "torchscript"])
+def test_each_party_s_files_together_score_rows_as_the_simulated_run_does(
+    to: str, organisations: Place, tmp_path: Path
+) -> None:
+    models: dict[str, Callable[[Tensor], Tensor]] = {}
+    for name in organisations.names:
+        files = export_own(organisations.out(name), to, tmp_path / name)
+        assert set(files) == ({"top", name} if name == LABEL_PARTY else {name})
+        models |= {model: READERS[to](file) for model, file in files.items()}
+    about = json.loads((tmp_path / LABEL_PARTY / "export.json").read_text())
+    assert about["fusion"] == {"how": "sum", "order": [*organisations.feature_parties, LABEL_PARTY]}
+    assert (about["party"], about["outputs"]) == (LABEL_PARTY, "classes")
+    own = json.loads((tmp_path / "bank" / "export.json").read_text())
+    assert (own["fusion"]["how"], own["models"]["bank"]["output"]) == (None, ["rows", 4])
+    data = {}
+    for name in organisations.names:
+        with np.load(organisations.folder / f"{name}.npz") as held:
+            data[name] = torch.tensor(held["x_test"], dtype=torch.float32)
+    embeddings = [models[name](data[name]) for name in about["fusion"]["order"]]
+    outputs = models["top"](fuse(about["fusion"]["how"], embeddings))
+    trained = simulated(organisations.job).models
+    with torch.no_grad():
+        wanted = trained["top"](fuse("sum", [trained[name](data[name]) for name in about["fusion"]["order"]]))
+    torch.testing.assert_close(outputs, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_command_exports_a_party_s_folder(organisations: Place, tmp_path: Path) -> None:
+    out = organisations.out("bank")
+    shown = run_command("export", out, "--to", "torchscript", "--out", tmp_path / "out", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert set(json.loads(shown.stdout)["files"]) == {"bank"}
+    (tmp_path / "unfinished").mkdir()
+    shutil.copy(out / "run.json", tmp_path / "unfinished" / "run.json")
+    again = run_command("export", tmp_path / "unfinished", "--to", "torchscript", "--out", tmp_path / "other")
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "holds no models" in again.stderr

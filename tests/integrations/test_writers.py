@@ -14,8 +14,11 @@ from cli.running import run
 from integrations.fakes import FakeMLflow, FakeWandb
 from integrations.jobs import small_job
 from job_files.small import write_job
+from network.parties import LABEL_PARTY, Shape, left_events, made, processes
 from thinwire.integrations import MLflow, TensorBoard, Wandb, writers_named
+from thinwire.integrations.party import PartyWriters
 from thinwire.integrations.writer import parameters, scalars
+from thinwire.job.own_part import OwnPart, read_own_part
 
 
 def tensorboard_curves(folder: Path) -> dict[str, dict[int, float]]:
@@ -205,3 +208,66 @@ def test_the_command_refuses_an_unknown_name_before_it_reads_the_job(tmp_path: P
     shown = run("train", tmp_path / "none.toml", "--log-to", "mlflw")
     assert (shown.returncode, shown.stdout) == (2, "")
     assert "--log-to: 'mlflw' is not one of tensorboard, mlflow, wandb; did you mean 'mlflow'?" in shown.stderr
+
+
+# One party of a run over the network ------------------------------------------------------------------------
+
+
+def test_the_label_party_writes_its_evaluations_and_a_feature_party_its_own_bytes(tmp_path: Path) -> None:
+    place = made(tmp_path, Shape({"method": "svfl"}))
+    with processes() as made_here:
+        running = {name: made_here.party(place, name, "--log-to", "tensorboard") for name in place.names}
+        summaries = {name: process.summary() for name, process in running.items()}
+    found = tensorboard_curves(place.out(LABEL_PARTY) / "tensorboard")
+    assert found.keys() == curves(left_events(place)).keys() >= {"test/accuracy", "train/loss", "bytes/up"}
+    assert found["test/loss"] == pytest.approx(curves(left_events(place))["test/loss"], rel=1e-6)
+    bank = tensorboard_curves(place.out("bank") / "tensorboard")
+    assert bank.keys() == {"epoch", "bytes/sent", "bytes/received", "seconds"}
+    assert list(bank["bytes/sent"]) == [0, 2, 4, 6], "as often as the label party evaluates"
+    assert bank["bytes/sent"][6] == summaries["bank"]["sent_bytes"]
+
+
+def part(tmp_path: Path) -> tuple[OwnPart, Path]:
+    place = made(tmp_path, Shape({"method": "svfl"}))
+    return read_own_part(place.job, LABEL_PARTY), tmp_path / "runs" / LABEL_PARTY
+
+
+def test_mlflow_gets_a_party_s_run_with_its_report(mlflow: FakeMLflow, tmp_path: Path) -> None:
+    own, folder = part(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text('{"round": 0, "test": {"loss": 2.0}}\n{"round": 2, "te')
+    (folder / "report.html").write_text("the report")
+    writers = PartyWriters([MLflow()], own, folder)
+    writers.begin()
+    for event in ({"round": 0, "test": {"loss": 2.0}}, {"round": 2, "test": {"loss": 1.0}}):
+        writers.event(event)
+    writers.end({"rounds": 2}, interrupted=False)
+    (kept,) = mlflow.runs.values()
+    assert (kept.name, kept.status) == ("runs-clinic", "FINISHED")
+    assert kept.metrics == {"test/loss": {0: 2.0, 2: 1.0}}
+    assert (kept.parameters["party"], kept.parameters["recipe/name"]) == ("clinic", "svfl")
+    assert str(tmp_path) not in json.dumps(kept.parameters), "no paths"
+    assert kept.artifacts == {"report.html": "the report"}
+
+
+@pytest.mark.parametrize(("interrupted", "status"), [(True, "KILLED"), (False, "FAILED")])
+def test_a_party_s_run_that_does_not_reach_its_end(
+    interrupted: bool, status: str, mlflow: FakeMLflow, tmp_path: Path
+) -> None:
+    own, folder = part(tmp_path)
+    writers = PartyWriters([MLflow()], own, folder)
+    writers.begin()
+    writers.end(None, interrupted)
+    (kept,) = mlflow.runs.values()
+    assert (kept.status, kept.artifacts) == (status, {})
+
+
+def test_a_writer_that_cannot_begin_keeps_a_party_from_starting(
+    wandb: FakeWandb, mlflow: FakeMLflow, tmp_path: Path
+) -> None:
+    wandb.is_logged_in = False
+    own, folder = part(tmp_path)
+    with pytest.raises(tw.errors.BadInput, match="wandb cannot be written to: api_key not configured"):
+        PartyWriters([MLflow(), Wandb()], own, folder).begin()
+    (kept,) = mlflow.runs.values()
+    assert kept.status == "FAILED"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -20,10 +22,14 @@ import pytest
 from cli.running import ENVIRONMENT, THINWIRE
 from job_files.small import JOB, write_job
 from thinwire import cli
+from thinwire.dashboard.board import Board
+from thinwire.dashboard.health import health, log_lines
+from thinwire.dashboard.sections import sections
 from thinwire.errors import Malformed
 from thinwire.job.own_part import read_own_part
 from thinwire.network.asking import question, target_of
 from thinwire.network.standing import read_standing
+from thinwire.report.reading import read_run
 from thinwire.transport.authority import issue
 from thinwire.transport.errors import TransportError
 from thinwire.transport.grpc_channel import ask
@@ -185,6 +191,56 @@ def test_a_run_that_waits_is_aborted_by_the_label_party(job: Path, thinwire: Com
             "shop is away: if it has taken part, clinic stays until it has been told",
         ]
         assert {ended(process)[0] for process in running.values()} == {1}
+
+
+def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, thinwire: Command) -> None:
+    with parties(job, "clinic", "bank", "shop") as running:
+        until(job, lambda status: status["last_event"] is not None and status["last_event"]["round"] > 0)
+        running["shop"].send_signal(signal.SIGINT)
+        assert ended(running["shop"])[0] == 130
+        until(job, lambda status: bool(status["parties"]["shop"]["stopped"]))
+        shown = thinwire("status", "job.toml", "--name", "bank").stdout
+        assert re.search(
+            r"  shop  stopped by its own people \S+ s ago; the run goes on once it has been started", shown
+        )
+
+        running["clinic"].send_signal(signal.SIGINT)
+        assert ended(running["clinic"])[0] == 130
+        shown = thinwire("status", "job.toml", "--name", "bank").stdout
+        assert "it goes on once clinic has been started again; bank need do nothing" in shown
+        running["bank"].send_signal(signal.SIGINT)
+        assert ended(running["bank"])[0] == 130
+
+    told = thinwire("status", "job.toml", "--name", "bank")
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "here: thinwire party job.toml --name bank" in told.stdout
+    found = json.loads(thinwire("status", "job.toml", "--name", "clinic", "--json").stdout)
+    assert (found["state"], found["go_on"]) == ("stopped", "thinwire party job.toml --name clinic")
+
+    board = Board(job.parent / "runs/job")
+    runs = {run.name: run for _, run in board.shown([])}
+    assert {name: run.state() for name, run in runs.items()} == dict.fromkeys(("bank", "shop", "clinic"), "stopped")
+    assert sections(board, [])["overview"].count("To go on: <code>thinwire party ") == 3
+    assert read_run(job.parent / "runs/job/shop").state == "stopped"
+    others = {one.party: one.state for one in health(runs["clinic"], None, "stopped")}
+    assert others["shop"] == "stopped"
+
+    words = shlex.split(runs["shop"].going_on())
+    before = round_of_the_stop(job)
+    with parties(job, "clinic", "bank"), Popen([str(THINWIRE), *words[1:], "--yes"], env=ENVIRONMENT) as again:
+        try:
+            until(job, lambda status: status["round"] > before)
+            runs["shop"].look()
+            assert "going on from round" in "".join(said for _, said in log_lines(runs["shop"], None))
+            assert runs["shop"].state() == "running"
+        finally:
+            again.kill()
+
+
+def round_of_the_stop(job: Path) -> int:
+    """In which round the label party was."""
+    lines = [json.loads(line) for line in (job.parent / "runs/job/clinic/log.jsonl").read_text().splitlines()]
+    return next(int(line["at_round"]) for line in lines if line["event"] == "stopped")
 
 
 def test_nobody_answers(job: Path, thinwire: Command) -> None:

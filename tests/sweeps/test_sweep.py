@@ -23,6 +23,8 @@ from thinwire.errors import BadInput, BadParameter
 from thinwire.job.loading import load_job
 from thinwire.sweeps import EXECUTORS, Tried, WorkerLost, each
 from thinwire.sweeps.grid import read_axis
+from thinwire.sweeps.keeping import keep_sweep
+from thinwire.sweeps.ranking import ranked
 from thinwire.sweeps.running import _made
 
 
@@ -256,17 +258,61 @@ def test_the_command_shows_a_table_and_json(
     code, out, _ = run("--grid", "recipe.compressor.fraction=0.25,0.5", "--seeds", "0,1", "--json")
     assert code == 0
     found = json.loads(out)
-    assert [point["settings"]["recipe.compressor.fraction"] for point in found["points"]] == [0.25, 0.5]
+    assert {point["settings"]["recipe.compressor.fraction"] for point in found["points"]} == {0.25, 0.5}
+    best = [point["mean"]["best"] for point in found["points"]]
+    assert best == sorted(best, reverse=True)
+    assert json.loads((job.parent / "runs/job-sweep/sweep.json").read_text()) == found
     code, out, err = run("--grid", "recipe.compressor.fraction=0.25,0.5", "--seeds", "0,1")
     assert code == 0
     assert err.count("(finished before)") == 4
-    assert all(word in out for word in ("compressor.", "fraction", "0.25", "accuracy"))
+    assert all(word in out for word in ("best first", "compressor.", "fraction", "0.25", "accuracy"))
+    assert "report: runs/job-sweep/report.html" in out
+    page = (job.parent / "runs/job-sweep/report.html").read_text()
+    assert all(f"recipe.compressor.fraction {value}" in page for value in (0.25, 0.5))
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", ""), "the page needs nothing else"
     code, out, err = run("--grid", "party.bank.model.width=5")
     assert (code, "failed" in out, "party.bank.model.width 5: " in err) == (2, False, False)  # the first is tried
     code, out, err = run("--grid", "party.bank.model.width=4,5")
     assert (code, "failed" in out, "party.bank.model.width 5: " in err) == (1, True, True)
+    page = (job.parent / "runs/job-sweep/report.html").read_text()
+    assert "What failed" in page
+    assert page.index("party.bank.model.width 4") < page.index("party.bank.model.width 5")
     for wrong in (["--grid", "recipe.reuse"], ["--grid", "recipe.fraction=1"], ["--seeds", "x"]):
         code, out, err = run(*wrong)
         assert (code, out) == (2, ""), err
     code, _, err = run("--grid", "job.seed=1", "--grid", "job.seed=2")
     assert (code, "a key is there twice" in err) == (2, True)
+
+
+def point(best: float | None, sent: int, reached: int = 0) -> dict[str, Any]:
+    mean = {"best": best, "bytes_up": sent, "bytes_down": 0, "rounds": None if best is None else 1}
+    return {"mean": mean, "reached": reached, "runs": [] if best is None else [{}, {}]}
+
+
+@pytest.mark.parametrize(
+    ("metric", "has_target", "points", "places"),
+    [
+        ("accuracy", False, [point(None, 0), point(0.5, 1), point(0.9, 9), point(0.9, 3)], [3, 2, 1, 0]),
+        ("loss", False, [point(0.5, 1), point(0.2, 9)], [1, 0]),
+        ("accuracy", True, [point(0.99, 9, 1), point(0.9, 9, 2), point(0.8, 1, 0), point(0.9, 5, 2)], [3, 1, 0, 2]),
+    ],
+)
+def test_best_first(metric: str, has_target: bool, points: list[dict[str, Any]], places: list[int]) -> None:
+    assert ranked(points, metric, has_target) == [points[place] for place in places]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_page_of_two_keys_says_what_each_value_did(job: Path, tmp_path: Path) -> None:
+    grid = tw.Grid(job, {"recipe.compressor.fraction": [0.5, 0.25], "optimizer.lr": [0.1, 0.01]})
+    points = tw.sweep(grid, tmp_path / "sweep").points()
+    target = {"metric": "accuracy", "value": 2.0}
+    kept = keep_sweep(tmp_path / "sweep", job, points, "accuracy", target)
+    page = (tmp_path / "sweep/report.html").read_text()
+    assert len(kept["points"]) == 4
+    values = page.partition("What each value did")[2].partition("How it went")[0]
+    assert values.index("recipe.compressor.fraction") < values.index("optimizer.lr")
+    assert values.index(">0.25<") < values.index(">0.5<") < values.index(">0.01<")
+    assert values.count("0 of 2") == 4
+    (tmp_path / "sweep/report.html").write_text("mine")
+    with pytest.raises(BadInput, match="is there already and is no report"):
+        keep_sweep(tmp_path / "sweep", job, points, "accuracy", target)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +17,14 @@ import pytest
 
 from cli.conftest import here  # noqa: F401  the commands, in this process
 from tabular.companies import write_companies, write_csv
-from thinwire.init import TEMPLATES, Asked, written_job
+from thinwire.init import TEMPLATES, Asked, AskedCore, AskedPart, written_core, written_job, written_part
 from thinwire.job import train
 from thinwire.job.loading import load_job
+from thinwire.job.own_part import read_own_part
 from thinwire.privacy.dp_bottom import DPBottom
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
+CORE = ("--party", "bank", "--party", "shop", "--label", "shop", "--address", "fl.shop.example:7443")
 BOTH = ("--party", "bank=bank.csv", "--party", "shop=shop.csv", "--label", "shop:bought")
 
 
@@ -64,6 +68,14 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
     [
         ((), "--party is missing: say who takes part, such as --party bank=bank.csv --party shop=shop.csv"),
         (BOTH[:2], "--label is missing: say who holds the label, such as --label bank:COLUMN"),
+        (CORE[:4], "--label is missing: say who holds the label, such as --label shop [bad-input]"),
+        (CORE[:6], "--address is missing: say where the label party can be reached, such as --address"),
+        ((*CORE[:4], "--label", "shop:bought"), "the core of a job, which names no column; write --label shop"),
+        ((*CORE[:4], "--label", "post"), "no party is called 'post'; there are bank, shop"),
+        ((*CORE[:2], *CORE[4:], "--party", "bank"), "every party needs a name of its own, got bank, bank"),
+        ((*CORE[:6], "--address", "shop"), "network.address "),
+        ((*CORE, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
+        (("--core", "none.toml", *BOTH[:2]), "none.toml: there is no such job file"),
         ((*BOTH[:2], "--label", "bank:age"), "a job has two parties at least"),
         ((*BOTH[:4], "--label", "bought"), "--label bought: write it as --label shop:bought"),
         (
@@ -101,6 +113,156 @@ def test_what_is_wrong_is_said_and_nothing_written(
     assert (shown.returncode, shown.stdout) == (2, "")
     assert message in shown.stderr
     assert not (tmp_path / "job.toml").exists()
+
+
+def core_beside(tmp_path: Path, template: str = "tabular", parties: tuple[str, ...] = ("bank",)) -> Path:
+    core = tmp_path / "core.toml"
+    written_core(AskedCore(template, parties, "shop", "127.0.0.1:7443"), core)
+    return core
+
+
+def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    shown = here("init", "core.toml", *CORE, folder=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert [line.strip() for line in shown.stdout.partition("next:")[2].splitlines() if line.strip()] == [
+        "thinwire certs certs --party bank --party shop",
+        "thinwire init bank.toml --core core.toml --party bank=FILE",
+        "thinwire init shop.toml --core core.toml --party shop=FILE --label COLUMN",
+    ]
+    told = here("init", "bank.toml", "--core", "core.toml", "--party", "bank=bank.csv", folder=tmp_path)
+    assert "the part of bank beside core.toml; 540 rows\n" in told.stdout, told.stderr
+    assert "ids (guessed by its name and its values; say otherwise by --id): 'customer'" in told.stdout
+    text = (tmp_path / "bank.toml").read_text()
+    assert "nurse" not in text, "no value of a table"
+    assert "age   number, " in text
+    own = read_own_part(tmp_path / "bank.toml", "bank")
+    assert (own.feature_parties, own.label_party, own.is_label_party) == (("bank",), "shop", False)
+    assert own.settings.split is not None
+    assert tomllib.loads(text)["party"][0]["alignment"] == "bank.alignment"
+
+
+class Terminal(io.StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_what_was_not_given_is_asked_for(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    (tmp_path / "bank.csv").rename(tmp_path / "customers.csv")
+    monkeypatch.setattr(sys, "stdin", Terminal("bank shop\nshop\nfl.shop.example:7443\n"))
+    assert here("init", "core.toml", folder=tmp_path).returncode == 0
+    assert tomllib.loads((tmp_path / "core.toml").read_text())["network"] == {"address": "fl.shop.example:7443"}
+    monkeypatch.setattr(sys, "stdin", Terminal("\nbought\n"))
+    told = here("init", "shop.toml", "--core", "core.toml", folder=tmp_path)
+    assert "Which of bank, shop this is, and its file, as name=file [shop=shop.csv]:" in told.stderr
+    assert "the part of shop beside core.toml; binary, 540 rows" in told.stdout
+
+
+def test_the_label_party_s_part_has_metrics_and_a_top_model(tmp_path: Path) -> None:
+    write_companies(tmp_path)
+    core = core_beside(tmp_path)
+    part = AskedPart(None, core, "shop", tmp_path / "worth.csv", label="worth", id="customer")
+    assert written_part(part, tmp_path / "shop.toml").task == "regression"
+    own = read_own_part(tmp_path / "shop.toml", "shop")
+    assert own.settings.metrics == ["r2", "mae"]
+    assert tomllib.loads((tmp_path / "shop.toml").read_text())["label_party"]["loss"] == "squared_error"
+
+
+def test_what_the_core_says_is_left_to_it(tmp_path: Path) -> None:
+    """Under shared labels it holds the top model; it may say more."""
+    write_companies(tmp_path)
+    core = tmp_path / "shared.toml"
+    core.write_text(
+        '[job]\nmetrics = ["f1"]\n[recipe]\nmethod = "cvfl"\ncompressor = "Sign"\n[network]\n'
+        'address = "127.0.0.1:1"\n[[party]]\nname = "bank"\nmodel = { name = "linear", width = 8 }\n'
+        '[label_party]\nname = "shop"\ntop = { name = "mlp_top", hidden = [4], classes = 2 }\n'
+    )
+    written_part(AskedPart(None, core, "shop", tmp_path / "shop.csv", label="bought"), tmp_path / "shop.toml")
+    written_part(AskedPart(None, core, "bank", tmp_path / "bank.csv"), tmp_path / "bank.toml")
+    shop, bank = (tomllib.loads((tmp_path / f"{name}.toml").read_text()) for name in ("shop", "bank"))
+    assert "job" not in shop
+    assert "top" not in shop["label_party"]
+    assert "model" not in bank["party"][0]
+    assert read_own_part(tmp_path / "shop.toml", "shop").settings.metrics == ["f1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--party is missing: say which of bank, shop this is, and its file, as in --party bank=bank.csv"),
+        (("--party", "bank=bank.csv", "--party", "shop=shop.csv"), "the part of one party, its own"),
+        (("--party", "bnak=bank.csv"), "has no party 'bnak'; there are bank, shop; did you mean 'bank'?"),
+        (("--party", "bank"), "--party bank: write it as --party bank=bank.csv"),
+        (("--party", "shop=bank.csv"), "--label is missing: 'shop' holds the label; say in which column"),
+        (("--party", "bank=bank.csv", "--label", "age"), "the label is held by 'shop', not by 'bank'"),
+        (("--party", "bank=bank.csv", "--id", "custmer"), "there is no column 'custmer'"),
+        (("--party", "bank=bank.csv", "--id", "age", "--id", "job"), "one column names the rows, got age, job"),
+        (("--party", "bank=x.npz"), "keeps rows back by their ids (job.split); say which array holds them by --id"),
+        (("--party", "bank=x.npz", "--id", "name"), "there is no array 'name', it holds x [4, 2]"),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_said(
+    arguments: tuple[str, ...],
+    message: str,
+    here: Here,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    write_companies(tmp_path)
+    core_beside(tmp_path)
+    (tmp_path / "shop.csv").unlink()
+    (tmp_path / "worth.csv").unlink()
+    np.savez(tmp_path / "x.npz", x=np.zeros((4, 2)))
+    shown = here("init", "own.toml", "--core", "core.toml", *arguments, folder=tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert message in shown.stderr
+    assert not (tmp_path / "own.toml").exists()
+
+
+def test_a_part_is_not_written_over_its_core(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    core = core_beside(tmp_path)
+    before = core.read_text()
+    own = ("--core", "core.toml", "--party", "bank=bank.csv", "--force")
+    shown = here("init", "core.toml", *own, folder=tmp_path)
+    assert shown.returncode == 2
+    assert "core.toml is the core itself; give the part a name of its own, such as bank.toml" in shown.stderr
+    assert core.read_text() == before
+
+
+def test_the_part_of_a_core_with_a_guarantee_fits_nothing(tmp_path: Path) -> None:
+    write_companies(tmp_path)
+    core = core_beside(tmp_path, "private", ("bank", "post", "club"))
+    written_part(AskedPart(None, core, "bank", tmp_path / "bank.csv"), tmp_path / "bank.toml")
+    section = tomllib.loads((tmp_path / "bank.toml").read_text())["party"][0]
+    assert set(section["prepare"]["known"]) == {"age", "job"}
+    assert section["model"]["width"] == 4
+
+
+@pytest.mark.parametrize(
+    ("template", "keys", "commands"),
+    [
+        ("tabular", {"name", "ids", "alignment", "features", "model"}, 3),
+        (
+            "images",
+            {"name", "ids", "alignment", "features", "model"} | {"test_features", "test_ids", "test_alignment"},
+            4,
+        ),
+    ],
+)
+def test_arrays_with_ids(template: str, keys: set[str], commands: int, tmp_path: Path) -> None:
+    """Test rows are arrays of their own, unless the core keeps some back."""
+    rng = np.random.default_rng(0)
+    held = {"x": rng.normal(size=(9, 3)), "x_test": rng.normal(size=(4, 3))}
+    names = {"id": np.arange(9).astype(str), "id_test": np.arange(4).astype(str)}
+    np.savez(tmp_path / "bank.npz", **held, **names)  # type: ignore[arg-type]
+    core = core_beside(tmp_path, template)
+    found = written_part(AskedPart(None, core, "bank", tmp_path / "bank.npz", id="id"), tmp_path / "bank.toml")
+    assert (found.rows, len(found.commands)) == (9, commands)
+    assert set(tomllib.loads((tmp_path / "bank.toml").read_text())["party"][0]) == keys
+    read_own_part(tmp_path / "bank.toml", "bank")
 
 
 def test_ids_of_other_names_semicolons_and_gaps(tmp_path: Path) -> None:

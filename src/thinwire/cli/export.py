@@ -14,15 +14,16 @@ __all__ = ["export"]
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run of `thinwire train`.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of one party's part of it.")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="exported-program, onnx or torchscript.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder: a file for each model.")],
     as_json: AsJson = False,
 ) -> None:
     """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
     from thinwire.predict import load_run
+    from thinwire.predict.own_export import export_own, owner_of
 
-    files = load_run(run).export(to, out)
+    files = load_run(run).export(to, out) if owner_of(run) is None else export_own(run, to, out)
     if as_json:
         typer.echo(json.dumps({"to": to, "files": {name: str(file) for name, file in files.items()}}))
         return

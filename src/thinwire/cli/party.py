@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -17,6 +18,7 @@ from thinwire.cli.shown import (
     Fresh,
     From,
     JobPath,
+    LogTo,
     PartyName,
     Settings,
     WithOptimizers,
@@ -30,8 +32,11 @@ from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.group import Ranks
+    from thinwire.integrations import Writer
+    from thinwire.integrations.party import PartyWriters
     from thinwire.job.own_part import OwnPart
     from thinwire.network.consent import Terms
+    from thinwire.network.outcome import Outcome
     from thinwire.network.party_run import PartyRun
 
 __all__ = ["party"]
@@ -56,10 +61,12 @@ def party(
         Optional[str],  # noqa: UP045
         typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus' /metrics; HOST is 127.0.0.1."),
     ] = None,
+    log_to: LogTo = None,
     as_json: AsJson = False,
 ) -> None:
     """Run one party of a job; the same command again goes on where it stopped."""
     from thinwire.group import is_group
+    from thinwire.integrations.party import PartyWriters
     from thinwire.job.own_part import read_own_part
     from thinwire.network.consent import Terms
     from thinwire.network.grouping import joined_for
@@ -70,6 +77,7 @@ def party(
     from thinwire.transport.certificates import load_credentials
 
     address = None if metrics is None else _address(metrics)
+    named = [] if log_to is None else _writers_named(log_to)
     beginning = beginning_of(from_run, fresh, with_optimizers)
     own = read_own_part(job, name, settings)
     ranks = joined_for(own) if is_group() else None
@@ -79,13 +87,13 @@ def party(
     load_credentials(own.certificate_files, own.certificate_names[own.me])
     _require_approval(Terms(own), yes)
     folder = out or Path("runs") / job.stem / own.me
-    shown = _Shown(own.me)
+    shown = _Shown(own.me, PartyWriters(named, own, folder))
     with nullcontext() if ranks is None else ranks.leading():
         run = party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
         _stop_on_signals(run)
         try:
-            outcome = run.execute()
+            outcome = shown.executed(run)
         except Interrupted as stopped:
             typer.echo(f"thinwire: {stopped}", err=True)
             raise typer.Exit(INTERRUPTED) from None
@@ -145,20 +153,64 @@ def _address(text: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
-class _Shown:
-    """Lines on stderr: what happens, and every evaluation."""
+def _writers_named(names: str) -> list[Writer]:
+    from thinwire.integrations import writers_named
 
-    def __init__(self, me: str) -> None:
+    return list(writers_named(names))
+
+
+class _Shown:
+    """Lines on stderr: what happens, and every evaluation. Writers get the same."""
+
+    def __init__(self, me: str, writers: PartyWriters) -> None:
         self._me = me
+        self._writers = writers
+        self._run: PartyRun | None = None
+
+    def executed(self, run: PartyRun) -> Outcome:
+        """The run, with the writers told of its beginning and its end."""
+        from thinwire.network.stopping import Interrupted
+
+        self._run = run
+        summary, interrupted = None, False
+        try:
+            self._writers.begin()
+        except BaseException:
+            run.close()
+            raise
+        try:
+            outcome = run.execute()
+            summary, interrupted = outcome.summary, outcome.interrupted
+        except (Interrupted, KeyboardInterrupt):
+            interrupted = True
+            raise
+        finally:
+            self._writers.end(summary, interrupted)
+        return outcome
 
     def say(self, sentence: str) -> None:
         typer.echo(f"{self._me}: {sentence}", err=True)
 
     def event(self, event: dict[str, Any]) -> None:
+        self._writers.event(event)
         self.say(f"round {event['round']}: {metrics_shown(event)}, {bytes_shown(event['bytes']['total'])}")
 
     def round(self, round: int) -> None:
-        """Rounds are too many to tell."""
+        """Rounds are too many to tell; writers hear of some."""
+        if self._run is not None:
+            every = self._run.own.settings.eval_every or self._run.batches.rounds_per_epoch
+            self._writers.round(round, every, partial(_known, self._run, round))
+
+
+def _known(run: PartyRun, round: int) -> dict[str, Any]:
+    """What any party can tell of its own run."""
+    me = {run.own.me}
+    sent, received = run.ledger.total(senders=me).bytes, run.ledger.total(receivers=me).bytes
+    return {
+        "epoch": run.batches.epoch(round),
+        "bytes": {"sent": sent, "received": received},
+        "seconds": run.seconds(),
+    }
 
 
 def _print(summary: dict[str, Any]) -> None:

@@ -105,19 +105,23 @@ def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
         live.append(progress.__enter__())
         return Watch(progress.round, progress)
 
+    def ended() -> None:
+        """Its line is gone before another one begins."""
+        if live:
+            live.pop().__exit__(None, None, None)
+
     try:
         for outcome in run_all(plan, jobs, started):
-            if live:
-                live.pop().__exit__(None, None, None)
+            ended()
             found.append(outcome)
             line = f"{len(found)}/{total} {outcome.curve}, seed {outcome.seed}: {_ended(outcome)}"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     except KeyboardInterrupt:
+        ended()
         typer.echo("thinwire: stopped; the same command goes on from here", err=True)
         raise typer.Exit(130) from None
     finally:
-        if live:
-            live.pop().__exit__(None, None, None)
+        ended()
     return found
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "Fresh",
     "From",
     "JobPath",
+    "LogTo",
     "PartyName",
     "Settings",
     "WithOptimizers",
@@ -36,6 +37,11 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a field, such as recipe.compressor.fraction=0.05."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+
+LogTo = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--log-to", metavar="NAMES", help="Write there too: tensorboard, mlflow, wandb; commas between."),
+]
 
 From = Annotated[
     Optional[Path],  # noqa: UP045

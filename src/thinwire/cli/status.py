@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -16,19 +19,72 @@ if TYPE_CHECKING:
 __all__ = ["standing_shown", "status"]
 
 
-def status(job: JobPath, name: PartyName, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
+def status(
+    job: JobPath,
+    name: PartyName,
+    settings: Settings = [],  # noqa: B006
+    *,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.own_part import read_own_part
-    from thinwire.network.asking import question
+    from thinwire.network.asking import question, target_of
     from thinwire.network.standing import read_standing
+    from thinwire.network.stopped import stopped_parties
+    from thinwire.transport.grpc_channel import HandshakeFailed, Unreached
 
     own = read_own_part(job, name, settings)
-    target, answer = question(own, "Status")
+    try:
+        target, answer = question(own, "Status")
+    except Unreached as error:
+        stopped = stopped_parties(out or Path("runs") / job.stem / own.me, own.me)
+        if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
+            raise
+        told = _Stopped(own.label_party, target_of(own).address, stopped, _command(job, own.me, settings, out))
+        typer.echo(json.dumps(told.plain(own.me)) if as_json else "\n".join(told.shown(own.me)))
+        return
     if as_json:
         typer.echo(json.dumps({"address": target.address, **answer}))
         return
     for line in standing_shown(read_standing(answer)):
         typer.echo(line)
+
+
+@dataclass(frozen=True)
+class _Stopped:
+    """The label party does not answer, and this party's own folder knows why."""
+
+    label_party: str
+    address: str
+    stopped: dict[str, int]  # in which round
+    command: str
+
+    def plain(self, me: str) -> dict[str, Any]:
+        go_on = self.command if me in self.stopped else None
+        return {
+            "address": self.address,
+            "label_party": self.label_party,
+            "state": "stopped",
+            "stopped": self.stopped,
+            "go_on": go_on,
+        }
+
+    def shown(self, me: str) -> list[str]:
+        found = [f"{self.label_party}: does not answer at {self.address}; the run is stopped, nothing is lost"]
+        found += [f"  {name}  stopped in round {round}" for name, round in self.stopped.items()]
+        if me in self.stopped:
+            return [*found, f"to go on, at each party that was stopped the same command again; here: {self.command}"]
+        return [*found, f"it goes on once {', '.join(self.stopped)} has been started again; {me} need do nothing"]
+
+
+def _command(job: Path, me: str, settings: Sequence[str], out: Path | None) -> str:
+    given = [word for setting in settings for word in ("--set", setting)]
+    words = ["thinwire", "party", str(job), "--name", me, *given, *([] if out is None else ["--out", str(out)])]
+    return shlex.join(words)
 
 
 def standing_shown(standing: Standing) -> Iterator[str]:
@@ -58,6 +114,9 @@ def _presence(party: PartyStanding) -> str:
         said = "finished"
     elif party.connected:
         said = "connected"
+    elif party.stopped:
+        away = seconds_shown(party.away_seconds)
+        said = f"stopped by its own people {away} ago; the run goes on once it has been started again"
     else:
         said = f"away for {seconds_shown(party.away_seconds)}" if party.starts else "not here yet"
     return f"{said}, started {party.starts} times" if party.starts > 1 else said

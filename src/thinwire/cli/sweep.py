@@ -49,6 +49,7 @@ def sweep(
     from thinwire.job.messages import at
     from thinwire.sweeps import Grid
     from thinwire.sweeps.grid import read_axis
+    from thinwire.sweeps.keeping import TABLE, keep_sweep
 
     values = dict(read_axis(axis) for axis in axes)
     if len(values) < len(axes):
@@ -69,13 +70,16 @@ def sweep(
     except KeyboardInterrupt:
         typer.echo("thinwire: stopped; the same command goes on, and keeps what is finished", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    points = found.points()
     metric = next(iter(file.job.metrics), "loss")
+    target = None if file.job.target is None else file.job.target.model_dump()
+    kept = keep_sweep(folder, job, found.points(), metric, target)
+    points = kept["points"]
     if as_json:
-        typer.echo(json.dumps({"job": str(job), "out": str(folder), "metric": metric, "points": points}))
+        typer.echo(json.dumps(kept))
     else:
-        _print(Console(), points, metric, file.job.target is not None)
-        typer.echo(f"  runs: {folder}")
+        _print(Console(), points, metric, target)
+        typer.echo(f"  runs: {folder}, their figures: {folder / TABLE}")
+        typer.echo(f"  report: {kept['report']}")
     failed = [error for point in points for error in point["errors"]]
     if failed:
         typer.echo("thinwire: " + "\n".join(failed), err=True)
@@ -106,19 +110,20 @@ def _said(one: Tried) -> str:
     return f"{one.trial.said}: best {best['metric']} {value}{' (finished before)' if one.kept else ''}"
 
 
-def _print(console: Console, points: list[dict[str, Any]], metric: str, has_target: bool) -> None:
+def _print(console: Console, points: list[dict[str, Any]], metric: str, target: dict[str, Any] | None) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from thinwire.job.toml_text import inline
+    from thinwire.sweeps.ranking import ranking_said
 
     keys = list(points[0]["settings"])
-    table = Table(title="means and deviations over seeds", box=SIMPLE_HEAD)
+    table = Table(title=f"{ranking_said(metric, target)}; means and deviations over seeds", box=SIMPLE_HEAD)
     for key in keys:
         table.add_column(key.replace(".", ".\n"), no_wrap=True)
     for heading in ("reached", "rounds", "up", "down", "link\ntime", f"best\n{metric}"):
         table.add_column(heading, justify="right", no_wrap=True)
     for point in points:
         names = [value if isinstance(value, str) else inline(value) for value in point["settings"].values()]
-        table.add_row(*names, *(point_cells(point, has_target) if point["runs"] else ["failed"]))
+        table.add_row(*names, *(point_cells(point, target is not None) if point["runs"] else ["failed"]))
     console.print(table)

@@ -17,6 +17,7 @@ from thinwire.cli.shown import (
     Fresh,
     From,
     JobPath,
+    LogTo,
     Settings,
     WithOptimizers,
     beginning_of,
@@ -62,12 +63,7 @@ def train(
     from_run: From = None,
     fresh: Fresh = [],  # noqa: B006
     with_optimizers: WithOptimizers = False,
-    log_to: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--log-to", metavar="NAMES", help="Write there too: tensorboard, mlflow, wandb; commas between."
-        ),
-    ] = None,
+    log_to: LogTo = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a job in this process."""

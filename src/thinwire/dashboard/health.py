@@ -11,7 +11,14 @@ from thinwire.report.record import RunRecord
 __all__ = ["Health", "health", "log_lines"]
 
 _LINES = 40
-_HERE = {"connected": "connected", "left": "finished", "disconnected": "away", "unreached": "does not answer"}
+_HERE = {
+    "connected": "connected",
+    "left": "finished",
+    "paused": "stopped",
+    "disconnected": "away",
+    "unreached": "does not answer",
+}
+_GONE = ("disconnected", "unreached")
 _TROUBLE = frozenset(("waiting", "disk_full", "checkpoint_failed", "refused", "denied", "damaged", "replay_differs"))
 
 
@@ -35,6 +42,8 @@ def health(run: LiveRun, record: RunRecord | None, state: State) -> list[Health]
         peer, event = line.get("peer"), str(line.get("event"))
         if not isinstance(peer, str):
             continue
+        if event in _GONE and peer in last and last[peer].state == "stopped":
+            continue  # as it said
         if event in _HERE:
             starts[peer] = starts.get(peer, 0) + (event == "connected")
             last[peer] = Health(peer, _HERE[event], _clock(line), event in ("connected", "left"))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from thinwire.dashboard.following import Follower, read_json
 from thinwire.report.record import About, Event, Pulse, RunRecord, joined
+from thinwire.report.stops import Stop, going_on, last_stop
 
 __all__ = ["LiveRun", "State"]
 
@@ -33,6 +34,7 @@ class LiveRun:
         self._pulses: list[Pulse] = []
         self._pulse: Pulse | None = None
         self._result: dict[str, Any] | None = None
+        self._stop: Stop | None = None
         self._followers = {part: Follower(folder / part) for part in ("events.jsonl", "timeline.jsonl", "log.jsonl")}
 
     def look(self) -> None:
@@ -49,13 +51,22 @@ class LiveRun:
                 take(anew, lines)
 
     def state(self, now: datetime | None = None) -> State:
-        """By its result, else by its last sign of life."""
+        """By its result, else by its log, else by its last sign of life."""
         if self._result is not None:
             return "stopped" if self._result.get("interrupted") else "finished"
+        if self._stop is not None:
+            return "stopped"
         if self._about is None:
             return "waiting"
         silent = self.silent_seconds(now)
         return "silent" if silent is not None and silent > _SILENT_SECONDS else "running"
+
+    def going_on(self) -> str:
+        """How a run that was stopped goes on; empty for any other, and where nobody can tell."""
+        if self.state() != "stopped":
+            return ""
+        me = next((str(line["party"]) for line in self.log if "party" in line), None)
+        return going_on(self.folder, me) or ""
 
     def silent_seconds(self, now: datetime | None = None) -> float | None:
         """Since the last sign of life."""
@@ -81,7 +92,7 @@ class LiveRun:
             ledger=() if last is None else last.entries(),
             pulses=tuple(pulses),
             privacy=tuple(one for one in privacy if isinstance(one, dict)),
-            state="running" if self._result is None else "finished",
+            state="stopped" if self.state() == "stopped" else "running" if self._result is None else "finished",
         )
 
     def _take_events(self, anew: bool, lines: list[dict[str, Any]]) -> None:
@@ -100,7 +111,9 @@ class LiveRun:
     def _take_log(self, anew: bool, lines: list[dict[str, Any]]) -> None:
         if anew:
             self.log.clear()
+            self._stop = None
         self.log.extend(lines)
+        self._stop = last_stop(lines, self._stop)
 
 
 def _model(kind: type[T], data: dict[str, Any] | None) -> T | None:

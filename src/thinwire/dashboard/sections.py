@@ -81,7 +81,13 @@ def _row(shown: _Shown) -> dict[str, Any]:
     """A line of the overview."""
     run, record = shown.run, shown.record
     state = run.state()
-    row: dict[str, Any] = {"name": shown.name, "state": state, "silent": "", "record": record}
+    row: dict[str, Any] = {
+        "name": shown.name,
+        "state": state,
+        "silent": "",
+        "go_on": run.going_on(),
+        "record": record,
+    }
     silent = run.silent_seconds()
     if state == "silent" and silent is not None:
         row["silent"] = f"no sign of life for {seconds_shown(round(silent))}"

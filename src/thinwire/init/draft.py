@@ -1,20 +1,19 @@
-"""From what was asked to a job file on disk that is whole, or none."""
+"""From a look at all parties' files to a whole job."""
 
 from __future__ import annotations
 
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from thinwire.errors import BadInput
 from thinwire.init.asked import Asked
+from thinwire.init.saving import require_free, saved
 from thinwire.init.sections import drafted
 from thinwire.init.writing import commands, job_text
 from thinwire.job.calls import recipe_of
 from thinwire.job.schema import JobFile
 
-__all__ = ["Written", "require_free", "written_job"]
+__all__ = ["Written", "written_job"]
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,6 @@ class Written:
     commands: list[str]
 
 
-def require_free(path: Path, force: bool) -> None:
-    """Nothing is overwritten unasked."""
-    if path.exists() and not force:
-        raise BadInput(f"{path} is there already; give another name, or --force to write it anew")
-    if not path.parent.is_dir():
-        raise BadInput(f"{path.parent} is no folder")
-
-
 def written_job(asked: Asked, path: Path, force: bool = False) -> Written:
     """Looks at the files, then writes the job."""
     require_free(path, force)
@@ -43,13 +34,6 @@ def written_job(asked: Asked, path: Path, force: bool = False) -> Written:
     text = job_text(draft, path)
     file = JobFile.model_validate(tomllib.loads(text))  # what is written can be read
     recipe_of("recipe", file.recipe).check(len(file.party), file.label_party.fusion)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    saved(path, text)
     columns = None if draft.ids is None else draft.ids.columns
     return Written(path, draft.rows, columns, draft.task, commands(draft, path))

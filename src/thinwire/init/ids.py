@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
 from thinwire.data.naming import listed, wanted
 from thinwire.errors import BadColumn, BadIds
 from thinwire.init.looking import Table
 from thinwire.prepare.reading import words
 
-__all__ = ["SharedIds", "guessed_ids", "shared_ids"]
+__all__ = ["SharedIds", "guessed_ids", "own_id", "shared_ids"]
 
 _TELLING = ("id", "customer", "client", "patient", "user", "key", "number", "account")
 
@@ -40,12 +41,6 @@ def shared_ids(tables: Mapping[str, Table], columns: Mapping[str, str]) -> Share
 def guessed_ids(tables: Mapping[str, Table]) -> SharedIds:
     """By overlap, then by name."""
     candidates = {party: _different(table) for party, table in tables.items()}
-    for party, columns in candidates.items():
-        if not columns:
-            raise BadColumn(
-                f"{tables[party].file}: no column has a different value in every row, so none can name the rows; it "
-                f"has {listed(tables[party].cells.names)}. Say which it is by --id COLUMN"
-            )
     first, *others = tables
     best: tuple[tuple[float, int, int], dict[str, str]] | None = None
     for column, values in candidates[first].items():
@@ -54,8 +49,8 @@ def guessed_ids(tables: Mapping[str, Table]) -> SharedIds:
             found = max(candidates[party].items(), key=lambda one: (len(values & one[1]), one[0] == column))
             chosen[party] = found[0]
             share = min(share, len(values & found[1]) / min(len(values), len(found[1])))
-        same, telling = len(set(chosen.values())) == 1, any(word in column.lower() for word in _TELLING)
-        rank = (round(share, 2), int(same), int(telling))
+        same = len(set(chosen.values())) == 1
+        rank = (round(share, 2), int(same), int(_is_telling(column)))
         if best is None or rank > best[0]:
             best = (rank, chosen)
     if best is None or best[0][0] == 0:
@@ -63,8 +58,18 @@ def guessed_ids(tables: Mapping[str, Table]) -> SharedIds:
     return SharedIds(tables, best[1])
 
 
+def own_id(table: Table, label: str | None) -> str:
+    """Of one table alone: by its name, else the first that could be; nobody else's ids are here to compare."""
+    candidates = [column for column in _different(table) if column != label]
+    return next(filter(_is_telling, candidates), candidates[0]) if candidates else _none(table)
+
+
+def _is_telling(column: str) -> bool:
+    return any(word in column.lower() for word in _TELLING)
+
+
 def _different(table: Table) -> dict[str, set[str]]:
-    """Columns with a different value in every row; no fractions, which are measurements."""
+    """Columns with a different value in every row, one at least; no fractions, which are measurements."""
     found = {}
     for name in table.cells.names:
         cells = words(table.cells, name)
@@ -73,4 +78,11 @@ def _different(table: Table) -> dict[str, set[str]]:
         values = set(cells.to_pylist())
         if len(values) == len(cells) and not all("." in value for value in values):
             found[name] = values
-    return found
+    return found or _none(table)
+
+
+def _none(table: Table) -> NoReturn:
+    raise BadColumn(
+        f"{table.file}: no column has a different value in every row, so none can name the rows; it has "
+        f"{listed(table.cells.names)}. Say which it is by --id COLUMN"
+    )

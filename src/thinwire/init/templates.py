@@ -28,6 +28,7 @@ class Template:
     prepare: Settings = Settings()
     known: bool = False  # what is public about columns has to be said
     least: int = 1  # feature parties
+    arrays: bool = False  # usual for it: test rows are arrays of their own, and rows stand in one order
 
 
 _MLP = {"name": "mlp", "hidden": [64], "width": 16}
@@ -47,6 +48,7 @@ TEMPLATES: dict[str, Template] = {
         recipe=_THIN,
         why=_WHY,
         model=_MLP,
+        arrays=True,
     ),
     "ctr": Template(
         "clicks: many categories with many values",
@@ -64,6 +66,7 @@ TEMPLATES: dict[str, Template] = {
         recipe=_THIN,
         why=_WHY,
         model=_MLP,
+        arrays=True,
     ),
     "private": Template(
         "with a guarantee for single rows of the feature parties",

@@ -6,20 +6,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from thinwire.init.sections import Drafted, Section
+from thinwire.init.section import Section
+from thinwire.init.sections import Drafted
+from thinwire.init.templates import Template
 from thinwire.job.toml_text import inline
+from thinwire.prepare import Task
 
-__all__ = ["commands", "job_text"]
+__all__ = [
+    "METRICS",
+    "TEST_SHARE",
+    "commands",
+    "comment",
+    "job_section",
+    "job_text",
+    "optimizer_section",
+    "party_section",
+    "recipe_section",
+    "top_of",
+]
 
-_TEST_SHARE = 0.2
-_METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
+TEST_SHARE = 0.2
+METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
 
 
 def job_text(draft: Drafted, path: Path) -> str:
     """TOML with comments."""
-    parts = [_head(draft, path), _job(draft), _recipe(draft), _optimizer(), _network()]
-    parts += [_section("[[party]]", section) for section in draft.parties]
-    parts.append(_section("[label_party]", draft.label_party, _top(draft)))
+    test_share = 0.0 if draft.ids is None else TEST_SHARE
+    job = {"batch_size": _batch_size(int(draft.rows * (1 - test_share))), "metrics": METRICS[draft.task]}
+    fusion = {} if draft.template.fusion == "sum" else {"fusion": draft.template.fusion}
+    parts = [_head(draft, path), job_section(draft.template, job, test_share)]
+    parts += [recipe_section(draft.template), optimizer_section(), _network()]
+    parts += [party_section("[[party]]", section) for section in draft.parties]
+    parts.append(party_section("[label_party]", draft.label_party, {**top_of(draft.task, draft.classes), **fusion}))
     return "\n\n".join(parts) + "\n"
 
 
@@ -37,17 +55,12 @@ def _head(draft: Drafted, path: Path) -> str:
     }
     lines = [f"  {line:32} {what[line.split()[1]]}" for line in commands(draft, path)]
     said = [f"A job for {draft.template.title}. Change what you like: docs/jobs.md explains every key.", *lines]
-    return _comment(said)
+    return comment(said)
 
 
-def _job(draft: Drafted) -> str:
-    training = draft.rows * (1 - _TEST_SHARE) if draft.ids is not None else draft.rows
-    keys: dict[str, Any] = {
-        "epochs": draft.template.epochs,
-        "batch_size": _batch_size(int(training)),
-        "metrics": _METRICS[draft.task],
-        **draft.template.job,
-    }
+def job_section(template: Template, keys: Mapping[str, Any], test_share: float) -> str:
+    """`test_share` of the rows is kept back by their ids; 0 where test rows are arrays of their own."""
+    keys = {"epochs": template.epochs, **keys, **template.job}
     said = {
         "epochs": "how often training sees every row",
         "batch_size": "rows a round; smaller: more rounds, more bytes",
@@ -55,33 +68,28 @@ def _job(draft: Drafted) -> str:
         "training": "each row's gradient is clipped, and noise is added: so a row can be proven to matter little",
     }
     lines = ["[job]", *_lines(keys, said)]
-    if draft.ids is not None:
+    if test_share:
         lines.append(
             "# The same rows are kept back for testing at every party: a hash of the id decides, nobody has to talk."
         )
-        lines.append(f"split = {{ test = {_TEST_SHARE} }}")
-    if draft.template.known:
+        lines.append(f"split = {{ test = {test_share} }}")
+    if template.known:
         lines.append("# budget = { epsilon = 8.0 }  # stop before a row has lost more; `thinwire privacy` plans it")
     return "\n".join(lines)
 
 
-def _recipe(draft: Drafted) -> str:
+def recipe_section(template: Template) -> str:
     other = "`thinwire compare` tries several, `thinwire methods` lists them."
-    return "\n".join(
-        [
-            _comment([f"How the parties talk: {draft.template.why}.", other]),
-            "[recipe]",
-            *_lines(draft.template.recipe),
-        ]
-    )
+    said = comment([f"How the parties talk: {template.why}.", other])
+    return "\n".join([said, "[recipe]", *_lines(template.recipe)])
 
 
-def _optimizer() -> str:
+def optimizer_section() -> str:
     return "\n".join(["[optimizer]", *_lines({"name": "adam", "lr": 0.003})])
 
 
 def _network() -> str:
-    return _comment(
+    return comment(
         [
             "Between organisations (docs/network.md): `thinwire certs`, then `thinwire party` at each of them.",
             "[network]",
@@ -90,14 +98,13 @@ def _network() -> str:
     )
 
 
-def _top(draft: Drafted) -> dict[str, Any]:
-    loss = "squared_error" if draft.task == "regression" else "cross_entropy"
-    top = {"name": "linear_top", "classes": draft.classes}
-    fusion = {} if draft.template.fusion == "sum" else {"fusion": draft.template.fusion}
-    return {"top": top, "loss": loss, **fusion}
+def top_of(task: Task, classes: int) -> dict[str, Any]:
+    """The label party's keys that follow from the labels."""
+    loss = "squared_error" if task == "regression" else "cross_entropy"
+    return {"top": {"name": "linear_top", "classes": classes}, "loss": loss}
 
 
-def _section(head: str, section: Section, more: Mapping[str, Any] | None = None) -> str:
+def party_section(head: str, section: Section, more: Mapping[str, Any] | None = None) -> str:
     keys = {"name": section.name, **section.keys, **(more or {})}
     said = {
         "alignment": "written by `thinwire align`",
@@ -105,7 +112,7 @@ def _section(head: str, section: Section, more: Mapping[str, Any] | None = None)
     }
     if section.keys.get("prepare", {}).get("known"):
         said["prepare"] = "only what is public: nothing is fitted"
-    return "\n".join([_comment(section.about), head, *_lines(keys, said)])
+    return "\n".join([*([comment(section.about)] if section.about else []), head, *_lines(keys, said)])
 
 
 def _lines(keys: Mapping[str, Any], said: Mapping[str, str] | None = None) -> list[str]:
@@ -113,7 +120,7 @@ def _lines(keys: Mapping[str, Any], said: Mapping[str, str] | None = None) -> li
     return [f"{text}  # {said[key]}" if said and key in said else text for key, text in found.items()]
 
 
-def _comment(lines: list[str] | tuple[str, ...]) -> str:
+def comment(lines: list[str] | tuple[str, ...]) -> str:
     """What came from a file must not end the comment."""
     printable = ("".join(sign if sign.isprintable() else "?" for sign in line) for line in lines)
     return "\n".join(f"# {line}".rstrip() for line in printable)

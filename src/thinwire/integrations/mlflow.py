@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from thinwire.extras import needed
-from thinwire.integrations.writer import Writer, parameters, run_name, with_report
-from thinwire.job import Result
-from thinwire.job.callbacks import Begun
+from thinwire.integrations.writer import Ending, Opening, Writer, with_report
 
 __all__ = ["MLflow"]
 
@@ -33,7 +31,7 @@ class MLflow(Writer):
         self._run = ""
         self._is_ours = False
 
-    def _open(self, begun: Begun) -> None:
+    def _open(self, opening: Opening) -> None:
         if self._uri is not None:
             self._library.set_tracking_uri(self._uri)
         if self._experiment is not None:
@@ -41,11 +39,11 @@ class MLflow(Writer):
         active = self._library.active_run()
         self._is_ours = active is None
         # Evaluations come from a thread of the run's, where MLflow knows of no active run: all goes by the run's id.
-        run = self._library.start_run(run_name=run_name(begun)) if active is None else active
+        run = self._library.start_run(run_name=opening.name) if active is None else active
         self._run = run.info.run_id
         self._client = self._library.MlflowClient()
         try:
-            for name, value in parameters(begun.job).items():
+            for name, value in opening.parameters.items():
                 self._client.log_param(self._run, name, str(value)[:_LONGEST])
         except Exception:
             self._close(None)
@@ -55,16 +53,16 @@ class MLflow(Writer):
         for name, value in values.items():
             self._client.log_metric(self._run, name, value, step=round)
 
-    def _close(self, result: Result | None) -> None:
+    def _close(self, ending: Ending | None) -> None:
         try:
-            if result is not None:
-                with_report(result, lambda file: self._client.log_artifact(self._run, str(file)))
+            if ending is not None:
+                with_report(ending, lambda file: self._client.log_artifact(self._run, str(file)))
         finally:
             if self._is_ours:
-                self._library.end_run(status=_status(result))
+                self._library.end_run(status=_status(ending))
 
 
-def _status(result: Result | None) -> str:
-    if result is None:
+def _status(ending: Ending | None) -> str:
+    if ending is None:
         return "FAILED"
-    return "KILLED" if result.interrupted else "FINISHED"
+    return "KILLED" if ending.interrupted else "FINISHED"

@@ -9,9 +9,7 @@ from typing import Any
 
 from thinwire.errors import BadInput
 from thinwire.extras import needed
-from thinwire.integrations.writer import Writer, parameters
-from thinwire.job import Result
-from thinwire.job.callbacks import Begun
+from thinwire.integrations.writer import Ending, Opening, Writer
 
 __all__ = ["TensorBoard"]
 
@@ -29,13 +27,13 @@ class TensorBoard(Writer):
         self._library = needed(module, "writing for TensorBoard", "tensorboard")
         self._summary: Any = None
 
-    def _open(self, begun: Begun) -> None:
-        folder = self._folder or (None if begun.folder is None else begun.folder / "tensorboard")
+    def _open(self, opening: Opening) -> None:
+        folder = self._folder or (None if opening.folder is None else opening.folder / "tensorboard")
         if folder is None:
             raise BadInput("TensorBoard needs a folder: TensorBoard('logs'), or a run with out=")
         # A resumed run is written whole once more: 0 hides what an earlier attempt left in the folder.
-        self._summary = self._library.SummaryWriter(str(folder), purge_step=0 if begun.history else None)
-        self._summary.add_text("parameters", _table(parameters(begun.job)), 0)
+        self._summary = self._library.SummaryWriter(str(folder), purge_step=0 if opening.goes_on else None)
+        self._summary.add_text("parameters", _table(opening.parameters), 0)
         self._summary.flush()
 
     def _write(self, values: Mapping[str, float], round: int) -> None:
@@ -43,10 +41,10 @@ class TensorBoard(Writer):
             self._summary.add_scalar(name, value, round)
         self._summary.flush()  # whoever looks on wants to see it now
 
-    def _close(self, result: Result | None) -> None:
-        if result is not None and result.run_dir is not None:
-            said = f"`{(result.run_dir / 'report.html').resolve()}`"
-            self._summary.add_text("report", said, int(result.history[-1]["round"]))
+    def _close(self, ending: Ending | None) -> None:
+        if ending is not None and ending.folder is not None:
+            said = f"`{(ending.folder / 'report.html').resolve()}`"
+            self._summary.add_text("report", said, ending.round)
         self._summary.close()
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.extras import needed
-from thinwire.integrations.writer import Writer, parameters, run_name, with_report
-from thinwire.job import Result
-from thinwire.job.callbacks import Begun
+from thinwire.integrations.writer import Ending, Opening, Writer, with_report
 
 __all__ = ["Wandb"]
 
@@ -27,20 +25,20 @@ class Wandb(Writer):
         self._mode = mode
         self._run: Any = None
 
-    def _open(self, begun: Begun) -> None:
+    def _open(self, opening: Opening) -> None:
         self._run = self._library.init(
-            project=self._project, name=run_name(begun), config=parameters(begun.job), mode=self._mode
+            project=self._project, name=opening.name, config=dict(opening.parameters), mode=self._mode
         )
 
     def _write(self, values: Mapping[str, float], round: int) -> None:
         self._run.log(dict(values), step=round)
 
-    def _close(self, result: Result | None) -> None:
+    def _close(self, ending: Ending | None) -> None:
         try:
-            if result is not None:
-                with_report(result, self._keep)
+            if ending is not None:
+                with_report(ending, self._keep)
         finally:
-            self._run.finish(exit_code=0 if result is not None and not result.interrupted else 1)
+            self._run.finish(exit_code=0 if ending is not None and not ending.interrupted else 1)
 
     def _keep(self, file: Path) -> None:
         artifact = self._library.Artifact(f"report-{self._run.id}", type="report")

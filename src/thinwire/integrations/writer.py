@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,10 +15,31 @@ from thinwire import __version__
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job import Job, Result
 from thinwire.job.callbacks import Begun
+from thinwire.recipe import Recipe
 
-__all__ = ["Writer", "parameters", "run_name", "scalars", "with_report"]
+__all__ = ["Ending", "Opening", "Writer", "parameters", "plain_parameters", "run_name", "scalars", "with_report"]
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a writer is told of a run before its first round."""
+
+    name: str
+    parameters: Mapping[str, str | int | float]
+    folder: Path | None  # None: nothing is kept
+    goes_on: bool  # evaluations there are already will be written once more
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a writer is told of a run that has not failed."""
+
+    interrupted: bool
+    round: int
+    folder: Path | None
+    report: Callable[[Path], Path | None]  # writes it there; None where there is none
 
 
 class Writer(ABC):
@@ -33,21 +55,29 @@ class Writer(ABC):
         self._writing = False
 
     def begin(self, begun: Begun) -> None:
+        self.open(Opening(run_name(begun), parameters(begun.job), begun.folder, bool(begun.history)))
+        for event in begun.history:
+            self(event)
+
+    def open(self, opening: Opening) -> None:
+        """Begins to write; a run's followers are told by `begin`."""
         try:
-            self._open(begun)
+            self._open(opening)
         except ThinwireError:
             raise
         except Exception as error:
             raise BadInput(f"{self.name} cannot be written to: {error}. Nothing was started") from error
         self._writing = True
-        for event in begun.history:
-            self(event)
 
     def __call__(self, event: dict[str, Any]) -> None:
         self._guarded(lambda: self._write(scalars(event), int(event["round"])))
 
     def end(self, result: Result | None) -> None:
-        self._guarded(lambda: self._close(result))
+        self.close(None if result is None else _ending(result))
+
+    def close(self, ending: Ending | None) -> None:
+        """None where the run failed."""
+        self._guarded(lambda: self._close(ending))
         self._writing = False
 
     def _guarded(self, write: Callable[[], None]) -> None:
@@ -60,13 +90,13 @@ class Writer(ABC):
             _log.warning("%s can no longer be written to (%s); the run goes on without it", self.name, error)
 
     @abstractmethod
-    def _open(self, begun: Begun) -> None: ...
+    def _open(self, opening: Opening) -> None: ...
 
     @abstractmethod
     def _write(self, values: Mapping[str, float], round: int) -> None: ...
 
     @abstractmethod
-    def _close(self, result: Result | None) -> None:
+    def _close(self, ending: Ending | None) -> None:
         """None where the run failed."""
 
 
@@ -83,9 +113,7 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
 
 def parameters(job: Job) -> dict[str, str | int | float]:
     """What the run was asked to do: the recipe part by part, and the settings beside it; no data, no paths."""
-    recipe = {f"recipe/{name}": value for name, value in _leaves(job.recipe.described(), "")}
     settings = {
-        "recipe_digest": job.recipe.digest(),
         "seed": job.seed,
         "epochs": job.epochs,
         "batch_size": job.batch_size,
@@ -98,11 +126,17 @@ def parameters(job: Job) -> dict[str, str | int | float]:
         "link": job.link,
         "training": str(job.training),
         "budget": job.budget,
-        "thinwire": __version__,
     }
+    return plain_parameters(job.recipe, settings)
+
+
+def plain_parameters(recipe: Recipe, settings: Mapping[str, object]) -> dict[str, str | int | float]:
+    """Numbers and words; what is None is left out."""
+    parts = {f"recipe/{name}": value for name, value in _leaves(recipe.described(), "")}
+    found = {"recipe_digest": recipe.digest(), **settings, "thinwire": __version__, **parts}
     return {
         name: value if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
-        for name, value in {**settings, **recipe}.items()
+        for name, value in found.items()
         if value is not None
     }
 
@@ -114,10 +148,16 @@ def run_name(begun: Begun) -> str:
     return f"{begun.job.recipe.name}-seed-{begun.job.seed}"
 
 
-def with_report(result: Result, use: Callable[[Path], object]) -> None:
+def with_report(ending: Ending, use: Callable[[Path], object]) -> None:
     """Hands over the run's report as a file, which is gone afterwards."""
     with TemporaryDirectory() as folder:
-        use(result.report(Path(folder) / "report.html"))
+        report = ending.report(Path(folder) / "report.html")
+        if report is not None:
+            use(report)
+
+
+def _ending(result: Result) -> Ending:
+    return Ending(result.interrupted, int(result.history[-1]["round"]), result.run_dir, result.report)
 
 
 def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:

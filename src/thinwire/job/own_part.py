@@ -18,6 +18,7 @@ from thinwire.job.schema import (
     LabelEntry,
     LabelSection,
     NetworkSection,
+    PartyEntry,
     PartySection,
     RosterFile,
     ServeSection,
@@ -31,7 +32,7 @@ from thinwire.privacy import Labels
 from thinwire.recipe import Recipe
 from thinwire.types import PartyName
 
-__all__ = ["LabelData", "OwnPart", "read_own_part"]
+__all__ = ["LabelData", "OwnPart", "own_part_of", "read_own_part", "roster_of"]
 
 _OF_OTHERS = ("name", "certificate_name")
 _OF_THE_TOP = ("top", "fusion", "loss", "class_weights")
@@ -43,10 +44,23 @@ def read_own_part(path: str | Path, name: PartyName, overrides: Sequence[str] = 
     with at(str(path)):
         text = read_text(path, overrides, name)
     with text.located():
-        return _own_part(text, name, path.resolve().parent)
+        return own_part_of(text, name)
 
 
-def _own_part(text: JobText, me: PartyName, folder: Path) -> OwnPart:
+def roster_of(text: JobText) -> RosterFile:
+    """What all parties share, and who they are; refuses what no party could run, whatever its own section says."""
+    file = text.validated(RosterFile)
+    recipe = recipe_of("recipe", file.recipe)
+    optimizer_of("optimizer", file.optimizer)
+    if recipe.labels is Labels.SHARED:
+        _shared_top(file.label_party)
+    _judge(file, recipe, _roster(file, file.label_party))
+    return file
+
+
+def own_part_of(text: JobText, me: PartyName) -> OwnPart:
+    """The part of party `me` in a job that was read as its own."""
+    folder = text.path.resolve().parent
     file = text.validated(RosterFile)
     section = _own_section(text, file, me)
     recipe = recipe_of("recipe", file.recipe)
@@ -85,8 +99,8 @@ def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection
     raise BadInput(f"no party is called {me!r}; there are {', '.join(known)}{did_you_mean(me, known)}")
 
 
-def _roster(file: RosterFile, section: PartySection | LabelSection) -> Roster:
-    tests = section.test_labels if isinstance(section, LabelSection) else section.test_features
+def _roster(file: RosterFile, section: PartyEntry) -> Roster:
+    tests = section.test_labels if isinstance(section, LabelEntry) else section.test_features
     return Roster(
         label_party=file.label_party.name,
         feature_parties=tuple(party.name for party in file.party),

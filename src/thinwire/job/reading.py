@@ -19,7 +19,7 @@ from thinwire.job.overrides import override
 from thinwire.job.schema import JobFile, Section
 from thinwire.types import PartyName
 
-__all__ = ["JobText", "read_job_file", "read_text"]
+__all__ = ["JobText", "read_job_file", "read_text", "text_of"]
 
 _FIELD = re.compile(r"[\w-]+(?:(?:\.|: )[\w-]+)*")
 AnySection = TypeVar("AnySection", bound=Section)
@@ -66,7 +66,13 @@ class JobText:
 
 def read_text(path: Path, overrides: Sequence[str] = (), me: PartyName | None = None) -> JobText:
     """The file with what it includes, and `key=value` settings on top; `me` is the party that reads it."""
-    written = _parsed(path)
+    return text_of(path, _parsed(path), overrides, me)
+
+
+def text_of(
+    path: Path, written: Mapping[str, Any], overrides: Sequence[str] = (), me: PartyName | None = None
+) -> JobText:
+    """The same of what stands, or is to stand, in the file `path`."""
     core: dict[str, Any] = {}
     include = written.get("include", "")
     if "include" in written:

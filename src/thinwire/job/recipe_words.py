@@ -38,7 +38,7 @@ def link_said(link: Link | None) -> str:
 
 def _what(recipe: Recipe) -> str:
     up = f"embeddings go up {_stream(recipe.uplink)}"
-    scored = "" if isinstance(recipe.scoring, Identity) else f"; those of rows that are only scored by {recipe.scoring}"
+    scored = "" if isinstance(recipe.scoring, Identity) else f"; of rows that are only scored, by {recipe.scoring}"
     if recipe.labels is Labels.SHARED:
         return f"{up}{scored}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
     return f"{up}{scored}; derivatives come down {_stream(recipe.downlink)}"

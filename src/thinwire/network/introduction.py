@@ -59,6 +59,9 @@ class News(BaseModel):
     finished: bool | None = None
     noted: bool | None = None  # that the other one has finished
     stopped: str | None = None  # why, for all
+    paused: Annotated[int, Field(ge=0)] | None = (
+        None  # in this round, by its own people: it goes on once started again
+    )
     # Only a label party tells these.
     begin: dict[str, Annotated[int, Field(ge=1, le=1 << 20)]] | None = None  # the widths of all embeddings
     away: list[Text] | None = None

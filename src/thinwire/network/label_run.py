@@ -179,6 +179,7 @@ class LabelRun(PartyRun):
                     "away_seconds": round(link.away_seconds(), 1),
                     "starts": self.peers[name].incarnation,
                     "finished": self.peers[name].finished,
+                    "stopped": "paused" in link.news and not link.connected,
                 }
                 for name, link in self.links.items()
             },

@@ -25,7 +25,7 @@ from thinwire.network.introduction import About, read_news
 from thinwire.network.outcome import Outcome, state_digest
 from thinwire.network.peers import Peers
 from thinwire.network.recording import PartyRecording, about_part
-from thinwire.network.stopping import Aborted, FailedInRun, Stopping, ToldToStop
+from thinwire.network.stopping import Aborted, FailedInRun, Interrupted, Stopping, ToldToStop
 from thinwire.party import Batches, Control, FeatureParty, LabelParty
 from thinwire.party.feature_program import FeatureProgram
 from thinwire.party.label_program import LabelProgram
@@ -211,7 +211,13 @@ class PartyRun(ABC):
     def execute(self) -> Outcome:
         try:
             self._connect()
-            return self._execute()
+            outcome = self._execute()
+            if outcome.interrupted:
+                self._pause()
+            return outcome
+        except (Interrupted, KeyboardInterrupt):
+            self._pause()
+            raise
         except Aborted:
             self._tell_those_away()
             raise
@@ -234,9 +240,13 @@ class PartyRun(ABC):
         finally:
             self.channel.drain(2.0)
             self._disconnect()
-            self.channel.close()
-            self.events.close()
-            self._lock.release()
+            self.close()
+
+    def close(self) -> None:
+        """Leaves the folder to another process; `execute` does it by itself."""
+        self.channel.close()
+        self.events.close()
+        self._lock.release()
 
     def _execute(self) -> Outcome:
         if self.private.finished:
@@ -260,6 +270,13 @@ class PartyRun(ABC):
         summary = self._finish()
         self._linger()
         return Outcome(summary, interrupted=False)
+
+    def _pause(self) -> None:
+        """Stopped by whoever runs it: those who look at the folder, and the others, need not guess."""
+        if not self.private.finished:
+            at_round = self.events.round or 0
+            self.tell_all({"paused": at_round})
+            self.events("stopped", at_round=at_round)
 
     def _gather(self) -> None:
         """Waits until everybody is here and agrees, with a countdown that names who is missing."""
@@ -436,6 +453,8 @@ class PartyRun(ABC):
             self.links[peer].news |= news
             self._news(peer, news)
             facts = {"topics": sorted(news)}
+        if event == "connected" and peer is not None:
+            self.links[peer].news.pop("paused", None)
         if event == "disconnected" and peer is not None and self.peers[peer].finished:
             event = "left"
         self.events(event, peer, **facts)
@@ -444,6 +463,8 @@ class PartyRun(ABC):
         if told.get("finished") is True:
             self.persistently(lambda: self.peers.finished(peer))
             self.links[peer].tell({"noted": True})
+        if "paused" in told:
+            self.events("paused", peer, at_round=told["paused"])
         if "stopped" in told:
             self.fail(ToldToStop(printable(told["stopped"][:_LONGEST_REASON])))
         if "aborted" in told:

@@ -24,6 +24,7 @@ class PartyStanding(_Told):
     away_seconds: float = 0.0
     starts: Count = 0
     finished: bool = False
+    stopped: bool = False  # by its own people
 
 
 class Bytes(_Told):

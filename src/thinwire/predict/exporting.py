@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from thinwire.models.fusion import fuse
 from thinwire.models.outputs import Outputs
 from thinwire.types import PartyName
 
-__all__ = ["FORMATS", "ExportFailed", "Shape", "exported"]
+__all__ = ["FORMATS", "AnyShape", "ExportFailed", "Shape", "exported", "several"]
 
 _TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
 
@@ -36,16 +36,34 @@ class ExportFailed(ThinwireError):
     """A model could not be written in another format, or came back as another one."""
 
 
+class AnyShape(Protocol):
+    """What goes into a run's models, and what is worth saying beside them."""
+
+    def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+        """A few rows for each model."""
+
+    def about(self) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What goes in and comes out: a few rows of every party, how embeddings meet, what the outputs mean."""
+    """Of a whole run: a few rows of every party, how embeddings meet, what the outputs mean."""
 
     tables: Mapping[PartyName, Tensor]
     fusion: str
     outputs: Outputs
 
+    def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+        rows = {name: several(table) for name, table in self.tables.items()}
+        with torch.no_grad():
+            embeddings = [models[name].cpu().eval()(table) for name, table in rows.items()]
+            return {**rows, "top": fuse(self.fusion, embeddings)}
 
-def exported(run: Path, models: Mapping[str, nn.Module], shape: Shape, to: str, out: Path) -> dict[str, Path]:
+    def about(self) -> dict[str, Any]:
+        return {"fusion": {"how": self.fusion, "order": list(self.tables)}, "outputs": self.outputs.value}
+
+
+def exported(run: Path, models: Mapping[str, nn.Module], shape: AnyShape, to: str, out: Path) -> dict[str, Path]:
     """The files by model, the top model under "top"; `export.json` beside them says what each takes and gives."""
     if to not in FORMATS:
         raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
@@ -54,7 +72,7 @@ def exported(run: Path, models: Mapping[str, nn.Module], shape: Shape, to: str, 
     _make(out)
     found: dict[str, Path] = {}
     said: dict[str, Any] = {}
-    for name, inputs in _inputs(models, shape).items():
+    for name, inputs in shape.inputs(models).items():
         file = out / f"{name}{kind.suffix}"
         module = models[name].cpu().eval()
         with _quiet():
@@ -74,23 +92,14 @@ def exported(run: Path, models: Mapping[str, nn.Module], shape: Shape, to: str, 
     about = {
         "format": to,
         "models": said,
-        "fusion": {"how": shape.fusion, "order": list(shape.tables)},
-        "outputs": shape.outputs.value,
+        **shape.about(),
         "preparations": _preparations(run, out),
     }
     (out / "export.json").write_text(json.dumps(about, indent=2) + "\n")
     return found
 
 
-def _inputs(models: Mapping[str, nn.Module], shape: Shape) -> dict[str, Tensor]:
-    """A few rows for each model."""
-    rows = {name: _several(table) for name, table in shape.tables.items()}
-    with torch.no_grad():
-        embeddings = [models[name].cpu().eval()(table) for name, table in rows.items()]
-        return {**rows, "top": fuse(shape.fusion, embeddings)}
-
-
-def _several(table: Tensor) -> Tensor:
+def several(table: Tensor) -> Tensor:
     """Three rows at least: exporters take 1 for a fixed size."""
     return table if len(table) >= 3 else table.repeat(3, *[1] * (table.dim() - 1))
 

@@ -16,7 +16,7 @@ from thinwire.errors import BadInput
 from thinwire.report.reading import read_openly
 from thinwire.report.record import About, Pulse, Quality, RunRecord
 
-__all__ = ["keep_about", "keep_pulse", "keep_result", "write_report"]
+__all__ = ["keep_about", "keep_pulse", "keep_result", "write_page", "write_report"]
 
 _log = logging.getLogger(__name__)
 NAME = "report.html"
@@ -49,10 +49,14 @@ def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Qualit
 
 
 def write_report(runs: Sequence[RunRecord], path: Path) -> Path:
-    """One HTML file; overwrites a report, and nothing else."""
+    """One HTML file about the runs."""
     from thinwire.report.rendering import report_html
 
-    html = report_html(runs)
+    return write_page(report_html(runs), path)
+
+
+def write_page(html: str, path: Path) -> Path:
+    """Overwrites a report, and nothing else."""
     try:
         if path.exists() and not _is_report(path):
             raise BadInput(f"{path} is there already and is no report; give another --out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,8 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from thinwire.at_rest import PLAIN, Files, files_of
 from thinwire.errors import BadInput
-from thinwire.report.record import About, Entry, Event, Pulse, Quality, RunRecord, _Summary, joined
+from thinwire.report.record import About, Entry, Event, Pulse, Quality, RunRecord, State, _Summary, joined
+from thinwire.report.stops import Stop, last_stop
 
 __all__ = ["is_run", "read_openly", "read_run"]
 
@@ -47,6 +49,7 @@ def read_run(folder: Path) -> RunRecord:
     if (folder / "pulse.json").is_file():
         joined(pulses, _model(folder / "pulse.json", Pulse))
     summary = _model(folder / "result.json", _Summary) if (folder / "result.json").is_file() else None
+    stop = last_stop(_plain_lines(folder / "log.jsonl"))
     ledger = _entries(folder / "ledger.json")
     files = files_of(folder)
     return RunRecord(
@@ -57,11 +60,17 @@ def read_run(folder: Path) -> RunRecord:
         pulses=tuple(pulses),
         quality=_model(folder / "quality.json", Quality, files) if (folder / "quality.json").is_file() else None,
         privacy=summary.privacy if summary is not None else pulses[-1].privacy if pulses else (),
-        state="running" if summary is None else "stopped" if summary.interrupted else "finished",
+        state=_state(summary, stop),
         repeat=_commands(folder, about),
         digests=_model(folder / "data.json", _Digests, files).root if (folder / "data.json").is_file() else {},
         job_text=_text(folder / "job.toml") if (folder / "job.toml").is_file() else None,
     )
+
+
+def _state(summary: _Summary | None, stop: Stop | None) -> State:
+    if summary is None:
+        return "running" if stop is None else "stopped"
+    return "stopped" if summary.interrupted else "finished"
 
 
 def _commands(folder: Path, about: About) -> tuple[str, ...]:
@@ -91,6 +100,15 @@ def _lines(path: Path, kind: type[T]) -> Iterator[T]:
             yield kind.model_validate(json.loads(line))
         except (ValueError, ValidationError) as error:
             raise BadInput(f"{path}, line {number}: {_why(error)}") from None
+
+
+def _plain_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Of a log: what cannot be read is no matter of a report."""
+    for line in _text(path).splitlines() if path.is_file() else ():
+        with suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found
 
 
 def _entries(path: Path) -> tuple[Entry, ...]:

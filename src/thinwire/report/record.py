@@ -9,7 +9,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = ["About", "Entry", "Event", "Held", "PartyTime", "Pulse", "Quality", "RunRecord", "SvflRound", "joined"]
+__all__ = [
+    "About",
+    "Entry",
+    "Event",
+    "Held",
+    "PartyTime",
+    "Pulse",
+    "Quality",
+    "RunRecord",
+    "State",
+    "SvflRound",
+    "joined",
+]
+
+
+State = Literal["running", "finished", "stopped"]
 
 
 class _Plain(BaseModel):
@@ -169,7 +184,7 @@ class RunRecord:
     pulses: tuple[Pulse, ...] = ()
     quality: Quality | None = None
     privacy: tuple[dict[str, Any], ...] = ()
-    state: Literal["running", "finished", "stopped"] = "finished"
+    state: State = "finished"
     repeat: tuple[str, ...] = ()  # commands
     digests: Mapping[str, str] = field(default_factory=dict)  # of the data
     job_text: str | None = None

@@ -1,0 +1,34 @@
+"""What a sweep leaves beside its runs: its figures as one JSON file, and a page about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from thinwire.report.keeping import write_page
+from thinwire.runs import RunDirectory
+from thinwire.sweeps.page import sweep_html
+from thinwire.sweeps.ranking import ranked
+
+__all__ = ["keep_sweep"]
+
+TABLE, PAGE = "sweep.json", "report.html"
+
+
+def keep_sweep(
+    folder: Path, job: Path, points: Sequence[dict[str, Any]], metric: str, target: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Writes both, and returns what the JSON file holds: settings best first."""
+    found = {
+        "job": str(job),
+        "out": str(folder),
+        "metric": metric,
+        "target": target,
+        "report": str(folder / PAGE),
+        "points": ranked(points, metric, target is not None),
+    }
+    write_page(sweep_html(found), folder / PAGE)
+    RunDirectory(folder).write(TABLE, (json.dumps(found, indent=2) + "\n").encode())
+    return found
