@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPResponse
@@ -196,6 +197,19 @@ def test_runs_are_shown_by_choice_or_the_newest_four(tmp_path: Path) -> None:
     shown = Page(sections(board, [keys["run1"]])["runs"])
     ticked = [attributes["value"] for attributes in shown.named("input") if "checked" in attributes]
     assert ticked == [keys["run1"]]
+
+
+def test_a_run_has_the_colour_of_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "log.jsonl").write_text(log_line("listening", None, 0))
+    for name in ("b", "c"):
+        written(tmp_path / name, made_up(name))
+    shown = sections(Board(tmp_path), [])
+    assert [run.name for _, run in Board(tmp_path).shown([])] == ["a", "b", "c"]
+    swatches = re.findall(r'class="swatch s(\d)"[^>]*></span>(\w)', shown["overview"])
+    assert swatches == [("0", "b"), ("1", "c")]
+    lines = dict(re.findall(r'class="line c(\d)".*?<title>(\w)</title>', shown["curves"]))
+    assert lines == {"0": "b", "1": "c"}
 
 
 def test_names_are_short_beside_each_other(tmp_path: Path) -> None:
