@@ -246,6 +246,7 @@ def test_a_real_run_is_shown(tmp_path: Path) -> None:
     for title in ("Bytes by direction and kind", "Where the time went", "Cosine of cached values", "Round 9"):
         assert title in html
     assert "round 9 of 9" in html
+    assert ">since<" not in html  # parties in one process have no connections to tell of
 
 
 # Following --------------------------------------------------------------------------------------------------------

@@ -167,6 +167,10 @@ def test_every_metric_that_a_run_is_judged_by_has_its_curves() -> None:
     ]
 
 
+def test_a_probability_is_of_a_class_by_its_name() -> None:
+    assert "probability of &#x27;ill&#x27;" in report_html([made_up()])
+
+
 def test_the_comparison_reads_costs_off_where_the_target_was_met() -> None:
     html = report_html([made_up("a"), made_up("b", method="svfl")])
     met = next(event for event in made_up().events if (event.test["accuracy"] or 0) >= 0.7)
