@@ -132,6 +132,19 @@ def test_a_report_is_read_wide_dark_and_on_a_phone(
     assert browser.complaints == []
 
 
+def test_a_report_is_whole_on_paper_whatever_the_screen(browser: Chromium, demo: Path) -> None:
+    browser.size(700, 1000)  # A4 between its margins
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    browser("Emulation.setEmulatedMedia", media="print", features=[dark])
+    browser.open((demo / "thin" / "report.html").as_uri())
+    style = "getComputedStyle(document.body)"
+    assert browser.script(f"[{style}.backgroundColor, {style}.fontSize]") == ["rgb(255, 255, 255)", "11px"]
+    tables = "[...document.querySelectorAll('.wide')].filter((one) => one.offsetParent)"
+    assert browser.script(f"{tables}.length") > 2
+    assert browser.script(f"{tables}.every((one) => one.scrollWidth <= one.clientWidth)")
+    assert browser.script("[...document.querySelectorAll('summary')].every((one) => !one.offsetParent)")
+
+
 def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
     browser: Chromium, digits: Path, tmp_path: Path
 ) -> None:

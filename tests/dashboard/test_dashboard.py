@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPResponse
@@ -199,6 +200,19 @@ def test_runs_are_shown_by_choice_or_the_newest_four(tmp_path: Path) -> None:
     assert ticked == [keys["run1"]]
 
 
+def test_a_run_has_the_colour_of_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "log.jsonl").write_text(log_line("listening", None, 0))
+    for name in ("b", "c"):
+        written(tmp_path / name, made_up(name))
+    shown = sections(Board(tmp_path), [])
+    assert [run.name for _, run in Board(tmp_path).shown([])] == ["a", "b", "c"]
+    swatches = re.findall(r'class="swatch s(\d)"[^>]*></span>(\w)', shown["overview"])
+    assert swatches == [("0", "b"), ("1", "c")]
+    lines = dict(re.findall(r'class="line c(\d)".*?<title>(\w)</title>', shown["curves"]))
+    assert lines == {"0": "b", "1": "c"}
+
+
 def test_names_are_short_beside_each_other(tmp_path: Path) -> None:
     for name in ("demo-1/svfl", "demo-1/thin"):
         written(tmp_path / name, made_up(name))
@@ -233,6 +247,7 @@ def test_a_real_run_is_shown(tmp_path: Path) -> None:
     for title in ("Bytes by direction and kind", "Where the time went", "Cosine of cached values", "Round 9"):
         assert title in html
     assert "round 9 of 9" in html
+    assert ">since<" not in html  # parties in one process have no connections to tell of
 
 
 # Following --------------------------------------------------------------------------------------------------------

@@ -149,6 +149,13 @@ def test_every_category_has_one_place_and_unseen_values_one_of_their_own() -> No
     assert without.apply({"job": [None]}).tolist() == [[1, 0, 0]]
 
 
+def test_many_values_are_hashed_although_each_is_rare() -> None:
+    rare = [f"{k % 300:05}" for k in range(900)]
+    assert Preparation.fit({"zip": [*rare, *["00900"] * 20]}).columns[0].kind == "hashed"
+    common = Preparation.fit({"zip": [*rare[:300], *["00900"] * 400]}).columns[0]
+    assert (common.kind, getattr(common, "words", None)) == ("category", ("00900",))
+
+
 def test_codes_say_what_one_hot_places_say() -> None:
     some = {"job": table()["job"], "town": table()["town"], "age": table()["age"]}
     for vocabulary in (80, 10):  # towns: a vocabulary, and hashed
@@ -176,6 +183,30 @@ def test_dates_have_an_age_and_a_place_in_the_year_and_week() -> None:
     assert len({round(float(value), 3) for value in week}) == 7
     german = Preparation.fit({"day": [f"{day:%d.%m.%Y}" for day in days]})
     assert torch.equal(german.apply({"day": [f"{day:%d.%m.%Y}" for day in days]}), x)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2024-01-0{} 10:00:00.123456",  # as pandas writes them
+        "2024-01-0{}T10:00:00.5",
+        "2024-01-0{}T10:00:00.5Z",
+        "2024-01-0{} 11:00:00+01:00",
+        "2024-01-0{}T08:00:00-0200",
+    ],
+)
+def test_times_with_fractions_and_zones_are_dates_too(written: str) -> None:
+    plain = Preparation.fit({"since": [f"2024-01-0{day} 10:00:00" for day in range(1, 8)]})
+    preparation = Preparation.fit({"since": [written.format(day) for day in range(1, 8)]})
+    assert preparation == plain
+    assert preparation.columns[0].kind == "date"
+
+
+def test_a_row_may_lack_any_value() -> None:
+    preparation = Preparation.fit(table())
+    row = {name: [column[0]] for name, column in table().items()}
+    for name in row:
+        assert preparation.apply({**row, name: [None]}).isfinite().all()
 
 
 def test_true_false_and_nothing() -> None:
@@ -224,6 +255,10 @@ def test_rows_that_do_not_fit_are_refused() -> None:
 def test_tables_that_cannot_be_fitted() -> None:
     with pytest.raises(BadColumn, match="row 100, column 'age' holds 'old', but 99 of 100 cells are numbers"):
         Preparation.fit({"age": [str(k) for k in range(99)] + ["old"]})
+    with pytest.raises(BadColumn, match=r'missing_words = \["\\"x\\""\], or types = \{ "net income" = "category" \}'):
+        Preparation.fit({"net income": [str(k) for k in range(99)] + ['"x"']})
+    with pytest.raises(BadColumn, match=r"'age' holds numbers with a comma, such as '1,5'; write them with a point"):
+        Preparation.fit({"age": ["1,5", "-2,25", "3"]})
     with pytest.raises(BadColumn, match="no column is left to learn from"):
         Preparation.fit({"a": [1, 1], "b": [None, None]})
     with pytest.raises(BadColumn, match="there is no column 'aeg', it has 'age'; did you mean 'age'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 import thinwire as tw
 from report.records import EVIL, Page, folder_of, made_up, refers_outside, small_job
 from thinwire.errors import BadInput
+from thinwire.report.curves import curve_figures
 from thinwire.report.finding import found_runs, runs_in
-from thinwire.report.groups import grouped
+from thinwire.report.groups import each_alone, grouped
 from thinwire.report.keeping import write_report
 from thinwire.report.reading import read_run
 from thinwire.report.record import Event, Pulse, joined
@@ -150,6 +152,23 @@ def test_runs_that_differ_in_more_than_the_seed_stay_apart() -> None:
     other = made_up("b", 1)
     changed = type(other)(**{**vars(other), "about": other.about.model_copy(update={"batch_size": 7})})
     assert [group.name for group in grouped([made_up("a"), changed])] == ["thin, a", "thin, b"]
+
+
+def test_every_metric_that_a_run_is_judged_by_has_its_curves() -> None:
+    by_loss, begun = made_up("b"), made_up("c")
+    records = [
+        replace(begun, events=()),
+        made_up("a"),
+        replace(by_loss, about=by_loss.about.model_copy(update={"metrics": (), "target": None})),
+    ]
+    titles = [figure.title for figure in curve_figures(each_alone(records))]
+    assert titles == [
+        f"Test {metric} by {x}" for metric in ("accuracy", "loss") for x in ("epoch", "bytes", "time", "link time")
+    ]
+
+
+def test_a_probability_is_of_a_class_by_its_name() -> None:
+    assert "probability of &#x27;ill&#x27;" in report_html([made_up()])
 
 
 def test_the_comparison_reads_costs_off_where_the_target_was_met() -> None:

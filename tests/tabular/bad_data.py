@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,6 +131,11 @@ CASES: dict[str, Change] = {
     "a damaged Parquet file": parquet,
     "text in a number column": swap("bank.csv", "c7,27", "c7,old"),
     "a decimal comma": swap("bank.csv", "c7,27", 'c7,"27,5"'),
+    "nothing but decimal commas": put("bank.csv", re.sub(r",(\d+),([cn])", r',"\1,5",\2', BANK)),
+    "a name that TOML quotes": lambda folder: (
+        [swap(name, "age", "net age")(folder) for name in ("bank.csv", "bank_test.csv")],
+        swap("bank.csv", "c7,27", "c7,old")(folder),
+    ),
     "text in a number column of test rows": swap("bank_test.csv", "c7,27", "c7,old"),
     "dates of two kinds": lambda folder: (
         swap("job.toml", "prepare = {}", 'prepare = { types = { since = "date" } }')(folder),

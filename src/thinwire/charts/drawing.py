@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from html import escape
 
-__all__ = ["GREY", "box", "cut", "filled", "heading", "picture", "rule", "stroke", "text", "text_width"]
+__all__ = ["COLOURS", "GREY", "box", "cut", "filled", "heading", "picture", "rule", "stroke", "text", "text_width"]
 
 # Okabe and Ito's colours, which people with colour blindness can tell apart; dashes tell the next round of them.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B")
+COLOURS = len(_COLOURS)
 GREY = 6
 _DASHES = ("", "7 4", "2 3")
 _LETTER = 7.2  # pixels of a letter of size 12, on average

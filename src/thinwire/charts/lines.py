@@ -140,13 +140,24 @@ class Chart:
         return [f'<polygon points="{outline}" {filled(line.style)} fill-opacity="0.13"/>']
 
     def _path(self, line: Line, x: Axis, y: Axis) -> str:
-        places = [(self._along(x, p.x), self._down(y, p.y)) for p in line.points]
+        places = self._places(line, x, y)
         name = f"<title>{escape(line.name)}</title>"
         if len(places) == 1:  # a line of one point would not be seen
             (across, down) = places[0]
             return f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" {filled(line.style)}>{name}</circle>'
         drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
         return f'<polyline points="{drawn}" fill="none" {stroke(line.style)}>{name}</polyline>'
+
+    def _places(self, line: Line, x: Axis, y: Axis) -> list[tuple[float, float]]:
+        """Where the y axis does not hold the start, the line comes in over the edge, and does not begin on it."""
+        places = [(self._along(x, p.x), self._down(y, p.y)) for p in line.points]
+        if len(places) > 1:
+            start, then = (y.place(point.y) for point in line.points[:2])
+            edge = min(1.0, max(0.0, start))
+            if start not in (edge, then):
+                come = (edge - start) / (then - start)
+                places[0] = (places[0][0] + come * (places[1][0] - places[0][0]), places[0][1])
+        return places
 
     def _along(self, axis: Axis, value: float) -> float:
         return _LEFT + axis.place(value) * (self.size.width - _LEFT - _RIGHT)

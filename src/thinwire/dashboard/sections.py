@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, PackageLoader
 
+from thinwire.charts.drawing import COLOURS
 from thinwire.charts.numbers import bytes_shown, number_shown, seconds_shown
 from thinwire.dashboard.board import Board
 from thinwire.dashboard.health import health, log_lines
@@ -45,13 +46,14 @@ class _Shown:
     run: LiveRun
     name: str
     record: RunRecord | None
+    style: int | None  # its lines' in the curves; None where it has none yet
 
 
 def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
     """By the id of their place."""
     chosen = board.shown(asked)
     names = _short_names([run.name for _, run in chosen])
-    shown = [_Shown(key, run, name, run.record(name)) for (key, run), name in zip(chosen, names, strict=True)]
+    shown = _with_styles(chosen, names)
     alone = each_alone([one.record for one in shown if one.record is not None])
     figures = curve_figures(alone)
     totals = totals_figure(alone) if len(alone) > 1 else None
@@ -60,8 +62,19 @@ def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
         "runs": _render("runs.html", runs=board.runs, shown=keys, root=board.root.resolve().name),
         "overview": _render("overview.html", rows=[_row(one) for one in shown]),
         "curves": _render("curves.html", figures=figures + ([] if totals is None else [totals])),
-        "details": _render("details.html", runs=[_detail(number, one) for number, one in enumerate(shown)]),
+        "details": _render("details.html", runs=[_detail(one) for one in shown]),
     }
+
+
+def _with_styles(chosen: Sequence[tuple[str, LiveRun]], names: Sequence[str]) -> list[_Shown]:
+    """Curves number the runs that have begun."""
+    shown: list[_Shown] = []
+    begun = 0
+    for (key, run), name in zip(chosen, names, strict=True):
+        record = run.record(name)
+        shown.append(_Shown(key, run, name, record, None if record is None else begun % COLOURS))
+        begun += record is not None
+    return shown
 
 
 def _short_names(names: list[str]) -> list[str]:
@@ -83,6 +96,7 @@ def _row(shown: _Shown) -> dict[str, Any]:
     state = run.state()
     row: dict[str, Any] = {
         "name": shown.name,
+        "style": shown.style,
         "state": state,
         "silent": "",
         "go_on": run.going_on(),
@@ -121,12 +135,12 @@ def _target(record: RunRecord) -> str:
     return f"{name} {value:g}: " + ("not yet" if reached is None else f"reached in round {reached.round}")
 
 
-def _detail(number: int, shown: _Shown) -> dict[str, Any]:
+def _detail(shown: _Shown) -> dict[str, Any]:
     run, record = shown.run, shown.record
     found: dict[str, Any] = {
         "key": shown.key,
         "name": shown.name,
-        "style": number % 7,
+        "style": shown.style,
         "health": health(run, record, run.state()),
         "log": log_lines(run, record),
         "record": record,

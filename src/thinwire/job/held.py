@@ -10,7 +10,7 @@ from typing import Any
 
 from thinwire.data import Values, read_features
 from thinwire.data.cells import Cells, column_names, read_cells
-from thinwire.data.naming import wanted
+from thinwire.data.naming import listed, wanted
 from thinwire.errors import BadColumn, BadFile, BadInput
 from thinwire.job.aligned import RowsOf
 from thinwire.job.fates import SplitRows, split_rows
@@ -152,5 +152,7 @@ def _require_same_columns(path: str, training: tuple[str, ...] | None, test: tup
         return
     missing = [name for name in training if name not in test]
     extra = [name for name in test if name not in training]
-    what = f"lacks {missing}" if missing else f"has {extra} too" if extra else "has them in another order"
+    what = "has them in another order"
+    if missing or extra:
+        what = f"lacks {listed(missing)}" if missing else f"has {listed(extra)} too"
     raise BadColumn(f"{path}.test_features {what}; name the same columns as in features")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import date
 from typing import Annotated, Literal, TypeAlias
 
@@ -104,18 +105,18 @@ class Date(_WithGaps):
         return f"age in days before {self.today}, place in the {circles}" + (", gaps marked" if self.gaps else "")
 
 
-class _Coded(_Column):
+class _Coded(_Column, ABC):
     """A category: one code a row, or an output for each code."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """How many codes there are."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def codes(self) -> tuple[str, ...]:
         """What each code stands for."""
-        raise NotImplementedError
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -97,7 +97,9 @@ def _category(cells: Cells, name: str, settings: Settings) -> Fitted:
     counts = Counter({row["values"]: row["counts"] for row in values.value_counts().to_pylist()})
     missing = counts.pop(None, 0)
     words = sorted(word for word, count in counts.items() if count >= settings.min_count)
-    if len(words) > settings.vocabulary:
+    # With most rows in the place for rare words, a vocabulary would say next to nothing.
+    mostly_rare = 2 * sum(counts[word] for word in words) < counts.total()
+    if len(words) > settings.vocabulary or (mostly_rare and len(counts) > settings.vocabulary):
         return Hashed(name=name, buckets=settings.buckets)
     if not words and not missing:
         return LeftOut(name=name, says=f"{len(counts)} different texts, none of them in {settings.min_count} rows")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,11 +65,30 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> Guess:
         point = ", with a point and not a comma" if "," in word else ""
         raise BadColumn(
             f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of {there} "
-            f'cells are numbers; correct it{point}, or say what it is: missing_words = ["{word}"], or '
-            f'types = {{ {name} = "category" }}'
+            f"cells are numbers; correct it{point}, or say what it is: missing_words = [{_quoted(word)}], or "
+            f"{_as_category(name)}"
         )
     if date_format(words) is not None:
         return Guess("date")
+    if not numbers_of(pc.replace_substring(values, ",", "."))[1].any():
+        raise BadColumn(
+            f"{cells.what}: column {name!r} holds numbers with a comma, such as {_with_comma(words)!r}; write them "
+            f"with a point, and nothing between thousands, or say what it is: {_as_category(name)}"
+        )
     if len(words) > vocabulary and len(words) >= _FREE_TEXT * there:
         return Guess(None, f"{len(words)} different texts in {there} rows: names, notes or ids")
     return Guess("category")
+
+
+def _with_comma(words: Any) -> str:
+    return str(next(word for word in words.to_pylist() if "," in word))
+
+
+def _as_category(name: str) -> str:
+    """As it is written in a job file."""
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+    return f'types = {{ {key} = "category" }}'
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

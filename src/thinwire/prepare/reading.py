@@ -31,8 +31,9 @@ BOOLEANS = {
 }
 _FORMATS = (
     *("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M"),
-    *("%Y/%m/%d", "%d.%m.%Y"),
+    *("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S%z", "%Y/%m/%d", "%d.%m.%Y"),
 )
+_FRACTION = r"(:\d\d)\.\d+"  # of a second
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DAY_SECONDS = 86_400
 
@@ -90,8 +91,8 @@ def days(cells: Cells, name: str) -> Floats:
             raise _wrong(
                 cells, name, row, "not a date as the others; dates are 2024-12-31, 2024-12-31T23:59:59 or 31.12.2024"
             )
-        values = pc.strptime(text, form, "s")
-    elif not _is_time(values.type):
+        values = _times(text, form)
+    elif values.null_count < len(values) and not _is_time(values.type):
         raise BadColumn(f"{cells.what}: column {name!r} holds {values.type}, not dates")
     seconds = pc.cast(pc.cast(values, pa.timestamp("s"), safe=False), pa.int64())
     return _floats(pc.cast(seconds, pa.float64())) / _DAY_SECONDS
@@ -99,9 +100,7 @@ def days(cells: Cells, name: str) -> Floats:
 
 def date_format(words: Any) -> str | None:
     """How all of these dates are written."""
-    return next(
-        (form for form in _FORMATS if pc.strptime(words, form, "s", error_is_null=True).null_count == 0), None
-    )
+    return next((form for form in _FORMATS if _times(words, form).null_count == 0), None)
 
 
 def words(cells: Cells, name: str) -> Any:
@@ -133,13 +132,15 @@ def _floats(values: Any) -> Floats:
     return found
 
 
+def _times(text: Any, form: str) -> Any:
+    """To the second; null where it is written in another form."""
+    return pc.strptime(pc.replace_substring_regex(text, _FRACTION, r"\1"), form, "s", error_is_null=True)
+
+
 def _first_without_date(text: Any) -> int:
     """The first cell that is written otherwise than most are."""
     valid = pc.is_valid(text).to_numpy().astype(bool)
-    unfit = [
-        valid & pc.is_null(pc.strptime(text, form, "s", error_is_null=True)).to_numpy().astype(bool)
-        for form in _FORMATS
-    ]
+    unfit = [valid & pc.is_null(_times(text, form)).to_numpy().astype(bool) for form in _FORMATS]
     fewest = min(unfit, key=lambda one: int(one.sum()))
     return int(fewest.argmax())
 

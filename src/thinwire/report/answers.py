@@ -22,7 +22,7 @@ def answer_figures(quality: Quality) -> list[Figure]:
         found.append(of_lines("roc", chart, said))
     if quality.calibration:
         line = Line("this model", [Point(said, so) for said, so, _ in quality.calibration], 0)
-        what = "probability of class 1" if quality.task == "binary" else "confidence in the answer"
+        what = f"probability of {_positive(quality)}" if quality.task == "binary" else "confidence in the answer"
         error = quality.calibration_error or 0.0
         note = f"Expected calibration error {error:.3f}, over {count_shown(quality.rows)} test rows."
         chart = Chart("Calibration", what, "share that was so", [line, _EVEN], size=HALF)
@@ -39,6 +39,11 @@ def answer_figures(quality: Quality) -> list[Figure]:
         chart = Chart("Answers and labels", "answer, mean of a twentieth", "label, mean", [line, even], size=HALF)
         found.append(of_lines("predicted", chart, errors))
     return found
+
+
+def _positive(quality: Quality) -> str:
+    """The second of two classes, by its name where it has one."""
+    return repr(quality.classes[1]) if len(quality.classes) == 2 else "class 1"
 
 
 def confusion_rows(quality: Quality) -> list[list[tuple[int, float]]]:

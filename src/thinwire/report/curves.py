@@ -24,18 +24,20 @@ def curve_figures(groups: Sequence[Group], loss_too: bool = True) -> list[Figure
     """Those that have points; the same line has the same colour in each."""
     if not groups:
         return []
-    place = groups[0].first.metric_place
-    part, metric = place.split(".", 1)
-    target = next((run.about.target for group in groups for run in group.runs if run.about.target), None)
-    across = target[1] if target is not None and target[0] == metric else None
-    wanted = [(f"{_part(part)} {metric} by {word}", x, place, across) for x, (word, _) in _X.items()]
-    if metric != "loss" and loss_too:
+    places = list(dict.fromkeys(run.metric_place for group in groups for run in group.runs if run.events))
+    targets = dict(run.about.target for group in groups for run in group.runs if run.about.target)
+    wanted = [
+        (f"{_part(place)} {_metric(place)} by {word}", x, place, targets.get(_metric(place)))
+        for place in places
+        for x, (word, _) in _X.items()
+    ]
+    if loss_too and not any(_metric(place) == "loss" for place in places):
         wanted.insert(1, ("Training loss by epoch", "epoch", "train.loss", None))
     found = []
     for title, x, y, line_across in wanted:
         lines = [Line(group.name, group.points(x, y), style) for style, group in enumerate(groups)]
         if any(line.points for line in lines):
-            chart = Chart(title, _X[x][1], y.split(".", 1)[1], lines, across=line_across, size=HALF)
+            chart = Chart(title, _X[x][1], _metric(y), lines, across=line_across, size=HALF)
             found.append(of_lines(f"{y}-by-{x}".replace(".", "-"), chart))
     return found
 
@@ -71,5 +73,9 @@ def _quantiles(event: Event, label_party: str) -> dict[str, list[float]]:
     return found
 
 
-def _part(part: str) -> str:
-    return "Test" if part == "test" else "Training"
+def _part(place: str) -> str:
+    return "Test" if place.startswith("test.") else "Training"
+
+
+def _metric(place: str) -> str:
+    return place.split(".", 1)[1]

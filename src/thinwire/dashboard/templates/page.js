@@ -8,6 +8,10 @@
 
   const sameKeys = (a, b) => a.size === b.size && [...a.keys()].every((key) => b.has(key));
 
+  const toTheEnd = (root) => {
+    for (const lines of root.querySelectorAll(".lines")) lines.scrollTop = lines.scrollHeight;
+  };
+
   const putAnew = (place, fresh) => {
     const open = [...place.querySelectorAll("details[open][id]")].map((one) => one.id);
     const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
@@ -18,6 +22,7 @@
       const box = document.getElementById(id);
       if (box) box.checked = checked;
     }
+    toTheEnd(place);
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   };
 
@@ -49,5 +54,5 @@
     say("Live.");
     for (const [id, html] of Object.entries(JSON.parse(event.data))) update(id, html);
   });
-  for (const lines of document.querySelectorAll(".lines")) lines.scrollTop = lines.scrollHeight;
+  toTheEnd(document);
 })();
