@@ -61,6 +61,7 @@ class FakeMLflow(ModuleType):
         return self._here.run
 
     def end_run(self, status: str = "FINISHED") -> None:
+        print("View run at: http://tracking.example")  # as it does after runs at a server
         self.runs[self._here.run.info.run_id].status = status
         self._here.run = None
 
@@ -105,10 +106,11 @@ class FakeWandb(ModuleType):
         name: str | None = None,
         config: dict[str, Any] | None = None,
         mode: str | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> FakeWandbRun:
         if not self.is_logged_in:
-            raise ServerAway("api_key not configured")
-        self.run = FakeWandbRun(project, Tracked(name, dict(config or {})), mode)
+            raise ServerAway("api_key not configured. Use `wandb login` to log in.")
+        self.run = FakeWandbRun(project, Tracked(name, dict(config or {})), mode, settings=settings or {})
         return self.run
 
 
@@ -118,6 +120,7 @@ class FakeWandbRun:
     tracked: Tracked
     mode: str | None
     id: str = "x1y2"
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def log(self, data: dict[str, Any], step: int | None = None, commit: bool | None = None) -> None:
         for key, value in data.items():

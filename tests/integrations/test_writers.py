@@ -153,13 +153,24 @@ def test_wandb_has_metrics_config_and_the_report(wandb: FakeWandb) -> None:
     assert run.tracked.parameters == parameters(small_job())
     assert run.tracked.artifacts["report.html"].startswith("<!doctype html>")
     assert run.tracked.status == "exit code 0"
+    assert run.settings["console"] == "off", "what the process prints is nobody's business"
+
+
+def test_what_a_library_prints_is_not_taken_for_our_output(
+    mlflow: FakeMLflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tw.train(small_job(), callbacks=[MLflow()])
+    shown = capsys.readouterr()
+    assert (shown.out, "View run at" in shown.err) == ("", True)
 
 
 def test_a_writer_that_cannot_begin_keeps_the_run_from_starting(
     wandb: FakeWandb, mlflow: FakeMLflow, tmp_path: Path
 ) -> None:
     wandb.is_logged_in = False
-    with pytest.raises(tw.errors.BadInput, match="wandb cannot be written to: api_key not configured"):
+    with pytest.raises(
+        tw.errors.BadInput, match=r"wandb cannot be written to: api_key not .* to log in\. Nothing was started"
+    ):
         tw.train(small_job(), callbacks=[MLflow(), Wandb()], out=tmp_path / "run")
     assert not (tmp_path / "run" / "events.jsonl").exists()
     (kept,) = mlflow.runs.values()  # it had begun, and hears of the end

@@ -11,6 +11,9 @@ from thinwire.integrations.writer import Ending, Opening, Writer, with_report
 
 __all__ = ["Wandb"]
 
+# What it would send unasked: all that the process prints, and where its code comes from.
+_SETTINGS = {"console": "off", "disable_git": True, "disable_code": True}
+
 
 class Wandb(Writer):
     """Metrics, the parameters as the run's config, and the report as an artifact."""
@@ -27,7 +30,11 @@ class Wandb(Writer):
 
     def _open(self, opening: Opening) -> None:
         self._run = self._library.init(
-            project=self._project, name=opening.name, config=dict(opening.parameters), mode=self._mode
+            project=self._project,
+            name=opening.name,
+            config=dict(opening.parameters),
+            mode=self._mode,
+            settings=dict(_SETTINGS),
         )
 
     def _write(self, values: Mapping[str, float], round: int) -> None:

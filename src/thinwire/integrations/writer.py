@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -62,11 +64,13 @@ class Writer(ABC):
     def open(self, opening: Opening) -> None:
         """Begins to write; a run's followers are told by `begin`."""
         try:
-            self._open(opening)
+            with redirect_stdout(sys.stderr):  # theirs for people; ours may be read by a program
+                self._open(opening)
         except ThinwireError:
             raise
         except Exception as error:
-            raise BadInput(f"{self.name} cannot be written to: {error}. Nothing was started") from error
+            why = str(error).strip().rstrip(".")
+            raise BadInput(f"{self.name} cannot be written to: {why}. Nothing was started") from error
         self._writing = True
 
     def __call__(self, event: dict[str, Any]) -> None:
@@ -84,7 +88,8 @@ class Writer(ABC):
         if not self._writing:
             return
         try:
-            write()
+            with redirect_stdout(sys.stderr):
+                write()
         except Exception as error:  # noqa: BLE001  # a library and a server of others
             self._writing = False
             _log.warning("%s can no longer be written to (%s); the run goes on without it", self.name, error)
