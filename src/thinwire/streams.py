@@ -284,11 +284,12 @@ def _naming(flow: Flow, round: Round, rows: Rows | None) -> Iterator[None]:
 
 
 def _require_rows(rows: Rows, flow: Flow) -> None:
-    if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1 or len(rows) == 0:
+    if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1 or rows.shape[0] == 0:
         raise BadTensor(f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with one row at least")
-    low, high = torch.aminmax(rows)
-    if int(low) < 0 or int(high) >= flow.rows:
-        raise BadTensor(f"stream {flow.name!r}: rows {int(low)} to {int(high)}, there are 0 to {flow.rows - 1}")
+    places = rows.numpy()  # a batch's rows are few: torch takes longer to be called than to look
+    low, high = int(places.min()), int(places.max())
+    if low < 0 or high >= flow.rows:
+        raise BadTensor(f"stream {flow.name!r}: rows {low} to {high}, there are 0 to {flow.rows - 1}")
 
 
 def _require_shape(x: Tensor, shape: tuple[int, int], flow: Flow) -> None:

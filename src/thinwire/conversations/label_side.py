@@ -47,7 +47,7 @@ class LabelSide:
 
         Not by backward(): it would copy one derivative for every party, even where all are the same.
         """
-        ours = [p for p in self.top.module.parameters() if p.requires_grad]
+        ours = self.top.trained
         found = torch.autograd.grad(loss, [*embeddings, *ours], allow_unused=True)
         for parameter, gradient in zip(ours, found[len(embeddings) :], strict=True):
             parameter.grad = gradient
@@ -66,7 +66,8 @@ class LabelSide:
 
     def like(self) -> Tensor:
         """A tensor where and as the top model computes."""
-        return next((parameter.detach() for parameter in self.top.module.parameters()), torch.zeros(1))
+        held = self.top.trained or list(self.top.module.parameters())
+        return held[0].detach() if held else torch.zeros(1)
 
     def step(self) -> None:
         self.top.step()

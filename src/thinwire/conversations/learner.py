@@ -44,6 +44,7 @@ class Learner:
 
     def __init__(self, name: str, module: nn.Module, spec: OptimizerSpec, seed: int, total_rounds: int) -> None:
         self.module = module
+        self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._name = name
         self._spec = spec
         self._seed = seed

@@ -36,6 +36,7 @@ __all__ = ["ALIVE_SECONDS", "SILENCE_SECONDS", "Events", "LinkEnds", "PeerLink"]
 
 ALIVE_SECONDS = 2.0  # an idle side says that often that it is there
 SILENCE_SECONDS = 8.0  # and after that long without a word its connection is given up
+_HANDING_SECONDS = 0.001  # most that a program waits until its frame is taken to be sent
 _MAX_UNREAD, _MAX_UNREAD_BYTES = 256, 64 << 20  # frames; a peer that runs further ahead waits
 
 Events = Callable[..., None]  # (event, peer, **facts), for logs and metrics; facts are numbers and names only
@@ -93,9 +94,11 @@ class PeerLink:
             self.log.append(sequence, (header, body), durable)
             with self._lock:
                 self._sendable = sequence + 1
+                self._to_send.notify_all()
                 if self._attached is not None and self._attached.is_before(sequence):
                     self._fresh[sequence] = (header, body)
-                self._to_send.notify_all()
+                    # Lets the thread that writes go first: what the program does next may keep it waiting.
+                    self._to_send.wait(_HANDING_SECONDS)
         else:
             logged = self.log.held(sequence)  # None once the peer has kept it
             if logged is not None and logged[:HEADER_SIZE] != header:
@@ -315,6 +318,7 @@ class Attached:
                 due = self._next < link._sendable
                 if due:
                     fresh = link._fresh.pop(self._next, None)
+                    link._to_send.notify_all()
             if self.ended:
                 return
             yield from records
