@@ -85,9 +85,8 @@ def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Cal
         alignment = _align(own, own_ids, kept, say)
         write_alignment(kept, alignment)
     else:
-        say(
-            f"these ids were aligned on {alignment.when:%Y-%m-%d %H:%M} UTC: that holds; to align anew, remove {kept}"
-        )
+        when = f"{alignment.when:%Y-%m-%d %H:%M} UTC"
+        say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
     texts = [text.decode() for text in own_ids.texts(alignment.rows)]
     outside = frozenset(_texts(own_ids)) - set(texts)
     return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
