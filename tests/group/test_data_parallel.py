@@ -140,11 +140,10 @@ def require_same(place: Place) -> None:
     ("recipe", "job"),
     [
         ({"method": "svfl"}, {}),
-        ({"method": "thin"}, {}),
         ({"method": "celu", "capacity": 5, "reuse": 5, "overlap": True}, {"batches": "announced"}),
         ({"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "warm_start": True}, {}),
     ],
-    ids=["svfl", "thin", "celu, announced batches", "efvfl, shared labels"],
+    ids=["svfl", "celu, announced batches", "efvfl, shared labels"],
 )
 def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str, Any], job: dict[str, Any]) -> None:
     place = made(tables, tmp_path, recipe, **job)
@@ -156,7 +155,10 @@ def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str,
 
 
 def test_a_killed_rank_comes_back_without_an_operator(tables: Path, tmp_path: Path) -> None:
-    """Rank 1, then rank 0: torchrun starts both again, and the run goes on from rank 0's checkpoint."""
+    """Rank 1, then rank 0: torchrun starts both again, and the run goes on from rank 0's checkpoint.
+
+    The one run of `thin` here: undisturbed, it would have to come out the same.
+    """
     place = made(tables, tmp_path, {"method": "thin"})
     (tmp_path / "slow.py").write_text(SLOW)
     place.document["party"][0]["model"] = {"module": "slow:Slow", "width": 16}

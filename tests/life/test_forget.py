@@ -164,6 +164,13 @@ def test_the_command(run: Path, here: Here) -> None:  # noqa: F811
     shown = here("forget", run, "--rows", "3")
     assert "nothing was left in it that holds single rows" in shown.stdout
     listed.write_text("\n")
-    for wrong in (["--rows", "x"], ["--rows", "9-3"], ["--ids", listed], ["--ids", "nowhere"], []):
+    for wrong in (
+        ["--rows", "x"],
+        ["--rows", "9-3"],
+        ["--rows", "0-999999999999"],
+        ["--ids", listed],
+        ["--ids", "nowhere"],
+        [],
+    ):
         shown = here("forget", run, *wrong)
         assert (shown.returncode, shown.stdout) == (2, ""), wrong

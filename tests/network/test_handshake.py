@@ -114,6 +114,11 @@ def hello_of(place: Place, name: str) -> dict[str, Any]:
 # HELLO ------------------------------------------------------------------------------------------------------------
 
 
+def test_a_party_that_has_come_to_predict_is_told_that_this_is_a_training(waiting: Waiting) -> None:
+    said = waiting.refuses_hello(purpose="prediction", run=None)
+    assert "this party trains, the other has come to align or to predict" in said
+
+
 @pytest.mark.parametrize("protocol", [0, 2, 2**70, -1, "1", None, 1.5, [1]])
 def test_another_protocol_is_named_before_all_else(waiting: Waiting, protocol: Any) -> None:
     said = waiting.refuses_hello(protocol=protocol, version="9.9", agreement="another shape altogether")

@@ -21,7 +21,6 @@ from thinwire.predict.answering import AnsweringParty, Terms
 from thinwire.predict.asking import AskingParty
 from thinwire.predict.over_network import asked_for
 from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.pins import Pins
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.simulated import own_rows
 from thinwire.predict.starting import identity_of
@@ -75,7 +74,7 @@ def predicting(
     """All parties, connected or about to be."""
     label = read_own_part(place.job, LABEL_PARTY)
     model = LabelModel(LABEL_PARTY, RunFolder(folders[LABEL_PARTY]), which, None)
-    asking = AskingParty(label, model, Pins(folders[LABEL_PARTY] / "serving.json"), lambda _: None)
+    asking = AskingParty(label, model, lambda _: None)
     others = {
         name: Answering(read_own_part(place.job, name), folders[name], which, (terms or {}).get(name, Terms()))
         for name in place.feature_parties

@@ -18,6 +18,11 @@ import torch
 from network.parties import DEADLINE, LABEL_PARTY, Place, Shape, made, ran
 from predict.halves import simulated_outputs, trained
 from thinwire.cli.predict import predict
+from thinwire.errors import BadInput
+from thinwire.job.own_part import read_own_part
+from thinwire.network.aligning import AligningParty
+from thinwire.predict.starting import Named, aligned_rows
+from thinwire.transport.service import Refused
 
 SVFL = Shape({"method": "svfl"}, ids=True)
 
@@ -133,6 +138,38 @@ def test_new_ids_are_aligned_privately_first(
         assert torch.allclose(alone[one], expected, atol=1e-6)  # another alignment, so other places
 
 
+def test_a_party_that_is_started_again_goes_on_with_the_alignment_of_new_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are at work by then, and would not align once more; ids that have changed are aligned anew."""
+    place = made(tmp_path, SVFL)
+    ran(place)
+    files = new_rows(place)
+    given: dict[str, dict[str, Any]] = {name: {"features": [str(files[name])]} for name in place.feature_parties}
+    given[LABEL_PARTY] = {"ids": [str(files[LABEL_PARTY])]}
+    together(place, tmp_path / "first.csv", capsys, given)
+    align = AligningParty.align
+    monkeypatch.setattr(AligningParty, "align", None)
+    together(place, tmp_path / "again.csv", capsys, given)
+    assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "first.csv").read_bytes()
+    monkeypatch.setattr(AligningParty, "align", align)
+    for file in files.values():
+        with np.load(file) as held:
+            np.savez(file, x=held["x"][1:], id=held["id"][1:])
+    together(place, tmp_path / "fewer.csv", capsys, given)
+    assert set(ids_of(tmp_path / "fewer.csv")) < set(ids_of(tmp_path / "first.csv"))
+    own = read_own_part(place.job, "bank")
+    with np.load(files["bank"]) as held:
+        np.savez(files["bank"], x=held["x"][1:], id=held["id"][1:])
+    monkeypatch.setattr(AligningParty, "align", _refused)
+    with pytest.raises(BadInput, match=r"is at work already. This party's ids are new .*remove new-rows/"):
+        aligned_rows(Named(own, place.out("bank")), files["bank"], None, lambda _: None)
+
+
+def _refused(*_: Any) -> None:
+    raise Refused("'clinic' is at work already")
+
+
 def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_path: Path) -> None:
     place = made(tmp_path, SVFL)
     folder = trained(place)
@@ -141,9 +178,13 @@ def test_what_a_newcomer_types_is_answered_with_the_way_out(here: Command, tmp_p
     narrow = tmp_path / "narrow.npz"
     np.savez(narrow, x=np.ones((3, 2)), id=np.array(["a", "b", "c"]))
     (tmp_path / "nobody.txt").write_text("nobody\n")
+    with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
+        (tmp_path / "twice.txt").write_text(2 * f"{held['id_test'][0]}\n")
     cases: list[tuple[list[str | Path], str]] = [
         ([folder, "--out", "s.csv", "--only", "nobody.txt"], "'nobody': no row has this id"),
         ([folder, "--out", "s.csv", "--only", "nothing.txt"], "cannot be read"),
+        ([folder, "--out", "s.csv", "--only", "twice.txt"], "names an id twice"),
+        ([folder, "--name", LABEL_PARTY, "--out", "s.txt", "--ids", bad], ".csv or .parquet"),
         ([folder, "--out", "s.csv", "--only", "nobody.txt", "--rows", "1"], "give one of them"),
         ([folder, "--out", "s.csv", "--set", "job.seed=1"], "--set is for --name"),
         ([folder], "--out is missing"),

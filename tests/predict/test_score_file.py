@@ -88,6 +88,28 @@ def test_what_was_stopped_goes_on_behind_the_last_whole_block(ending: str, tmp_p
     assert out.read_bytes() == whole.read_bytes()
 
 
+def test_what_was_stopped_goes_on_by_id_after_another_alignment(tmp_path: Path) -> None:
+    """New rows are aligned anew when a prediction is resumed, which brings them into another order."""
+    out = tmp_path / "scores.csv"
+    with pytest.raises(KeyboardInterrupt):
+        write_scores(out, asked(ids=True), Scoring(4), lambda *_: None, resume=False)
+    order = np.random.default_rng(1).permutation(ROWS)
+    before = asked(ids=True).ids
+    assert before is not None
+    again = Asked(np.arange(ROWS), "m", Answers(Outputs.RAW), IdTable([before.ids[row] for row in order]))
+    rest = Scoring(99)
+    told = write_scores(out, again, rest, lambda *_: None, resume=True)
+    assert told["resumed_at"] == 4 * BLOCK
+    assert sorted(order[rest.asked].tolist()) == list(range(4 * BLOCK, ROWS))
+    assert sorted(map(str, read(out)["id"])) == sorted(before.ids)
+
+
+def test_a_process_killed_before_its_first_word_is_gone_on_with(tmp_path: Path) -> None:
+    (tmp_path / "scores.csv.part").mkdir()
+    told = write_scores(tmp_path / "scores.csv", asked(), Scoring(99), lambda *_: None, resume=True)
+    assert told["resumed_at"] == 0
+
+
 def test_a_prediction_that_was_not_ended_is_not_mixed_with_another(tmp_path: Path) -> None:
     out = tmp_path / "scores.csv"
     with pytest.raises(KeyboardInterrupt):

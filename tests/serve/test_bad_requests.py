@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from network.parties import LABEL_PARTY, Shape, made
+from network.parties import LABEL_PARTY, Shape, made, until
 from predict.halves import trained
-from serve.servers import Served, served
+from serve.servers import SECONDS, Served, served
 from thinwire.align import intersect, write_alignment
+from thinwire.compress import Identity
+from thinwire.compress.symbols import Dense
+from thinwire.predict.question import answer_body
+from thinwire.wire import encode
 
 OUTSIDE = "person-of-the-clinic-alone"
 
@@ -73,6 +79,13 @@ BAD: dict[str, tuple[Any, int, str, str]] = {
     "features of text": ({"rows": [0], "features": [["a"]]}, 400, "wrong_type", "must be numbers"),
     "ragged features": ({"rows": [0, 1], "features": [[1.0], [1.0, 2.0]]}, 400, "wrong_type", "must be numbers"),
     "deadline of nothing": ({"rows": [0], "deadline_ms": 0}, 400, "wrong_type", "deadline_ms must be from 1"),
+    "deadline past all floats": (
+        b'{"rows": [0], "deadline_ms": 1' + b"0" * 400 + b"}",
+        400,
+        "wrong_type",
+        "got 1000",
+    ),
+    "a number of many digits": (b'{"rows": [1' + b"0" * 5000 + b"]}", 400, "malformed_json", "too many digits"),
     "deadline of text": ({"rows": [0], "deadline_ms": "soon"}, 400, "wrong_type", "got soon"),
     "another model": ({"rows": [0], "model": "abc"}, 503, "model_mismatch", "not abc"),
     "a model of a number": ({"rows": [0], "model": 3}, 400, "wrong_type", "model must be a version's text"),
@@ -95,13 +108,103 @@ def test_a_million_ids_are_refused_at_once(found: Served) -> None:
     assert "ask in several requests" in reply.body["error"]["message"]
 
 
+def counted(found: Served, outcome: str) -> int:
+    lines = found.client.get("/metrics").body["text"].splitlines()
+    start = f'thinwire_requests_total{{outcome="{outcome}"}} '
+    return sum(int(line.removeprefix(start)) for line in lines if line.startswith(start))
+
+
+def sent(found: Served, data: bytes) -> socket.socket:
+    host, _, port = found.server.address.removeprefix("http://").rpartition(":")
+    line = socket.create_connection((host, int(port)), timeout=SECONDS)
+    line.sendall(data)
+    return line
+
+
+HALF = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+
+
+def test_requests_that_cannot_be_read_are_counted_too(found: Served) -> None:
+    before = {kind: counted(found, kind) for kind in ("malformed_json", "too_large", "disconnected")}
+    found.client.score(b"{")
+    found.client.score(b" " * 100_000)
+    sent(found, HALF).close()
+    until(lambda: counted(found, "disconnected") == before["disconnected"] + 1)
+    assert counted(found, "malformed_json") == before["malformed_json"] + 1
+    assert counted(found, "too_large") == before["too_large"] + 1
+    assert not [one for one in found.sentences if "a request failed" in one]  # a client that leaves is no fault
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(found: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("thinwire.serve.http.BODY_SECONDS", 0.05)
+    with sent(found, HALF) as line:
+        answer = b"".join(iter(lambda: line.recv(4096), b""))  # to the end of the connection
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"slow"' in answer
+
+
+@pytest.mark.parametrize("requests", [0, 1])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    requests: int, found: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thinwire.serve.connections.HEAD_SECONDS", 0.05)
+    with sent(found, b"") as line:
+        for _ in range(requests):
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert line.recv(4096).startswith(b"HTTP/1.1 200 ")
+        line.sendall(b"POST /v1")
+        assert line.recv(4096) == b""  # closed
+
+
+def test_more_connections_than_there_can_be_are_refused(found: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    until(lambda: not found.server._server.server_state.connections)
+    monkeypatch.setattr("thinwire.serve.connections.Connection.most", 2)
+    with sent(found, b""), sent(found, b""):
+        until(lambda: len(found.server._server.server_state.connections) == 2)
+        with sent(found, b"") as third:
+            answer = third.recv(4096)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"2 connections are open already" in answer
+    until(lambda: not found.server._server.server_state.connections)
+    assert found.client.score({"rows": [0]}).status == 200
+
+
+def test_what_is_null_was_not_given(found: Served) -> None:
+    body = {"rows": [0], "ids": None, "features": None, "deadline_ms": None, "model": None}
+    assert found.client.score(body).status == 200
+
+
+def test_scores_that_are_not_finite_are_no_answer(found: Served) -> None:
+    """Last of all: the label party's own model is broken, then its features."""
+    (model,) = found.server.party.models.values()
+    bottom = model._data.bottom
+    assert bottom is not None
+    held = {key: value.clone() for key, value in bottom.state_dict().items()}
+    with torch.no_grad():
+        for parameter in bottom.parameters():
+            parameter.fill_(1e30)
+    reply = found.client.score({"rows": [3], "features": [[1e30] * 4]})
+    assert (reply.status, reply.kind) == (400, "not_finite")
+    assert "features[0] lead to a score that is not finite" in reply.body["error"]["message"]
+    with torch.no_grad():
+        for parameter in bottom.parameters():
+            parameter.fill_(float("nan"))
+    reply = found.client.score({"rows": [3]})
+    assert (reply.status, reply.kind) == (500, "not_finite")
+    assert "the score of row 3 is not finite" in reply.body["error"]["message"]
+    bottom.load_state_dict(held)
+    assert found.client.score({"rows": [3]}).status == 200
+
+
 def test_a_bad_deadline_header_is_named(found: Served) -> None:
     assert found.client.score({"rows": [0]}, {"X-Deadline-Ms": "never"}).kind == "wrong_type"
     assert found.client.score({"rows": [0]}, {"X-Deadline-Ms": "5000"}).status == 200
 
 
 def test_other_places_and_methods_say_where_to_look(found: Served) -> None:
-    assert found.client.get("/v1/predict").status == 405
+    wrong = found.client.get("/v1/predict")
+    assert (wrong.status, wrong.kind) == (405, "wrong_method")
+    assert found.client.get("/v1/model/").status == 404
     lost = found.client.get("/nothing")
     assert (lost.status, lost.kind) == (404, "not_found")
     assert "/openapi.json" in lost.body["error"]["message"]
@@ -113,6 +216,29 @@ def test_the_openapi_document_names_every_error_there_is(found: Served) -> None:
     for _, status, kind, _ in BAD.values():
         assert kind in responses[str(status)]["description"]
     assert document["components"]["schemas"]["Request"]["properties"]["rows"]["maxItems"] == 1000
+
+
+def as_sent(h: torch.Tensor) -> bytes:
+    return encode(Identity().compress(h, torch.Generator()))
+
+
+def test_what_a_party_sends_is_looked_at(found: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anything but finite embeddings of the right shape is that party's failure, said with its name."""
+    party = found.features["bank"].server.party
+    bodies = {
+        "shape [1, 3], expected [1, 4]": as_sent(torch.zeros(1, 3)),
+        "NaN or infinity": encode(Dense((1, 4), torch.float32, np.full(4, np.nan, np.float32))),
+        "a body that cannot be": b"\xff",
+        "an answer that is none": None,
+    }
+    for says, body in bodies.items():
+        answer = b"\x07" if body is None else answer_body(body)
+        monkeypatch.setattr(party, "_answer", lambda *_, answer=answer: answer)
+        reply = found.client.score({"rows": [0]})
+        assert (reply.status, reply.kind, reply.body["error"]["parties"]) == (502, "party_failed", ["bank"]), says
+        assert says in reply.body["error"]["message"]
+    monkeypatch.undo()
+    assert found.client.score({"rows": [0]}).status == 200
 
 
 def test_ids_are_compared_as_an_alignment_compares_them(found: Served) -> None:

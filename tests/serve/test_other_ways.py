@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -34,7 +37,7 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
     place.write("job.toml")
     folder = trained(place)
     run, outputs = simulated_outputs(folder)
-    with served(place, dict.fromkeys(place.names, folder), clients=["app"]):
+    with served(place, dict.fromkeys(place.names, folder), clients=["app"]) as found:
 
         def score(name: str, request: dict[str, object]) -> dict[str, object]:
             target = Target(place.address, LABEL_PARTY, name, lambda: place.credentials(name))
@@ -45,6 +48,16 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
         wrong = score("app", {"rows": []})["error"]
         assert isinstance(wrong, dict)
         assert wrong["type"] == "empty"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("thinwire.serve.service.MAX_JSON", 90)
+            large = score("app", {"rows": [1, 2, 3]})["error"]
+            patch.setattr("thinwire.serve.service.read_request", None)
+            broken = score("app", {"rows": [1]})["error"]
+        assert isinstance(large, dict)
+        assert large["type"] == "too_large"
+        assert isinstance(broken, dict)
+        assert broken["type"] == "internal"
+        assert any("a request over gRPC failed" in one for one in found.sentences)
         for name in ("stranger", "bank"):
             with pytest.raises(Denied):
                 score(name, {"rows": [2]})
@@ -72,8 +85,28 @@ def test_a_load_test_counts_what_it_gets(tmp_path: Path) -> None:
         assert set(lost.errors) == {"party_missing"}
     with pytest.raises(BadInput, match="cannot be reached"):
         load_test(Load(found.server.address, 1, 0.1))
-    with pytest.raises(BadInput, match="http://host:port"):
-        load_test(Load("ftp://x", 1, 0.1))
+    for wrong in ("ftp://x", "http://x:99999", "http://["):
+        with pytest.raises(BadInput, match="http://host:port"):
+            load_test(Load(wrong, 1, 0.1))
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"\x15\x03\x01", b"HTTP/1.1 200 OK\r\n\r\n[]", b"220 mail\r\n\r\n", b"x" * 99_999]
+)
+def test_a_load_test_of_something_else_says_so(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer_once() -> None:
+            line, _ = listening.accept()
+            with line, suppress(OSError):
+                line.recv(4096)
+                line.sendall(answer)
+
+        other = Thread(target=answer_once)
+        other.start()
+        with pytest.raises(BadInput, match="is no thinwire server"):
+            load_test(Load(f"127.0.0.1:{listening.getsockname()[1]}", 1, 0.1))
+        other.join()
 
 
 def test_the_cache_keeps_so_many_for_so_long() -> None:
@@ -87,6 +120,8 @@ def test_the_cache_keeps_so_many_for_so_long() -> None:
     assert cache.known("bank", "other", np.arange(4), terms) == {}
     assert cache.known("shop", "m", np.arange(4), terms) == {}
     now[0] = 10.0
+    cache.drop_expired()
+    assert cache.sizes()["bank"] == 0  # not only not shown: not kept
     assert cache.known("bank", "m", np.arange(4), terms) == {}
     now[0] = 0.0
     assert cache.known("bank", "m", np.arange(4), None) == {}  # no longer allowed: forgotten

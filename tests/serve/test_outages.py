@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
 import signal
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +27,7 @@ from serve.servers import Client, Feature, served
 from thinwire.predict import load_run
 from thinwire.predict.simulated import own_rows
 from thinwire.privacy import poisson_binomial_epsilon
+from thinwire.serve.scoring import Batch
 from thinwire.transport.service import Refused
 
 SVFL = Shape({"method": "svfl"})
@@ -101,6 +108,19 @@ def test_requests_that_wait_hear_at_once_of_a_lost_party(tmp_path: Path) -> None
         assert found.client.score({"rows": [0]}).status == 200
 
 
+def test_what_was_asked_over_a_connection_that_is_replaced_is_lost_at_once(tmp_path: Path) -> None:
+    """A party that calls again before the end of its old connection was noticed has forgotten what it was asked."""
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        hold(found.features["bank"])
+        with ThreadPoolExecutor(1) as client:
+            coming = client.submit(found.client.score, {"rows": [0], "deadline_ms": 60_000})
+            until(lambda: found.features["bank"].server.party._queue.qsize() > 0)
+            found.server.party.lines["bank"].attach(SimpleNamespace(end=lambda _: None), 0, 0)
+            assert coming.result(20).kind == "party_missing"
+
+
 def hold(feature: Feature) -> None:
     """It takes questions and answers none."""
     party = feature.server.party
@@ -135,6 +155,88 @@ def test_a_stated_default_stands_for_a_missing_party_and_is_marked(default: str,
     with served(place, dict.fromkeys(place.names, folder), without=("bank",)) as found:
         found.is_whole()
         assert found.client.score({"rows": [0]}).body["missing"] == ["bank"]
+
+
+def test_a_party_that_hangs_does_not_use_up_the_places_of_others(tmp_path: Path) -> None:
+    """Far more requests than batches that may be under way: each is begun, and gets its default in time."""
+    place = made(tmp_path, SVFL)
+    with_terms(place, 0, when_missing="zeros")
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder), max_batch=1) as found:
+        hold(found.features["bank"])
+        with ThreadPoolExecutor(24) as clients:
+            coming = [
+                clients.submit(found.client.score, {"rows": [row % 16], "deadline_ms": 2000}) for row in range(24)
+            ]
+            replies = [one.result() for one in coming]
+    assert {reply.status for reply in replies} == {200}, [reply.body for reply in replies]
+    assert {tuple(reply.body["missing"]) for reply in replies} == {("bank",)}
+
+
+def test_a_question_that_nobody_waits_for_is_not_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one whose deadline has passed, nor one of a connection that is gone: under a budget it would cost."""
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder), max_batch=1) as found:
+        party, go_on = found.features["bank"].server.party, Event()
+        answer = party._answer
+
+        def held(number: int, body: Any) -> bytes:
+            go_on.wait(30)
+            return answer(number, body)
+
+        monkeypatch.setattr(party, "_answer", held)
+
+        def ask(deadline_ms: int) -> list[Any]:
+            with ThreadPoolExecutor(4) as clients:
+                return list(
+                    clients.map(lambda row: found.client.score({"rows": [row], "deadline_ms": deadline_ms}), range(4))
+                )
+
+        assert {reply.kind for reply in ask(300)} == {"deadline"}
+        until(lambda: len(party._withdrawn) == 4)
+        go_on.set()
+        until(lambda: party._queue.qsize() == 0)
+        assert found.client.score({"rows": [0]}).status == 200
+        assert party.questions == 2  # the one under way at the time, and the last
+
+        go_on.clear()
+        with ThreadPoolExecutor(1) as other:
+            coming = other.submit(ask, 60_000)
+            until(lambda: party._queue.qsize() == 3)
+            attached = found.server.party.lines["bank"]._attached
+            assert attached is not None
+            attached.end("cut")
+            assert {reply.kind for reply in coming.result()} == {"party_missing"}
+        found.is_whole()
+        go_on.set()
+        assert found.client.score({"rows": [0]}).status == 200
+        assert party.questions == 4
+
+
+def test_nothing_is_held_once_it_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not until the deadline that a request might have waited for."""
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        scorer, begun = found.server.service.scorer, []
+        begin = scorer.begin
+
+        def noted(*what: Any) -> Batch:
+            batch = begin(*what)
+            begun.append(weakref.ref(batch))
+            return batch
+
+        monkeypatch.setattr(scorer, "begin", noted)
+        for row in range(3):
+            assert found.client.score({"rows": [row], "deadline_ms": 600_000}).status == 200
+        assert len(begun) == 3
+
+        def are_gone() -> bool:
+            gc.collect()
+            return all(one() is None for one in begun)
+
+        until(are_gone)
 
 
 def test_at_its_deadline_a_request_takes_the_default_of_whoever_is_slow(tmp_path: Path) -> None:
@@ -180,6 +282,44 @@ def test_another_model_than_the_runs_is_refused_by_its_hash(tmp_path: Path) -> N
         assert "its file has changed" in str(found.features["bank"].error)
         reply = found.client.score({"rows": [0]})
         assert (reply.status, reply.kind, reply.body["error"]["parties"]) == (503, "model_mismatch", ["bank"])
+
+
+def test_a_file_that_changes_under_a_running_server_changes_nothing(tmp_path: Path) -> None:
+    """A run's models are what they were: the old ones in memory go on, and the party says why."""
+    place = made(tmp_path, SVFL)
+    ran(place)
+    folders = {name: place.out(name) for name in place.names}
+    with served(place, folders) as found:
+        before = found.client.score({"rows": [0]}).body
+        for name, model in (("bank", "bank"), (LABEL_PARTY, "top")):
+            file = folders[name] / "models" / f"{model}.safetensors"
+            save_file({key: value + 1 for key, value in load_file(file).items()}, file)
+        said = [found.features["bank"].sentences, found.sentences]
+        until(lambda: all(any("its file has changed" in one for one in sentences) for sentences in said))
+        assert found.client.score({"rows": [0]}).body == before
+
+
+def test_a_client_that_insists_on_a_model_never_gets_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where models change between its request and the answer."""
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        service, party = found.server.service, found.server.party
+        wanted = service.version()
+        score = service._batcher.score
+
+        async def after_a_change(request: Any) -> Any:
+            ready = party.ready()
+            assert ready is not None
+            other = copy(ready.model)
+            other.hash = "0" * 64
+            party._ready = replace(ready, model=other)
+            return await score(request)
+
+        monkeypatch.setattr(service._batcher, "score", after_a_change)
+        reply = found.client.score({"rows": [0], "model": wanted})
+        assert (reply.status, reply.kind) == (503, "model_mismatch")
+        assert f"not {wanted}" in reply.body["error"]["message"]
 
 
 def test_a_question_for_another_model_is_refused_every_time(tmp_path: Path) -> None:
@@ -302,7 +442,8 @@ def test_new_models_take_over_without_a_lost_request(tmp_path: Path) -> None:
             assert torch.equal(table(reply.body["scores"]), expected[folder][[number]])
 
 
-def test_a_new_model_that_one_party_lacks_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", ["shop", LABEL_PARTY])
+def test_a_new_model_that_one_party_lacks_is_not_used(last: str, tmp_path: Path) -> None:
     place = made(tmp_path, SVFL)
     first = trained(place, "first")
     links = {name: tmp_path / f"current-{name}" for name in place.names}
@@ -313,16 +454,19 @@ def test_a_new_model_that_one_party_lacks_is_not_used(tmp_path: Path) -> None:
     second = trained(place, "second")
     with served(place, links) as found:
         before = found.client.get("/v1/model").body["model"]
-        for name in (LABEL_PARTY, "bank"):
+        for name in ("bank", LABEL_PARTY) if last == "shop" else place.feature_parties:
             links[name].unlink()
             links[name].symlink_to(second)
-        until(lambda: len(found.server.party.models) == 2)
         until(lambda: len(found.features["bank"].server.party._models) == 2)
+        until(lambda: last == LABEL_PARTY or len(found.server.party.models) == 2)
         assert found.client.score({"rows": [0]}).body["model"] == before
-        links["shop"].unlink()
-        links["shop"].symlink_to(second)
+        links[last].unlink()
+        links[last].symlink_to(second)
         until(lambda: found.client.get("/v1/model").body["model"] != before)
         assert found.client.score({"rows": [0]}).status == 200
+    # Whose models they are is remembered where the new run is: it is what a server that starts again looks at.
+    (noted,) = json.loads((second / "serving.json").read_text()).values()
+    assert set(noted) == set(place.feature_parties)
 
 
 def test_models_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:

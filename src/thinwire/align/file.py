@@ -17,8 +17,9 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.alignment import Alignment
+from thinwire.at_rest import PLAIN, Files
 from thinwire.errors import BadFile, BadInput
-from thinwire.transport.record_file import WriteFailed, replace_file
+from thinwire.transport.record_file import WriteFailed
 
 __all__ = ["read_alignment", "write_alignment"]
 
@@ -49,7 +50,7 @@ class _Held(BaseModel):
         return self
 
 
-def write_alignment(path: str | Path, alignment: Alignment) -> None:
+def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN) -> None:
     """The file is the old one or the new one, whatever happens; only its owner may read it."""
     path = Path(path)
     held = _Held(**{field: getattr(alignment, field) for field in _Held.model_fields if field != "format"})
@@ -57,16 +58,16 @@ def write_alignment(path: str | Path, alignment: Alignment) -> None:
     data = safetensors.save({"rows": alignment.rows.astype("<i8")}, metadata)
     data = _resealed(data, _UNSET, sha256(data).hexdigest())
     try:
-        replace_file(path, data, mode=0o600)
+        files.replace(path, data, mode=0o600)
     except OSError as error:
         raise WriteFailed(path, len(data), error) from error
 
 
-def read_alignment(path: str | Path) -> Alignment:
+def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:
     """What `write_alignment` wrote; refuses anything else."""
     path = Path(path)
     try:
-        data = path.read_bytes()
+        data = files.read(path)
     except OSError as error:
         raise BadFile(f"{path}: no alignment can be read: {error.strerror}; make it with `thinwire align`") from None
     metadata = _metadata(path, data)

@@ -14,6 +14,8 @@ from thinwire.errors import BadInput
 
 __all__ = ["forget"]
 
+_MOST_ROWS = 10_000_000
+
 
 def forget(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; a party's own, over the network.")],
@@ -58,5 +60,8 @@ def _rows(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise BadInput(f"--rows {text}: row numbers from 0 and ranges, as in 3,7,10-19; got {part!r}")
-        found += range(int(first), int(last or first) + 1)
+        some = range(int(first), int(last or first) + 1)
+        if some.stop - some.start > _MOST_ROWS:
+            raise BadInput(f"--rows {part.strip()}: at most {_MOST_ROWS} rows in one range")
+        found += some
     return found

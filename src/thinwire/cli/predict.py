@@ -10,7 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.predicting import Half, Rows, ShownProgress, own_file, parsed_table
+from thinwire.cli.predicting import Half, OwnRun, Rows, ShownProgress, Table, Yes, own_file, parsed_table
 from thinwire.cli.shown import AsJson, Settings, seconds_shown
 from thinwire.errors import BadInput
 
@@ -38,10 +38,7 @@ def predict(
         Optional[Path],  # noqa: UP045
         typer.Option("--only", metavar="FILE", help="Only rows with these ids: a text file, one id a line."),
     ] = None,
-    table: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--table", metavar="test|training|all", help="Which of the job's rows; test unless given."),
-    ] = None,
+    table: Table = None,
     features: Annotated[
         list[str],
         typer.Option("--features", metavar="PARTY=FILE", help="Other rows: a file with the same columns, by party."),
@@ -49,31 +46,34 @@ def predict(
     ids: Annotated[
         list[str], typer.Option("--ids", metavar="PARTY=FILE", help="Where the ids of other rows are, by party.")
     ] = [],  # noqa: B006
-    run: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--run", metavar="DIR", help="This party's run of a job file; runs/<job>/<name> unless given."),
-    ] = None,
+    run: OwnRun = None,
     settings: Settings = [],  # noqa: B006
     resume: Annotated[bool, typer.Option("--resume", help="Go on behind the last whole block of --out.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what leaves this party unasked.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Score rows together with a run's models; over the network no party shows its features."""
     which = parsed_table(table, features)
     began = monotonic()
     if name is None:
-        if out is None:
-            raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
         if settings:
             raise BadInput("--set is for --name: a run in one process is asked as it was trained")
         files_here = _files("--features", features), _files("--ids", ids)
-        found = _here(source, out, Rows(rows, only), which, *files_here, resume)
+        found = _here(source, _place(out, resume), Rows(rows, only), which, *files_here, resume)
     else:
         from thinwire.predict.starting import named
 
         files = own_file("--features", features, name), own_file("--ids", ids, name)
-        half = Half(named(source, name, run, settings), which, files, yes)
-        found = half.ask(out, Rows(rows, only), resume) if half.is_label_party else half.answer(out, rows or only)
+        party = named(source, name, run, settings)
+        # What is wrong with --out is said before anybody is asked, or met for an alignment.
+        if party.own.is_label_party:
+            place = _place(out, resume)
+            found = Half(party, which, files, yes).ask(place, Rows(rows, only), resume)
+        else:
+            if (out, rows, only) != (None, None, None):
+                whose = party.own.label_party
+                raise BadInput(f"--out, --rows and --only are for the label party, {whose!r}: scores come out there")
+            found = Half(party, which, files, yes).answer()
     found["seconds"] = monotonic() - began
     if as_json:
         typer.echo(json.dumps(found))
@@ -104,6 +104,16 @@ def _here(
     held = new_rows(run, features, ids) if features else own_rows(run, which)
     asked = Asked(rows.chosen(held.count, held.ids), run.version, run.outputs, held.ids)
     return write_scores(out, asked, lambda rest: run.scored(held.tables, rest, held.counted), ShownProgress(), resume)
+
+
+def _place(out: Path | None, resume: bool) -> Path:
+    """Where scores can go."""
+    from thinwire.predict.score_file import require_place
+
+    if out is None:
+        raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
+    require_place(out, resume)
+    return out
 
 
 def _files(option: str, given: Sequence[str]) -> dict[str, Path]:

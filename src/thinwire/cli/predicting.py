@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -17,7 +17,28 @@ if TYPE_CHECKING:
     from thinwire.predict.starting import Named
     from thinwire.predict.table import IdTable
 
-__all__ = ["Half", "Rows", "ShownProgress", "own_file", "parsed_table", "require_approval", "say"]
+__all__ = [
+    "Half",
+    "OwnRun",
+    "Rows",
+    "ShownProgress",
+    "Table",
+    "Yes",
+    "own_file",
+    "parsed_table",
+    "require_approval",
+    "say",
+]
+
+OwnRun = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--run", metavar="DIR", help="This party's run of a job file; runs/<job>/<name> unless given."),
+]
+Table = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--table", metavar="test|training|all", help="Which of the job's rows; test unless given."),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Approve what leaves this party unasked.")]
 
 
 @dataclass(frozen=True)
@@ -47,7 +68,10 @@ class Rows:
         wanted = [line for line in lines if line.strip()]
         if not wanted:
             raise BadInput(f"--only {self.only} is empty; write one id a line")
-        return ids.rows(wanted)
+        found = ids.rows(wanted)
+        if len(np.unique(found)) != len(found):
+            raise BadInput(f"--only {self.only} names an id twice; write each once")
+        return found
 
 
 class Half:
@@ -61,26 +85,19 @@ class Half:
         load_credentials(self._own.certificate_files, self._own.certificate_names[self._own.me])
         require_approval(self._own, yes)
         features, ids = files
-        self._new = None if features is None and ids is None else aligned_rows(self._own, features, ids, say)
+        self._new = None if features is None and ids is None else aligned_rows(found, features, ids, say)
 
-    @property
-    def is_label_party(self) -> bool:
-        return self._own.is_label_party
-
-    def ask(self, out: Path | None, rows: Rows, resume: bool) -> dict[str, Any]:
+    def ask(self, out: Path, rows: Rows, resume: bool) -> dict[str, Any]:
         from thinwire.errors import ThinwireError
         from thinwire.predict.asking import AskingParty
         from thinwire.predict.batch import Asked, write_scores
         from thinwire.predict.over_network import asked_for
         from thinwire.predict.own_models import LabelModel
-        from thinwire.predict.pins import Pins
 
-        if out is None:
-            raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
         own = self._own
         model = LabelModel(own.me, self._folder, self._which, self._new)
         chosen = rows.chosen(model.rows.count, model.rows.ids)
-        party = AskingParty(own, model, Pins(self._folder.path / "serving.json", self._folder.files), say)
+        party = AskingParty(own, model, say)
         asked = Asked(chosen, model.hash, model.outputs, model.rows.ids)
         party.start()
         news: dict[str, Any] = {"stopped": f"{own.me!r} has stopped"}
@@ -102,16 +119,12 @@ class Half:
         traffic = party.ledger.total()
         return {"party": own.me, **found, "bytes": traffic.bytes, "messages": traffic.messages}
 
-    def answer(self, out: Path | None, rows: Any) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         from thinwire.predict.answering import AnsweringParty, Terms
         from thinwire.predict.own_models import FeatureModel
         from thinwire.predict.starting import identity_of
 
         own = self._own
-        if out is not None or rows is not None:
-            raise BadInput(
-                f"--out, --rows and --only are for the label party, {own.label_party!r}: scores come out there"
-            )
         model = FeatureModel(own.me, self._folder, self._which, self._new, identity_of(own))
         party = AnsweringParty(own, model, Terms(), say)
         party.start()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.predicting import own_file, parsed_table, require_approval, say
+from thinwire.cli.predicting import OwnRun, Table, Yes, own_file, parsed_table, require_approval, say
 from thinwire.cli.shown import PartyName, Settings
 from thinwire.errors import BadInput
 
@@ -23,14 +23,8 @@ def serve(
     source: Annotated[Path, typer.Argument(metavar="JOB_OR_RUN", help="The job file, or the folder of this run.")],
     name: PartyName,
     *,
-    run: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--run", metavar="DIR", help="This party's run of a job file; runs/<job>/<name> unless given."),
-    ] = None,
-    table: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--table", metavar="test|training|all", help="Which of the job's rows; test unless given."),
-    ] = None,
+    run: OwnRun = None,
+    table: Table = None,
     features: Annotated[
         list[str],
         typer.Option("--features", metavar="FILE", help="Other rows: this party's file of the same columns."),
@@ -43,7 +37,7 @@ def serve(
         ),
     ] = None,
     settings: Settings = [],  # noqa: B006
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what leaves this party unasked.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
     from thinwire.job.endpoint import Endpoint
@@ -65,7 +59,7 @@ def serve(
         if not own.is_label_party:
             raise BadInput(f"--http is for the label party, {own.label_party!r}")
     require_approval(own, yes, _allowed(own))
-    new = None if file is None and id_file is None else aligned_rows(own, file, id_file, say)
+    new = None if file is None and id_file is None else aligned_rows(found, file, id_file, say)
     sources = Sources(found, which, new)
     server = label_server(sources, say, served) if own.is_label_party else feature_server(sources, say)
     _stop_on_signals(server)

@@ -19,6 +19,7 @@ from thinwire.runs.contents import (
     CHECKPOINTS,
     FORGOTTEN,
     MESSAGES,
+    NEW_ROWS,
     Removed,
     alone_in,
     is_finished,
@@ -78,7 +79,7 @@ def forget(
         wanted = {_text(one) for one in ids}
         known = _training_rows(tables, wanted)
         _require_there(rows, tables, folder)
-        gone = removed(folder, (*CHECKPOINTS, *MESSAGES))
+        gone = removed(folder, (*CHECKPOINTS, *MESSAGES, NEW_ROWS))
         found = Forgotten(
             folder=str(folder),
             asked=len(wanted) + len(set(rows)),

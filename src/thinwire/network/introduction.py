@@ -44,6 +44,11 @@ def read_about(peer: PartyName, message: dict[str, Any]) -> About:
             f"{peer!r} speaks protocol {protocol!r} (thinwire {message.get('version')}), this side {PROTOCOL}; "
             "bring all parties to one version"
         )
+    if message.get("purpose") is not None:  # a training has none
+        raise Refused(
+            f"one of {peer!r} and this party trains, the other has come to align or to predict: start the same "
+            "command at every party"
+        )
     try:
         return About.model_validate(message)
     except ValidationError as error:

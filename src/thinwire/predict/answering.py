@@ -16,10 +16,10 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import run_number
 from thinwire.network.stopping import ToldToStop
-from thinwire.network.told import Text, printable
+from thinwire.network.told import Count, Text, printable
 from thinwire.predict.charged import AskedBefore
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
-from thinwire.predict.own_models import FeatureModel
+from thinwire.predict.own_models import FeatureModel, require_unchanged
 from thinwire.predict.question import Question, answer_body, refused_body
 from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.transport.certificates import Credentials, load_credentials
@@ -56,6 +56,13 @@ class Terms:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    number: int
+    body: bytes | memoryview
+    connection: int  # by which it came
+
+
 class _News(BaseModel):
     """What the label party may tell beside its questions."""
 
@@ -63,6 +70,7 @@ class _News(BaseModel):
 
     done: bool | None = None
     stopped: Text | None = None
+    withdrawn: Count | None = None  # the number of a question that nobody waits for any more
     serving: Text | None = None  # the run whose models answer from now on
     keys: dict[Text, dict[Text, SignedKey]] | None = None  # by run and party
 
@@ -79,7 +87,9 @@ class AnsweringParty:
         self._lock = Lock()
         self._models: dict[str, tuple[FeatureModel, Offered]] = {}  # by run, oldest first
         self._serving: str | None = None
-        self._queue: SimpleQueue[tuple[int, bytes | memoryview] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._connection = 0  # how many there have been
+        self._withdrawn: set[int] = set()  # numbers in the queue that nobody waits for any more
         self._over = Event()
         self._error: ThinwireError | None = None
         self._told = (0.0, "")
@@ -137,11 +147,24 @@ class AnsweringParty:
 
     def add(self, model: FeatureModel) -> None:
         """A newer model beside the one in use; the label party hears of it."""
+        try:
+            if not self._is_new(model):
+                return
+        except BadInput:
+            model.leaving.close()
+            raise
+        self._add(model)
+        self.line.tell({"models": [offered.model_dump() for offered in self._offers()]})
+
+    def _is_new(self, model: FeatureModel) -> bool:
+        """Refuses other rows, and a run in use whose file has changed."""
         first = next(iter(self._models.values()))[0]
         if (model.rows.count, model.rows.digest) != (first.rows.count, first.rows.digest):
             raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
-        self._add(model)
-        self.line.tell({"models": [offered.model_dump() for offered in self._offers()]})
+        before = self._models.get(model.run)
+        if before is not None:
+            require_unchanged(before[0].hash, model.hash)
+        return before is None
 
     def _offers(self) -> list[Offered]:
         with self._lock:
@@ -177,19 +200,30 @@ class AnsweringParty:
 
     def _take(self, number: int, body: bytes | memoryview) -> None:
         if self._queue.qsize() < _MOST_QUESTIONS:
-            self._queue.put((number, body))
+            self._queue.put(_Asked(number, body, self._connection))
         else:
             self.line.send(number, refused_body("party_failed", f"{_MOST_QUESTIONS} questions wait already"))
 
     def _answer_all(self) -> None:
-        while (item := self._queue.get()) is not None:
-            number, body = item
+        while (asked := self._queue.get()) is not None:
+            if self._is_void(asked):
+                continue
             try:
-                self.line.send(number, self._answer(number, body))
+                self.line.send(asked.number, self._answer(asked.number, asked.body))
             except NotConnected:
                 continue  # whoever asked is gone
             except ThinwireError as error:
-                self._say(f"question {number} was not answered: {error}")
+                self._say(f"question {asked.number} was not answered: {error}")
+
+    def _is_void(self, asked: _Asked) -> bool:
+        """Nobody waits for it: an answer would cost time, and under a privacy budget more than that."""
+        with self._lock:
+            if asked.number in self._withdrawn:
+                self._withdrawn.discard(asked.number)
+                return True
+            if self._queue.empty():
+                self._withdrawn.clear()  # what is left in it came after its answer
+        return asked.connection != self._connection
 
     def _answer(self, number: int, body: bytes | memoryview) -> bytes:
         try:
@@ -223,6 +257,7 @@ class AnsweringParty:
     def _heard(self, event: str, peer: str | None = None, **facts: Any) -> None:
         match event:
             case "connected" | "disconnected":
+                self._connection += event == "connected"
                 self._say(f"{peer!r} is {'connected' if event == 'connected' else 'gone'}")
             case "news":
                 self._take_news(facts["told"])
@@ -235,6 +270,10 @@ class AnsweringParty:
             return
         if news.keys is not None:
             self._take_keys(news.keys)
+        if news.withdrawn is not None:
+            with self._lock:
+                if len(self._withdrawn) < _MOST_QUESTIONS:
+                    self._withdrawn.add(news.withdrawn)
         if news.serving is not None:
             with self._lock:
                 self._serving = news.serving

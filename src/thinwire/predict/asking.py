@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from threading import Condition, Lock
 from time import monotonic
@@ -18,11 +16,10 @@ from thinwire.job.own_part import OwnPart
 from thinwire.job.seating import run_number
 from thinwire.network.told import printable
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
-from thinwire.predict.halves import LabelHalf
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
-from thinwire.predict.own_models import LabelModel
-from thinwire.predict.pins import Pins
-from thinwire.predict.question import Question, opened_answer
+from thinwire.predict.own_models import LabelModel, require_unchanged
+from thinwire.predict.ready import Ready
+from thinwire.predict.under_way import Answers, UnderWay
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
@@ -35,38 +32,13 @@ from thinwire.transport.question_line import QuestionLine
 from thinwire.transport.service import NotYet, Refused, Roster, Rpc
 from thinwire.types import PartyName
 
-__all__ = ["Answers", "AskingParty", "Ready"]
+__all__ = ["AskingParty"]
 
 _MOST_MODELS = 2  # the one in use, and the next
 _TELL_SECONDS = 10.0
 _MOST_BYTES = 9  # that the codec spends on a value
 _MOST_ROWS = 1 << 16
 _MOST_CLIENTS = 16  # threads for those that ask over gRPC
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A model that all parties have, whole: the label party's half and everybody's hash."""
-
-    model: LabelModel
-    half: LabelHalf
-    hashes: Mapping[PartyName, str]
-    defaults: Mapping[PartyName, Sequence[float]]  # of parties that state one
-
-    @property
-    def run(self) -> str:
-        return self.model.run
-
-
-@dataclass
-class Answers:
-    """What was asked of whom under one number."""
-
-    number: int
-    waiting: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
-
-    def missing(self) -> list[PartyName]:
-        return [party for party, one in self.waiting.items() if not one.done()]
 
 
 class _Models(BaseModel):
@@ -79,22 +51,19 @@ class AskingParty:
     """Implements `Desk` for the listener."""
 
     def __init__(
-        self, own: OwnPart, model: LabelModel, pins: Pins, say: Callable[[str], None], clients: Sequence[str] = ()
+        self, own: OwnPart, model: LabelModel, say: Callable[[str], None], clients: Sequence[str] = ()
     ) -> None:
         self.own = own
         self.ledger = Ledger()
         self.models: dict[str, LabelModel] = {model.run: model}  # oldest first
         self.refused: dict[PartyName, QuestionFailed] = {}  # why a party was not admitted, until it is
         self.cache_terms: dict[PartyName, CacheTerms | None] = {}
-        self._pins = pins
         self._say = say
         self._lock = Lock()
         self._changed = Condition(self._lock)
         self._choosing = Lock()
         self._offers: dict[PartyName, dict[str, Offered]] = {}  # by party and run, of those that were met
         self._ready: Ready | None = None
-        self._number = 0
-        self._asked: dict[int, Answers] = {}
         parties = (*own.feature_parties, own.label_party)
         number = run_number(own.recipe, 0, own.feature_parties)
         self.lines = {
@@ -103,6 +72,7 @@ class AskingParty:
             )
             for party in own.feature_parties
         }
+        self._under_way = UnderWay(self.lines, self.why_away)
         roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked), clients)
         self._listener = Listener(
             own.network.listen_address(),
@@ -155,12 +125,19 @@ class AskingParty:
         first = next(iter(self.models.values())).rows
         if (model.rows.count, model.rows.digest) != (first.count, first.digest):
             raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
+        before = self.models.get(model.run)
+        if before is not None:
+            require_unchanged(before.hash, model.hash)
+            return
         with self._lock:
             self.models[model.run] = model
             serving = None if self._ready is None else self._ready.run
             for run in [run for run in self.models if run != serving][:-1]:
                 if len(self.models) > _MOST_MODELS:
                     del self.models[run]
+            offers = {party: held[model.run] for party, held in self._offers.items() if model.run in held}
+        for party, offered in offers.items():  # of those that had it first
+            self._pin(party, offered)
         self._choose()
 
     def _choose(self) -> None:
@@ -186,8 +163,8 @@ class AskingParty:
             offers = {party: held.get(model.run) for party, held in self._offers.items()}
         known = {}
         for party in self.own.feature_parties:
-            offered = offers.get(party) or self._pins.offered(model.run, party)
-            if offered is None or offered.recipe != model.recipe:
+            offered = offers.get(party) or model.pins.offered(model.run, party)
+            if offered is None or offered.recipe != model.recipe or model.expected_hash(party) != offered.hash:
                 return None
             known[party] = offered
         return known
@@ -203,7 +180,7 @@ class AskingParty:
         self._pass_on_keys(model.run, known)
         for line in self.lines.values():
             _told(line, {"serving": model.run})
-        self._say(f"the model {model.hash[:12]} is in use")
+        self._say(f"the model {self._ready.version[:12]} is in use")
 
     def _pass_on_keys(self, run: str, known: Mapping[PartyName, Offered]) -> None:
         """Signed by their owners; this party can neither read what they protect nor change them unnoticed."""
@@ -235,7 +212,7 @@ class AskingParty:
         """A model that has changed since this run was first served is another one."""
         for one in offered:
             model = self.models.get(one.run)
-            expected = self._pins.hash(one.run, peer) or (model.expected_hash(peer) if model else None)
+            expected = None if model is None else model.expected_hash(peer)
             if expected is not None and expected != one.hash:
                 raise Refused(
                     f"{peer!r} brings the model {one.hash[:12]}, but this run's is {expected[:12]}: its file has "
@@ -252,10 +229,21 @@ class AskingParty:
     def _note(self, peer: PartyName, offered: Sequence[Offered]) -> None:
         with self._lock:
             self._offers[peer] = {one.run: one for one in offered}
-            self._number = max(self._number, *(one.next_number for one in offered), 0)
+        self._under_way.go_on_from(max((one.next_number for one in offered), default=0))
         for one in offered:
-            if one.run in self.models:
-                self._pins.note(peer, one)
+            self._pin(peer, one)
+
+    def _pin(self, peer: PartyName, offered: Offered) -> None:
+        """From the first time on that this run is served here."""
+        model = self.models.get(offered.run)
+        if model is None:
+            return
+        if model.expected_hash(peer) in (None, offered.hash):
+            model.pins.note(peer, offered)
+        else:
+            self._say(
+                f"{peer!r} brings another model of the run {offered.run[:12]} than the one that was served before"
+            )
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
         return introduction(self._introduced())
@@ -279,24 +267,7 @@ class AskingParty:
 
     def ask(self, ready: Ready, rows: Mapping[PartyName, Rows]) -> Answers:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
-        with self._lock:
-            answers = Answers(self._number, {party: Future() for party in rows})
-            away = [party for party in rows if not self.lines[party].connected]
-            if away and ready.half.summed:
-                # A sum without one of them cannot be opened: none of the others may spend on it.
-                for waiting in answers.waiting.values():
-                    waiting.set_exception(self.why_away(away[0]))
-                return answers
-            self._number += 1
-            self._asked[answers.number] = answers
-            # Under the lock: parties see numbers in rising order.
-            for party, wanted in rows.items():
-                question = Question(ready.run, ready.hashes[party], wanted)
-                try:
-                    self.lines[party].send(answers.number, question.to_bytes())
-                except TransportError:
-                    answers.waiting[party].set_exception(self.why_away(party))
-        return answers
+        return self._under_way.ask(ready, rows)
 
     def why_away(self, party: PartyName) -> QuestionFailed:
         """What to tell whoever asks for a party that is not there."""
@@ -304,20 +275,10 @@ class AskingParty:
 
     def forget(self, answers: Answers) -> None:
         """Nobody waits for these any more."""
-        with self._lock:
-            self._asked.pop(answers.number, None)
+        self._under_way.forget(answers)
 
     def _take(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
-        with self._lock:
-            answers = self._asked.get(number)
-        waiting = None if answers is None else answers.waiting.get(party)
-        if waiting is None:
-            return  # it came too late
-        with suppress(InvalidStateError):  # given up in this moment
-            try:
-                waiting.set_result(opened_answer(party, body))
-            except ThinwireError as error:
-                waiting.set_exception(error)
+        self._under_way.take(party, number, body)
 
     # What happens meanwhile -----------------------------------------------------------------------------------------
 
@@ -329,7 +290,7 @@ class AskingParty:
                 self._welcome_back(peer)
             case "disconnected":
                 self._say(f"{peer!r} is gone: {printable(facts.get('why', ''))}")
-                self._lost(str(peer))
+                self._under_way.lost(str(peer))
             case "news" if peer is not None:
                 self._take_news(peer, facts["told"])
             case "denied" | "refused" | "damaged":
@@ -345,13 +306,6 @@ class AskingParty:
         if set(offers) == set(self.own.feature_parties):
             self._pass_on_keys(ready.run, offers)
         _told(self.lines[peer], {"serving": ready.run})
-
-    def _lost(self, peer: PartyName) -> None:
-        with self._lock:
-            lost = [answers.waiting[peer] for answers in self._asked.values() if peer in answers.waiting]
-        for waiting in lost:
-            with suppress(InvalidStateError):
-                waiting.set_exception(PartyAway(peer, f"{peer!r} was lost before it answered"))
 
     def _take_news(self, peer: PartyName, told: Mapping[str, Any]) -> None:
         try:

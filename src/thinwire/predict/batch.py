@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -33,11 +33,22 @@ class Asked:
     ids: IdTable | None = None
 
     def digest(self) -> str:
-        digest = sha256(self.rows.tobytes())
-        if self.ids is not None:
-            for row in self.rows.tolist():
-                digest.update(self.ids.ids[row].encode() + b"\0")
+        """Of ids in whatever order: another alignment of the same ids has another one."""
+        if self.ids is None:
+            return sha256(self.rows.tobytes()).hexdigest()
+        digest = sha256()
+        for text in sorted(self.ids.ids[row] for row in self.rows.tolist()):
+            digest.update(text.encode() + b"\0")
         return digest.hexdigest()
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        """Ids, or row numbers where there are none."""
+        return rows.tolist() if self.ids is None else [self.ids.ids[row] for row in rows.tolist()]
+
+    def without(self, done: Iterable[Any]) -> npt.NDArray[np.int64]:
+        """The rows that are not done."""
+        there = set(done)
+        return self.rows[[key not in there for key in self.keys(self.rows)]] if there else self.rows
 
 
 def write_scores(
@@ -46,18 +57,14 @@ def write_scores(
     """Writes the file; `scored` gives outputs a question at a time for the rows that are still missing."""
     heading = Heading(asked.model, asked.digest(), "row" if asked.ids is None else "id", ASKED_AT_ONCE)
     file = ScoreFile(out, heading, resume)
-    resumed_at = min(file.done * ASKED_AT_ONCE, len(asked.rows))
-    rest = asked.rows[resumed_at:]
+    rest = asked.without(file.keys())
+    resumed_at = len(asked.rows) - len(rest)
     progress(resumed_at, len(asked.rows))
-    done = resumed_at
-    columns: tuple[str, ...] = ()
+    done = 0
     for outputs in scored(torch.from_numpy(rest)) if len(rest) else ():
         table = asked.outputs.shown(outputs).numpy()
-        columns = asked.outputs.columns(table.shape[1])
-        rows = asked.rows[done : done + len(table)]
-        keys = rows if asked.ids is None else [asked.ids.ids[row] for row in rows.tolist()]
-        file.add(keys, columns, table)
+        file.add(asked.keys(rest[done : done + len(table)]), asked.outputs.columns(table.shape[1]), table)
         done += len(table)
-        progress(done, len(asked.rows))
+        progress(resumed_at + done, len(asked.rows))
     file.finish()
     return {"rows": len(asked.rows), "resumed_at": resumed_at, "model": asked.model, "out": str(out)}

@@ -18,9 +18,10 @@ from thinwire.compress import Hint, Symbols
 from thinwire.conversations.seat import Seat, on
 from thinwire.conversations.spending import PREDICTION
 from thinwire.conversations.sums import Sealing, opened, sum_compressor
-from thinwire.errors import BadInput, Malformed
+from thinwire.errors import BadInput, WireError
 from thinwire.models.fusion import fuse
 from thinwire.predict.answers import Answers
+from thinwire.predict.errors import PartyFailed
 from thinwire.predict.placing import computed
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
@@ -90,19 +91,25 @@ class LabelHalf:
 
     def decoded(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
         """What a party sent for so many rows; refuses anything else by its name."""
-        symbols = self.seat.decode(body, party)
+        try:
+            symbols = self.seat.decode(body, party)
+        except WireError as error:
+            raise PartyFailed(party, str(error)) from None
         if tuple(symbols.shape) != (rows, self.widths[party]):
-            raise Malformed(
-                f"{party!r} sent embeddings of shape {list(symbols.shape)}, expected {[rows, self.widths[party]]}"
-            )
+            expected = [rows, self.widths[party]]
+            raise PartyFailed(party, f"{party!r} sent embeddings of shape {list(symbols.shape)}, expected {expected}")
         return symbols
+
+    def embedding(self, body: bytes | memoryview, party: PartyName, rows: int) -> Tensor:
+        """The same as numbers, where they are not sums; refuses those that are none."""
+        return _finite(party, self.decoded(body, party, rows))
 
     def embeddings(self, symbols: Mapping[PartyName, Symbols], rows: Rows, number: int) -> list[Tensor]:
         """In party order, or their sum alone."""
-        ordered = [symbols[party] for party in self.seat.feature_parties]
         if self.summed:
+            ordered = [symbols[party] for party in self.seat.feature_parties]
             return [opened(self.seat, ordered, number, rows, PREDICTION).to_tensor()]
-        return [one.to_tensor() for one in ordered]
+        return [_finite(party, symbols[party]) for party in self.seat.feature_parties]
 
     def scored(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
         """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""
@@ -117,6 +124,13 @@ class LabelHalf:
         if self.features is None:
             raise BadInput(f"{self.seat.me!r}: its own features are missing")
         return self.features[rows]
+
+
+def _finite(party: PartyName, symbols: Symbols) -> Tensor:
+    h = symbols.to_tensor()
+    if not bool(torch.isfinite(h).all()):
+        raise PartyFailed(party, f"{party!r} sent embeddings that are not finite")
+    return h
 
 
 def require_rows(rows: Rows, count: int) -> None:

@@ -21,6 +21,7 @@ from thinwire.predict.halves import FeatureHalf, LabelHalf
 from thinwire.predict.introduction import Offered
 from thinwire.predict.model_files import load_model
 from thinwire.predict.new_rows import new_features
+from thinwire.predict.pins import Pins
 from thinwire.predict.placing import computed
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
@@ -28,7 +29,7 @@ from thinwire.predict.table import IdTable, Which, ids_in_order
 from thinwire.privacy import Identity
 from thinwire.types import PartyName
 
-__all__ = ["FeatureModel", "LabelModel", "NewRows", "OwnRows", "read_rows"]
+__all__ = ["FeatureModel", "LabelModel", "NewRows", "OwnRows", "read_rows", "require_unchanged"]
 
 _MEAN_OF = 65_536  # rows that a mean embedding is taken over
 
@@ -148,13 +149,17 @@ class LabelModel:
         if not isinstance(own.section, LabelEntry):
             raise BadInput(f"{me!r} is no label party")
         self.outputs = Answers.of(Outputs.of(loss_of(own.section)), folder.path, me)
+        self.pins = Pins(folder.path / "serving.json", folder.files)
         if data.bottom is not None:
             load_model(folder.path, me, data.bottom)
             data.bottom.to(own.settings.device).eval()
 
     def expected_hash(self, party: PartyName) -> str | None:
-        """Of a feature party's model, where this folder holds it: a simulated run's does."""
-        return self._folder.hash_of(party, is_label_party=False) if self._folder.is_simulated else None
+        """Of a feature party's model: as it was first served, or as the folder of a simulated run holds it."""
+        served = self.pins.hash(self.run, party)
+        if served is not None or not self._folder.is_simulated:
+            return served
+        return self._folder.hash_of(party, is_label_party=False)
 
     @property
     def own_features(self) -> Tensor | None:
@@ -170,6 +175,15 @@ class LabelModel:
         every = widths if data.width is None else {**widths, own.me: data.width}
         top = party.top.to(own.settings.device).eval()
         return LabelHalf(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
+
+
+def require_unchanged(before: str, now: str) -> None:
+    """A run's models stay what they were when they were first loaded."""
+    if before != now:
+        raise BadInput(
+            f"it is the run that is in use, but its file has changed: its model was {before[:12]} and is {now[:12]} "
+            "now. Bring back the file that the run wrote, or train a new run"
+        )
 
 
 def _digest(of: str, table: Tensor | None) -> str:

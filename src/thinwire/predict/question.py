@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinwire.errors import Malformed
 from thinwire.network.told import Text
-from thinwire.predict.errors import QuestionFailed, refusal
+from thinwire.predict.errors import PartyFailed, QuestionFailed, refusal
 from thinwire.streams import Rows
 from thinwire.transport.records import printable
 from thinwire.types import PartyName
@@ -76,10 +76,10 @@ def opened_answer(party: PartyName, body: bytes | memoryview) -> memoryview:
     if view and view[0] == _GIVEN:
         return view[1:]
     if not view or view[0] != _REFUSED:
-        raise Malformed(f"{party!r} sent an answer that is none")
+        raise PartyFailed(party, f"{party!r} sent an answer that is none")
     try:
         told = _Refusal.model_validate_json(bytes(view[1:]))
     except ValidationError:
-        raise Malformed(f"{party!r} sent a refusal that is none") from None
+        raise PartyFailed(party, f"{party!r} sent a refusal that is none") from None
     failed: QuestionFailed = refusal(told.kind, party, f"{party!r}: {printable(told.message)[:_LONGEST]}")
     raise failed

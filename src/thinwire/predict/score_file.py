@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from thinwire.errors import BadInput
 from thinwire.runs.private_state import canonical
 from thinwire.transport.record_file import WriteFailed, replace_file, sync_folder
 
-__all__ = ["Heading", "ScoreFile"]
+__all__ = ["Heading", "ScoreFile", "require_place"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Heading:
     """What the scores are of; a resumed prediction must have the same."""
 
     model: str  # a hash of the models
-    rows: str  # a digest of the rows that were asked for
+    rows: str  # a digest of the rows that were asked for, or of their ids in whatever order
     key: str  # "id" or "row"
     block: int  # rows
 
@@ -40,39 +40,54 @@ class Heading:
         return canonical({"model": self.model, "rows": self.rows, "key": self.key, "block": self.block})
 
 
+def require_place(path: Path, resume: bool) -> None:
+    """Refuses where scores cannot go."""
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise BadInput(f"--out {path}: the name must end with .csv or .parquet")
+    if path.exists():
+        raise BadInput(f"--out {path} is there already; give another name, or remove it")
+    if not path.parent.is_dir():
+        raise BadInput(f"--out {path}: there is no folder {path.parent}")
+    if _blocks_of(path).exists() and not resume:
+        raise BadInput(
+            f"{_blocks_of(path)} holds a prediction that was not ended; go on with --resume, or remove that folder"
+        )
+
+
+def _blocks_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.part")
+
+
 class ScoreFile:
     """Writes one; `done` blocks are there already."""
 
     def __init__(self, path: Path, heading: Heading, resume: bool) -> None:
-        if path.suffix.lower() not in (".csv", ".parquet"):
-            raise BadInput(f"--out {path}: the name must end with .csv or .parquet")
-        if path.exists():
-            raise BadInput(f"--out {path} is there already; give another name, or remove it")
-        if not path.parent.is_dir():
-            raise BadInput(f"--out {path}: there is no folder {path.parent}")
+        require_place(path, resume)
         self.path = path
-        self._folder = path.with_name(f"{path.name}.part")
+        self._folder = _blocks_of(path)
         self._key = heading.key
         self.done = 0
-        if self._folder.exists():
-            self._require_same(heading, resume)
-            while self._block(self.done).exists():
-                self.done += 1
-        else:
+        # A process that was killed before it wrote the heading has written nothing else.
+        if not (self._folder / "heading.json").exists() and not self._block(0).exists():
             self._begin(heading)
+            return
+        self._require_same(heading)
+        while self._block(self.done).exists():
+            self.done += 1
+
+    def keys(self) -> Iterator[Any]:
+        """Ids or rows of the blocks that are there."""
+        for number in range(self.done):
+            yield from pa.parquet.read_table(self._block(number), columns=[self._key])[self._key].to_pylist()
 
     def _begin(self, heading: Heading) -> None:
         try:
-            self._folder.mkdir()
+            self._folder.mkdir(exist_ok=True)
             replace_file(self._folder / "heading.json", heading.to_bytes())
         except OSError as error:
             raise BadInput(f"{self._folder} cannot be written: {error.strerror}") from None
 
-    def _require_same(self, heading: Heading, resume: bool) -> None:
-        if not resume:
-            raise BadInput(
-                f"{self._folder} holds a prediction that was not ended; go on with --resume, or remove that folder"
-            )
+    def _require_same(self, heading: Heading) -> None:
         try:
             before = json.loads((self._folder / "heading.json").read_bytes())
         except (OSError, ValueError):

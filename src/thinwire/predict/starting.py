@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from thinwire.align import Ids, ristretto
+from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alignment
 from thinwire.align import Terms as AlignTerms
+from thinwire.at_rest import Files
 from thinwire.errors import BadInput
 from thinwire.job.own_part import OwnPart, read_own_part
 from thinwire.network.aligning import AligningParty
@@ -18,7 +19,9 @@ from thinwire.predict.new_rows import new_ids
 from thinwire.predict.own_models import NewRows
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.table import IdTable
+from thinwire.runs.contents import NEW_ROWS
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
+from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName
 
@@ -65,20 +68,54 @@ def identity_of(own: OwnPart) -> CertifiedIdentity:
     return CertifiedIdentity(credentials, own.certificate_names, Revocations(own.revoked))
 
 
-def aligned_rows(own: OwnPart, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:
-    """This party's half of a private alignment of new rows: nobody shows an id that the others lack."""
+def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:
+    """This party's half of a private alignment of new rows: nobody shows an id that the others lack.
+
+    It is kept in the run's folder. A party that is started again with the same ids goes on with it, since the others,
+    who are at work, would not align once more.
+    """
+    own = found.own
     if features is None and not own.is_label_party:
         raise BadInput(f"--features {own.me}=FILE is missing: where this party's new rows are")
     with own.text.located():
-        found = new_ids(own.section, features, ids)
-    if found is None:
+        own_ids = new_ids(own.section, features, ids)
+    if own_ids is None:
         raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")
-    party = AligningParty(own, "rows to score", say)
-    with ristretto() as backend:
-        alignment = party.align(found, backend, AlignTerms(), lambda *_: None)
-    texts = [text.decode() for text in found.texts(alignment.rows)]
-    outside = frozenset(_texts(found)) - set(texts)
+    folder = found.folder()
+    kept = folder.path / NEW_ROWS / f"{own.me}.alignment"
+    alignment = _kept(kept, folder.files, own, own_ids)
+    if alignment is None:
+        alignment = _align(own, own_ids, kept, say)
+        kept.parent.mkdir(exist_ok=True)
+        write_alignment(kept, alignment, folder.files)
+    else:
+        when = f"{alignment.when:%Y-%m-%d %H:%M} UTC"
+        say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
+    texts = [text.decode() for text in own_ids.texts(alignment.rows)]
+    outside = frozenset(_texts(own_ids)) - set(texts)
     return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
+
+
+def _kept(file: Path, files: Files, own: OwnPart, ids: Ids) -> Alignment | None:
+    """The last alignment, where it was of these ids with these parties."""
+    if not file.exists():
+        return None
+    found = read_alignment(file, files)
+    parties = (*own.feature_parties, own.label_party)
+    same = (found.me, found.parties, found.ids_digest) == (own.me, parties, ids.digest())
+    return found if same else None
+
+
+def _align(own: OwnPart, ids: Ids, kept: Path, say: Callable[[str], None]) -> Alignment:
+    try:
+        with ristretto() as backend:
+            return AligningParty(own, "rows to score", say).align(ids, backend, AlignTerms(), lambda *_: None)
+    except Refused as error:
+        raise BadInput(
+            f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If the "
+            "others go on with an earlier one, bring back the ids that were aligned then; or end all, remove "
+            f"{NEW_ROWS}/ from every party's run, and start them together"
+        ) from None
 
 
 def _texts(ids: Ids) -> list[str]:

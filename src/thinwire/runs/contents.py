@@ -22,6 +22,7 @@ __all__ = [
     "FORGOTTEN",
     "LOG",
     "MESSAGES",
+    "NEW_ROWS",
     "Removed",
     "alone_in",
     "is_finished",
@@ -32,6 +33,7 @@ __all__ = [
 
 CHECKPOINTS = ("checkpoints",)  # surrogates, worksets, shared labels: a value or more for every row
 MESSAGES = ("sent", "answers")  # what was sent, to be sent again after a failure
+NEW_ROWS = "new-rows"  # which of a party's new rows the others have too
 LOG = "log.jsonl"
 FORGOTTEN = "forgotten.jsonl"
 
@@ -110,7 +112,7 @@ def removed(folder: Path, names: tuple[str, ...]) -> list[Removed]:
 
 def unknown_in(folder: Path) -> list[str]:
     """Files that are not ours: what they hold of single rows, only their owner knows."""
-    known = {*_WHOLE, *CHECKPOINTS, *MESSAGES}
+    known = {*_WHOLE, *CHECKPOINTS, *MESSAGES, NEW_ROWS}
     names = sorted(path.name for path in folder.iterdir())
     return [name for name in names if name not in known and not _OTHER_WHOLE.fullmatch(name)]
 

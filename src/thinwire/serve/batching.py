@@ -29,6 +29,7 @@ __all__ = ["Batcher"]
 
 _MOST_WAITING_ROWS = 1 << 18
 _MOST_UNDER_WAY = 8  # batches
+_PLACE_SECONDS = 0.1  # that a batch counts as one of them
 _MARGIN = 0.9  # of a deadline: what is left is for the answer's way back
 
 
@@ -45,6 +46,8 @@ class _Waiting:
 class _UnderWay:
     members: list[_Waiting]
     batch: Batch | None = None
+    place: asyncio.TimerHandle | None = None  # among those that are waited for before more begin
+    limit: asyncio.TimerHandle | None = None  # when it is given up
     over: bool = field(default=False)
 
 
@@ -113,8 +116,9 @@ class Batcher:
         loop = asyncio.get_running_loop()
         under_way = _UnderWay(members)
         self._under_way += 1
-        self._metrics.batch(rows)
+        under_way.place = loop.call_later(_PLACE_SECONDS, self._leave_place, under_way)
         every = np.concatenate([one.request.rows for one in members])
+        self._metrics.batch(len(every))
         done: Callable[[], Any] = partial(loop.call_soon_threadsafe, self._answered, under_way)
         try:
             under_way.batch = self._scorer.begin(every, done)
@@ -124,8 +128,9 @@ class Batcher:
         self._batches.add(under_way.batch)
         for one in members:
             one.batch = under_way.batch
-        # A party that never answers must not hold a place for ever.
-        loop.call_later(max(one.request.deadline_seconds for one in members), self._scorer.forget, under_way.batch)
+        # A party that never answers must not be waited for for ever.
+        longest = max(one.request.deadline_seconds for one in members)
+        under_way.limit = loop.call_later(longest, self._scorer.forget, under_way.batch)
 
     def _next(self) -> _Waiting:
         one = self._queue.popleft()
@@ -171,7 +176,9 @@ class Batcher:
         if under_way.over:
             return
         under_way.over = True
-        self._under_way -= 1
+        self._leave_place(under_way)
+        if under_way.limit is not None:
+            under_way.limit.cancel()  # it holds all embeddings until then
         if under_way.batch is not None:
             self._batches.discard(under_way.batch)
             self._scorer.forget(under_way.batch)
@@ -180,6 +187,15 @@ class Batcher:
             self._timer.cancel()
             self._timer = None
         self._look()
+
+    def _leave_place(self, under_way: _UnderWay) -> None:
+        """A party that hangs must not hold up those who can do without it."""
+        if under_way.place is not None:
+            under_way.place.cancel()
+            under_way.place = None
+            self._under_way -= 1
+            if not under_way.over:
+                self._look()
 
     def _late(self, waiting: _Waiting) -> None:
         """A request's own deadline: by defaults where they stand for all that is missing, otherwise an error."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -20,6 +21,7 @@ from thinwire.serve.service import Service
 __all__ = ["DEADLINE_HEADER", "make_app"]
 
 DEADLINE_HEADER = "x-deadline-ms"
+BODY_SECONDS = 10.0  # from a request's head to the end of its body
 
 
 def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
@@ -28,9 +30,9 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
 
     async def predict(request: Request) -> Response:
         try:
-            body = await _body(request, cap)
-            found = await service.score(parsed_body(body), request.headers.get(DEADLINE_HEADER))
-            return _json(found)
+            with service.metrics.counted():
+                body = await _body(request, cap)
+                return _json(await service.score(parsed_body(body), request.headers.get(DEADLINE_HEADER)))
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
             status = status_of(error)
             if status == 500:
@@ -57,10 +59,10 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
 
     async def lost(_: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
-        message = "no such place; see /openapi.json" if status == 404 else "not in this way; see /openapi.json"
-        return _json({"error": {"type": "not_found", "message": message}}, status)
+        kind, message = ("not_found", "no such place") if status == 404 else ("wrong_method", "not in this way")
+        return _json({"error": {"type": kind, "message": f"{message}; see /openapi.json"}}, status)
 
-    return Starlette(
+    made = Starlette(
         routes=[
             Route("/v1/predict", predict, methods=["POST"]),
             Route("/v1/model", model),
@@ -71,19 +73,27 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
         lifespan=lifespan,
         exception_handlers={404: lost, 405: lost},
     )
+    made.router.redirect_slashes = False
+    return made
 
 
 async def _body(request: Request, cap: int) -> bytes:
-    """Refused as soon as it is too large, not after it was read."""
+    """Refused as soon as it is too large or too slow, not after it was read."""
     told = request.headers.get("content-length", "")
     if told.isdecimal() and int(told) > cap:
         raise _too_large(cap)
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > cap:
-            raise _too_large(cap)
-        parts.append(part)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > cap:
+                    raise _too_large(cap)
+                parts.append(part)
+    except TimeoutError:
+        raise BadRequest("slow", f"the body was not here within {BODY_SECONDS:g} s; send it at once", 408) from None
+    except ClientDisconnect:
+        raise BadRequest("disconnected", "the client left before its request was whole") from None
     return b"".join(parts)
 
 
@@ -93,5 +103,7 @@ def _too_large(cap: int) -> BadRequest:
 
 def _json(value: dict[str, Any], status: int = 200, retry: bool = False) -> Response:
     headers = {"Retry-After": "1"} if retry else {}
+    if status == 408:
+        headers["Connection"] = "close"  # what still comes would be taken for the next request
     body = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return Response(body, status, headers, media_type="application/json")

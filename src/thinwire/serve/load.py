@@ -18,6 +18,15 @@ __all__ = ["Load", "LoadResult", "get_json", "load_test"]
 
 _CONNECT_SECONDS = 5.0
 _MOST_HEADER = 1 << 16
+_NO_ANSWER = (  # what comes of a server that is none, or has gone
+    OSError,
+    TimeoutError,
+    ValueError,
+    KeyError,
+    TypeError,
+    asyncio.IncompleteReadError,
+    asyncio.LimitOverrunError,
+)
 
 
 @dataclass(frozen=True)
@@ -81,11 +90,15 @@ class _Server:
 
     @classmethod
     def parse(cls, url: str) -> _Server:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in ("http", "https"):
             raise BadInput(f"URL must be http://host:port, got {url!r}")
         tls = ssl.create_default_context() if parts.scheme == "https" else None
-        return cls(parts.hostname, parts.port or (443 if tls else 80), tls)
+        return cls(host, port or (443 if tls else 80), tls)
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         coming = asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_MOST_HEADER)
@@ -101,14 +114,13 @@ async def _get(url: str, path: str) -> dict[str, Any]:
     try:
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {server.host}\r\nConnection: close\r\n\r\n".encode())
         _, body = await asyncio.wait_for(_response(reader), _CONNECT_SECONDS)
+        found = json.loads(body)
+    except _NO_ANSWER:
+        raise BadInput(f"{url} is no thinwire server: {path} gives no answer in HTTP and JSON") from None
     finally:
         writer.close()
-    try:
-        found = json.loads(body)
-    except ValueError:
-        found = None
     if not isinstance(found, dict):
-        raise BadInput(f"{url}{path} is no thinwire server: it answers {body[:60]!r}")
+        raise BadInput(f"{url} is no thinwire server: {path} gives {body[:60]!r}")
     return found
 
 
@@ -139,7 +151,8 @@ async def _client(load: Load, count: int, rng: random.Random, end: float, result
             reader, writer = connection
             writer.write(_request(server, load, body))
             status, answer = await asyncio.wait_for(_response(reader), load.deadline_ms / 1000 + 5)
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, BadInput) as error:
+            model = str(json.loads(answer)["model"]) if status == 200 else ""
+        except (*_NO_ANSWER, BadInput) as error:
             result.errors[type(error).__name__] += 1
             if connection is not None:
                 connection[1].close()
@@ -148,7 +161,7 @@ async def _client(load: Load, count: int, rng: random.Random, end: float, result
             continue
         if status == 200:
             result.latencies.append(monotonic() - began)
-            result.models.add(str(json.loads(answer)["model"]))
+            result.models.add(model)
         else:
             result.errors[_kind(status, answer)] += 1
     if connection is not None:
@@ -166,9 +179,12 @@ def _request(server: _Server, load: Load, body: bytes) -> bytes:
 async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     """Status and body of an answer that says how long it is."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    status, *lines = head.split("\r\n")
-    length = next((int(line.partition(":")[2]) for line in lines if line.lower().startswith("content-length:")), 0)
-    return int(status.split(" ", 2)[1]), await reader.readexactly(length)
+    first, *lines = head.split("\r\n")
+    version, _, status = first.partition(" ")
+    lengths = [line.partition(":")[2] for line in lines if line.lower().startswith("content-length:")]
+    if not version.startswith("HTTP/") or not lengths:
+        raise ValueError("no HTTP, or an answer that does not say how long it is")
+    return int(status[:3]), await reader.readexactly(int(lengths[0]))
 
 
 def _kind(status: int, body: bytes) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
+from time import monotonic
 
 from thinwire.network.metrics import metric
+from thinwire.serve.errors import described
 from thinwire.transport.ledger import Ledger
 
 __all__ = ["Metrics", "Standing"]
@@ -61,10 +64,20 @@ class Metrics:
         self._batches = Histogram(_ROWS)
         self._missing: Counter[str] = Counter()
 
-    def answered(self, outcome: str, seconds: float) -> None:
-        with self._lock:
-            self._requests[outcome] += 1
-            self._seconds.add(seconds)
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """One request: how long it takes, and what it comes to."""
+        began, outcome = monotonic(), "internal"
+        try:
+            yield
+            outcome = "ok"
+        except Exception as error:
+            outcome = str(described(error)["error"]["type"])
+            raise
+        finally:
+            with self._lock:
+                self._requests[outcome] += 1
+                self._seconds.add(monotonic() - began)
 
     def batch(self, rows: int) -> None:
         with self._lock:
@@ -97,4 +110,5 @@ class Metrics:
             for row in now.ledger.state()
         ]
         yield from metric("frame_bytes_total", "counter", "Bytes of frames, by direction and kind.", frames)
-        yield from metric("model_info", "gauge", "The model in use.", [(f'version="{now.version}"', 1)])
+        used = [(f'version="{now.version}"', 1)] if now.version else []
+        yield from metric("model_info", "gauge", "The model in use.", used)

@@ -13,10 +13,12 @@ _ERRORS = {
     400: "malformed_json, wrong_type, unknown_field, empty, not_finite, no_ids, bad_input: the request is wrong",
     403: "budget_spent: a party's privacy budget allows no further use of a row",
     404: "unknown_id, outside_alignment, unknown_row",
+    408: "slow: the body did not come in time",
     413: "too_many_rows, too_large",
     429: "busy: too many rows wait; try again",
-    502: "party_failed: a party could not answer",
-    503: "party_missing, model_mismatch; `parties` names whom; try again",
+    500: "not_finite: the model overflows on a row of the tables; internal: the server's log says what",
+    502: "party_failed: a party could not answer, or its answer was none",
+    503: "party_missing, model_mismatch: `parties` names whom; busy: too many connections; try again",
     504: "deadline; `parties` names who had not answered",
 }
 

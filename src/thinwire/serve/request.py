@@ -38,7 +38,8 @@ def parsed_body(body: bytes) -> Any:
     except BadRequest:
         raise
     except (ValueError, RecursionError) as error:
-        raise BadRequest("malformed_json", f"the body is not JSON: {error}") from None
+        why = "a number has too many digits" if "set_int_max_str_digits" in str(error) else error
+        raise BadRequest("malformed_json", f"the body is not JSON that can be read: {why}") from None
 
 
 def read_request(value: Any, table: OwnRows, settings: ServeSection, deadline_header: str | None) -> ScoreRequest:
@@ -110,10 +111,12 @@ def _features(given: Any, table: OwnRows, count: int) -> Tensor | None:
 
 
 def _deadline(value: dict[str, Any], settings: ServeSection, header: str | None) -> float:
-    given = value.get("deadline_ms", header if header is not None else settings.deadline_ms)
+    given = value.get("deadline_ms")
+    if given is None:
+        given = settings.deadline_ms if header is None else header
     try:
         milliseconds = float(given) if isinstance(given, (int, float, str)) and not isinstance(given, bool) else -1.0
-    except ValueError:
+    except (ValueError, OverflowError):
         milliseconds = -1.0
     if not 1 <= milliseconds <= LONGEST_DEADLINE_MS:
         raise BadRequest(

@@ -17,7 +17,6 @@ from thinwire.predict.answering import AnsweringParty, Terms
 from thinwire.predict.asking import AskingParty
 from thinwire.predict.introduction import CacheTerms
 from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.pins import Pins
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.starting import Named, identity_of
 from thinwire.predict.table import Which
@@ -91,6 +90,7 @@ class LabelServer:
     def __init__(self, sources: Sources, say: Say, settings: ServeSection | None = None) -> None:
         import uvicorn
 
+        from thinwire.serve.connections import Connection
         from thinwire.serve.http import make_app
 
         own = sources.own
@@ -100,13 +100,13 @@ class LabelServer:
         self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
         folder = sources.named.folder()
         self._socket = _listening(settings.http)
-        self.address = "http://{}:{}".format(*self._socket.getsockname()[:2])
-        pins = Pins(folder.path / "serving.json", folder.files)
-        self.party = AskingParty(own, self._model(folder), pins, say, settings.clients)
-        self.service = Service(self.party, settings)
+        self.address = f"http://{Endpoint(*self._socket.getsockname()[:2])}"
+        self.party = AskingParty(own, self._model(folder), say, settings.clients)
+        self.service = Service(self.party, settings, say)
         config = uvicorn.Config(
             make_app(self.service, say),
-            http="h11",
+            http=Connection,
+            server_header=False,
             ws="none",
             loop="asyncio",
             log_level="error",

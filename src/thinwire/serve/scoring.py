@@ -13,8 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from thinwire.predict.asking import Answers, AskingParty, Ready
+from thinwire.predict.asking import AskingParty
 from thinwire.predict.errors import NoAnswer, PartyAway
+from thinwire.predict.ready import Ready
+from thinwire.predict.under_way import Answers
 from thinwire.serve.cache import EmbeddingCache
 from thinwire.types import PartyName
 
@@ -130,7 +132,7 @@ class Scorer:
                 if name in batch.ready.defaults:
                     return None
                 raise
-            fresh = batch.ready.half.decoded(body, name, len(wanted)).to_tensor()
+            fresh = batch.ready.half.embedding(body, name, len(wanted))
             terms = self.party.cache_terms.get(name)
             self.cache.keep(name, batch.ready.hashes[name], wanted, fresh, terms)
         if fresh is None or kept:

@@ -3,44 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+from collections.abc import Callable
 from threading import BoundedSemaphore
-from time import monotonic
 from typing import Any
 
-from thinwire.errors import ThinwireError
+import torch
+from torch import Tensor
+
 from thinwire.job.schema import ServeSection
-from thinwire.predict.asking import AskingParty, Ready
+from thinwire.network.told import printable
+from thinwire.predict.asking import AskingParty
 from thinwire.predict.errors import ModelMismatch
 from thinwire.serve.batching import Batcher
-from thinwire.serve.errors import Busy, described
+from thinwire.serve.errors import BadRequest, Busy, described, status_of
 from thinwire.serve.metrics import Metrics, Standing
-from thinwire.serve.request import LONGEST_DEADLINE_MS, read_request
+from thinwire.serve.request import LONGEST_DEADLINE_MS, ScoreRequest, read_request
 from thinwire.serve.scoring import Scorer
+from thinwire.transport.records import MAX_JSON
 
-__all__ = ["Service", "version_of"]
+__all__ = ["Service"]
 
 _MOST_OVER_GRPC = 32  # each holds a thread while it waits
-
-
-def version_of(ready: Ready) -> str:
-    """One hash over all parties' models."""
-    digest = hashlib.sha256(f"{ready.run} {ready.model.hash}\n".encode())
-    for party, one in sorted(ready.hashes.items()):
-        digest.update(f"{party} {one}\n".encode())
-    return digest.hexdigest()
+_BYTES_OF_A_SCORE = 24  # as JSON
+_TIDY_SECONDS = 1.0
 
 
 class Service:
     """Made in any thread; `score` runs in the server's event loop."""
 
-    def __init__(self, party: AskingParty, settings: ServeSection) -> None:
+    def __init__(self, party: AskingParty, settings: ServeSection, say: Callable[[str], None]) -> None:
         self.party = party
+        self._say = say
         self.settings = settings
         self.metrics = Metrics()
         self.scorer = Scorer(party)
         self._batcher = Batcher(self.scorer, settings, self.metrics)
-        self._version: tuple[Ready | None, str] = (None, "")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over_grpc = BoundedSemaphore(_MOST_OVER_GRPC)
         party.on_score = self.score_over_grpc
@@ -50,60 +47,62 @@ class Service:
 
     async def score(self, value: Any, deadline_header: str | None = None) -> dict[str, Any]:
         """The answer to one request; raises what it came to."""
-        began, outcome = monotonic(), "internal"
-        self._loop = asyncio.get_running_loop()
-        try:
-            request = read_request(value, self._table(), self.settings, deadline_header)
-            if request.model is not None and request.model != self.version():
-                raise ModelMismatch(
-                    self.party.own.me, f"the model in use is {self.version()}, not {request.model[:80]}"
-                )
-            scored = await self._batcher.score(request)
-            outcome = "ok"
-            for party in scored.missing:
-                self.metrics.without(party)
-            table = scored.table
-            return {
-                "model": self._of(scored.ready),
-                "columns": list(scored.ready.half.outputs.columns(table.shape[1])),
-                "scores": table.tolist(),
-                "missing": scored.missing,
-            }
-        except Exception as error:
-            outcome = str(described(error)["error"]["type"])
-            raise
-        finally:
-            self.metrics.answered(outcome, monotonic() - began)
+        request = read_request(value, self._table(), self.settings, deadline_header)
+        self._require_model(request, self.version())
+        scored = await self._batcher.score(request)
+        self._require_model(request, scored.ready.version)  # a new one may have come into use meanwhile
+        _require_finite(request, scored.table)
+        for party in scored.missing:
+            self.metrics.without(party)
+        return {
+            "model": scored.ready.version,
+            "columns": list(scored.ready.half.outputs.columns(scored.table.shape[1])),
+            "scores": scored.table.tolist(),
+            "missing": scored.missing,
+        }
+
+    def _require_model(self, request: ScoreRequest, version: str) -> None:
+        if request.model is not None and request.model != version:
+            used = version or "not there yet"
+            raise ModelMismatch(self.party.own.me, f"the model in use is {used}, not {printable(request.model)[:80]}")
 
     def score_over_grpc(self, value: dict[str, Any]) -> dict[str, Any]:
         """For another thread: waits for the event loop's answer; an error is an answer too."""
+        try:
+            with self.metrics.counted():
+                return self._from_loop(value)
+        except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
+            if status_of(error) == 500:
+                self._say(f"a request over gRPC failed: {type(error).__name__}: {error}")
+            return described(error)
+
+    def _from_loop(self, value: dict[str, Any]) -> dict[str, Any]:
         loop = self._loop
         if loop is None:
-            return {"error": {"type": "busy", "message": "the server has not begun; try again"}}
+            raise Busy("the server has not begun; try again")
         if not self._over_grpc.acquire(blocking=False):
-            return described(Busy(f"{_MOST_OVER_GRPC} requests wait over gRPC already; try again later"))
+            raise Busy(f"{_MOST_OVER_GRPC} requests wait over gRPC already; try again later")
         try:
-            coming = asyncio.run_coroutine_threadsafe(self.score(value), loop)
-            return coming.result(LONGEST_DEADLINE_MS / 1000)
-        except (ThinwireError, TimeoutError) as error:
-            return described(error)
+            found = asyncio.run_coroutine_threadsafe(self.score(value), loop).result(LONGEST_DEADLINE_MS / 1000)
         finally:
             self._over_grpc.release()
+        if _BYTES_OF_A_SCORE * len(found["scores"]) * len(found["columns"]) > MAX_JSON:
+            raise BadRequest("too_large", f"the answer is over {MAX_JSON} bytes; ask in several requests", 413)
+        return found
 
     def begin(self) -> None:
         """In the event loop, before the first request."""
         self._loop = asyncio.get_running_loop()
+        self._tidy(self._loop)
+
+    def _tidy(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What a party allowed to be kept for a while goes then, whether or not somebody asks."""
+        self.scorer.cache.drop_expired()
+        loop.call_later(_TIDY_SECONDS, self._tidy, loop)
 
     def version(self) -> str:
         ready = self.party.ready()
-        return "" if ready is None else self._of(ready)
-
-    def _of(self, ready: Ready) -> str:
-        known, version = self._version
-        if known is not ready:
-            version = version_of(ready)
-            self._version = (ready, version)
-        return version
+        return "" if ready is None else ready.version
 
     def _table(self) -> Any:
         ready = self.party.ready()
@@ -141,3 +140,14 @@ class Service:
                 self.party.ledger,
             )
         )
+
+
+def _require_finite(request: ScoreRequest, table: Tensor) -> None:
+    wrong = torch.nonzero(~torch.isfinite(table))
+    if not len(wrong):
+        return
+    place = int(wrong[0, 0])
+    if request.features is not None:
+        raise BadRequest("not_finite", f"features[{place}] lead to a score that is not finite; they are too large")
+    row = int(request.rows[place])
+    raise BadRequest("not_finite", f"the score of row {row} is not finite: the model overflows on its features", 500)

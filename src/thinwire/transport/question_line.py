@@ -91,10 +91,11 @@ class QuestionLine:
 
     def attach(self, connection: Connection, received: int, kept: int) -> _Attached:
         attached = _Attached(self, connection)
-        with self._lock:
-            before, self._attached = self._attached, attached
+        before = self._attached
         if before is not None:
-            before.end("replaced by a new connection")
+            before.end("replaced by a new connection")  # what was asked over it is lost, and that is said
+        with self._lock:
+            self._attached = attached
         self._events("connected", self.ends.peer)
         return attached
 

@@ -1,0 +1,99 @@
+"""Questions that were asked and are not answered yet, each under a number of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Lock
+
+from thinwire.errors import ThinwireError
+from thinwire.predict.errors import PartyAway, QuestionFailed
+from thinwire.predict.question import Question, opened_answer
+from thinwire.predict.ready import Ready
+from thinwire.streams import Rows
+from thinwire.transport.errors import TransportError
+from thinwire.transport.question_line import QuestionLine
+from thinwire.types import PartyName
+
+__all__ = ["Answers", "UnderWay"]
+
+
+@dataclass
+class Answers:
+    """What was asked of whom under one number."""
+
+    number: int
+    waiting: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
+
+    def missing(self) -> list[PartyName]:
+        return [party for party, one in self.waiting.items() if not one.done()]
+
+
+class UnderWay:
+    """For any thread."""
+
+    def __init__(
+        self, lines: Mapping[PartyName, QuestionLine], why_away: Callable[[PartyName], QuestionFailed]
+    ) -> None:
+        self._lines = lines
+        self._why_away = why_away
+        self._lock = Lock()
+        self._number = 0
+        self._asked: dict[int, Answers] = {}
+
+    def go_on_from(self, number: int) -> None:
+        """Numbers below it were used before."""
+        with self._lock:
+            self._number = max(self._number, number)
+
+    def ask(self, ready: Ready, rows: Mapping[PartyName, Rows]) -> Answers:
+        """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
+        with self._lock:
+            answers = Answers(self._number, {party: Future() for party in rows})
+            away = [party for party in rows if not self._lines[party].connected]
+            if away and ready.half.summed:
+                # A sum without one of them cannot be opened: none of the others may spend on it.
+                for waiting in answers.waiting.values():
+                    waiting.set_exception(self._why_away(away[0]))
+                return answers
+            self._number += 1
+            self._asked[answers.number] = answers
+            # Under the lock: parties see numbers in rising order.
+            for party, wanted in rows.items():
+                question = Question(ready.run, ready.hashes[party], wanted)
+                try:
+                    self._lines[party].send(answers.number, question.to_bytes())
+                except TransportError:
+                    answers.waiting[party].set_exception(self._why_away(party))
+        return answers
+
+    def forget(self, answers: Answers) -> None:
+        """Nobody waits for these any more; whoever has not answered need not."""
+        with self._lock:
+            held = self._asked.pop(answers.number, None)
+        for party in [] if held is None else held.missing():
+            with suppress(TransportError):  # it has left in this moment
+                self._lines[party].tell({"withdrawn": answers.number})
+
+    def take(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
+        """A party's answer."""
+        with self._lock:
+            answers = self._asked.get(number)
+        waiting = None if answers is None else answers.waiting.get(party)
+        if waiting is None:
+            return  # it came too late
+        with suppress(InvalidStateError):  # given up in this moment
+            try:
+                waiting.set_result(opened_answer(party, body))
+            except ThinwireError as error:
+                waiting.set_exception(error)
+
+    def lost(self, party: PartyName) -> None:
+        """It will not answer what it was asked."""
+        with self._lock:
+            lost = [answers.waiting[party] for answers in self._asked.values() if party in answers.waiting]
+        for waiting in lost:
+            with suppress(InvalidStateError):
+                waiting.set_exception(PartyAway(party, f"{party!r} was lost before it answered"))
