@@ -51,6 +51,8 @@ COMPRESSORS: tuple[compress.Compressor, ...] = (
     compress.StdGrid(4, stochastic=True),
     compress.RowScale(4),
     compress.RowScale(4, stochastic=True),
+    compress.Directions(0.5),
+    compress.Shorter(compress.StdGrid(1.5), compress.Directions(0.25)),
     compress.Sign(),
     compress.PoissonBinomial(trials=16, beta=0.15),
     compress.Then(compress.TopK(0.05), compress.Uniform(4)),

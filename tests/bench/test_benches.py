@@ -14,7 +14,7 @@ import torch
 
 from thinwire.bench import BENCHES, engine, entropy, memory, methods, network, psi, suite
 from thinwire.bench.digits import Digits
-from thinwire.compress import QSGD, Identity, StdGrid, TopK
+from thinwire.compress import QSGD, Directions, Identity, StdGrid, TopK
 from thinwire.job import train
 from thinwire.methods import METHODS, svfl, thin
 
@@ -66,8 +66,8 @@ def test_the_entropy_is_that_of_the_symbols_own_frequencies() -> None:
     assert entropy.entropy_bits(Identity().compress(x, torch.Generator())) == 32 * x.numel()
 
 
-@pytest.mark.parametrize("compressor", [TopK(0.05), QSGD(bits=2)])
-def test_entropy_is_least_where_all_is_zero(compressor: TopK | QSGD) -> None:
+@pytest.mark.parametrize("compressor", [TopK(0.05), QSGD(bits=2), Directions(0.5)])
+def test_entropy_is_least_where_all_is_zero(compressor: TopK | QSGD | Directions) -> None:
     rng = torch.Generator().manual_seed(0)
     some = entropy.entropy_bits(compressor.compress(entropy.embedding((64, 8)), rng))
     assert some > entropy.entropy_bits(compressor.compress(torch.zeros(64, 8), rng)) >= 0

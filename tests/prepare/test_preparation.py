@@ -149,6 +149,13 @@ def test_every_category_has_one_place_and_unseen_values_one_of_their_own() -> No
     assert without.apply({"job": [None]}).tolist() == [[1, 0, 0]]
 
 
+def test_categories_of_pandas_are_categories_whatever_they_are_made_of() -> None:
+    codes = pa.chunked_array([pa.array([3, 1, None] * 9).dictionary_encode()])
+    preparation = Preparation.fit({"pay": codes})
+    assert preparation.outputs == ("pay unseen", "pay = 1", "pay = 3", "pay missing")
+    assert preparation.apply({"pay": codes[:3]}).argmax(1).tolist() == [2, 1, 3]
+
+
 def test_many_values_are_hashed_although_each_is_rare() -> None:
     rare = [f"{k % 300:05}" for k in range(900)]
     assert Preparation.fit({"zip": [*rare, *["00900"] * 20]}).columns[0].kind == "hashed"

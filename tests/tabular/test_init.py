@@ -290,10 +290,12 @@ def test_ids_of_other_names_semicolons_and_gaps(tmp_path: Path) -> None:
     assert document["label_party"]["labels"]["delimiter"] == ";"
 
 
-def test_clicks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["w{}", "{}"])  # categories; a party of nothing but numbers
+def test_clicks(word: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ids = [f"u{k}" for k in range(300)]
-    a: dict[str, Any] = {"user": ids} | {f"C{k}": [f"w{x}" for x in rng.integers(0, 30, 300)] for k in range(4)}
+    some = {f"C{k}": [word.format(x) for x in rng.integers(0, 30, 300)] for k in range(4)}
+    a: dict[str, Any] = {"user": ids, **some}
     b: dict[str, Any] = {"user": ids, "I1": list(rng.poisson(4, 300)), "site": list(rng.choice(["x", "y"], 300))}
     b["click"] = list(rng.integers(0, 2, 300))
     write_csv(tmp_path / "a.csv", a, range(300))

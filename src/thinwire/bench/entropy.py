@@ -10,7 +10,7 @@ import torch
 from thinwire import compress, wire
 from thinwire.bench.rows import Row
 from thinwire.compress.message import Array
-from thinwire.compress.symbols import Columns, Dense, Lattice, Narrow, Sampled, Signs, Sparse, Symbols, Zeros
+from thinwire.compress.symbols import Columns, Dense, Lattice, Narrow, Product, Sampled, Signs, Sparse, Symbols, Zeros
 from thinwire.wire.frame import HEADER_SIZE
 
 __all__ = ["embedding", "entropy_bits", "rows"]
@@ -64,6 +64,8 @@ def entropy_bits(symbols: Symbols) -> float:
             return counted_bits(rows.astype(np.int64) * 65536 + columns)
         case Signs(bits=bits):
             return counted_bits(bits)
+        case Product(levels=levels, basis=basis):
+            return counted_bits(levels) + counted_bits(basis)
     extra = 32.0 * symbols.scales.size if hasattr(symbols, "scales") else 0.0
     codes: Array = symbols.codes if hasattr(symbols, "codes") else symbols.counts  # type: ignore[attr-defined]
     return counted_bits(codes) + extra

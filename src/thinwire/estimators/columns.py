@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from thinwire.data.naming import listed
 from thinwire.errors import BadColumn, BadInput, BadTable
+from thinwire.job.messages import did_you_mean
 from thinwire.prepare import Preparation, Settings
 from thinwire.types import PartyName
 
@@ -86,7 +88,8 @@ def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | N
     wanted = there[columns or slice(None)] if columns is None or isinstance(columns, slice) else list(columns)
     missing = [column for column in wanted if column not in there]
     if missing:
-        raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}; it has {_listed(there)}")
+        near = did_you_mean(str(missing[0]), map(str, there))
+        raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {listed(there)}{near}")
     return _named(party, {str(column): X[column].array for column in wanted})
 
 

@@ -32,8 +32,9 @@ class Held:
     @property
     def follows(self) -> dict[str, Any]:
         """Sizes of a model that follow from the preparation."""
-        found = self.preparation.vocabularies if self.preparation is not None else ()
-        return {"fields_vocab": list(found)} if found else {}
+        if self.preparation is None or self.preparation.categories != "codes":
+            return {}
+        return {"fields_vocab": list(self.preparation.vocabularies)}
 
 
 @dataclass(frozen=True)

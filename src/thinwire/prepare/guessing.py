@@ -42,6 +42,8 @@ def guessed(cells: Cells, name: str, vocabulary: int) -> Guess:
         return Guess("date")
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return Guess("number")
+    if pa.types.is_dictionary(kind) and not is_text(kind):
+        return Guess("category")  # as pandas' own categories are, whatever they are made of
     if not is_text(kind):
         raise BadColumn(
             f"{cells.what}: column {name!r} holds {kind}, which is neither number, text nor date; leave it out"
