@@ -1,6 +1,10 @@
 """One set of examples for every run: a failure here is a failure for everybody."""
 
+import os
 import signal
+
+# As many workers as cores share them: torch's own threads would wait for each other. Read when torch loads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
 

@@ -18,7 +18,7 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.own_part import read_own_part
 from thinwire.network.aligning import AligningParty
 from thinwire.transport.network_channel import PartyMissing
-from thinwire.transport.service import Refused
+from thinwire.transport.service import NotYet, Refused
 
 SVFL = {"method": "svfl"}
 
@@ -102,6 +102,23 @@ def test_parties_that_want_something_else_are_refused(tmp_path: Path) -> None:
     assert isinstance(results["bank"], Refused)
     assert "'bank' aligns with what test rows, this side with training rows" in str(results["bank"])
     assert isinstance(results[LABEL_PARTY], PartyMissing)
+
+
+def test_a_party_that_is_through_is_told_to_wait_for_the_others(tmp_path: Path) -> None:
+    """It has come to predict while the label party still aligns with somebody slower."""
+    found = place(tmp_path)
+    label = AligningParty(read_own_part(found.job, LABEL_PARTY), "rows to score", lambda _: None)
+    bank = AligningParty(read_own_part(found.job, "bank"), "rows to score", lambda _: None)
+    with pytest.raises(Refused, match="has come to train"):
+        label.admit("bank", {**_hello(bank), "purpose": "prediction"})
+    with pytest.raises(KeyError):  # there is no link yet: it was admitted
+        label.admit("bank", _hello(bank))
+    with pytest.raises(NotYet, match="still aligns with the others; 'bank' has come for what follows"):
+        label.admit("bank", {**_hello(bank), "purpose": "prediction"})
+
+
+def _hello(party: AligningParty) -> dict[str, Any]:
+    return party.welcome(LABEL_PARTY)
 
 
 def test_a_missing_party_is_named(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def _print(console: Console, summary: dict[str, Any]) -> None:
         table.add_row(one["claim"], one["paper"] or "", one["limit"], said, word)
     console.print(table)
     if summary["says"]:
-        console.print(f"quick size: {summary['says']}", highlight=False, soft_wrap=True)
+        console.print(f"{summary['size']} size: {summary['says']}", highlight=False, soft_wrap=True)
     for one in summary["real_link"]:
         console.print(_real_said(one), highlight=False, soft_wrap=True)
     for one in summary["expectations"]:

@@ -123,11 +123,12 @@ def _directions(table: Tensor, most: int) -> tuple[Array, Array]:
     """Orthonormal columns, the strongest first, and how far rows reach along each, as a root mean square."""
     rows, width = table.shape
     sample = table[:: -(-rows // _SAMPLE)]
-    if width <= 2 * (most + _SPARE):
+    count = min(most, rows) + _SPARE
+    if width <= 2 * count:
         start = torch.eye(width)
     else:
         # Powers of the table turn random directions towards the strongest.
-        start = torch.randn(width, most + _SPARE, generator=torch.Generator().manual_seed(0))
+        start = torch.randn(width, count, generator=torch.Generator().manual_seed(0))
         squared = sample.T @ sample
         for _ in range(_PASSES):
             start = torch.linalg.qr(squared @ start).Q

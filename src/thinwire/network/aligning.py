@@ -174,6 +174,8 @@ class AligningParty:
     # The desk and the greeter ------------------------------------------------------------------------------------
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
+        if peer in self._instances and hello.get("purpose") != _PURPOSE:
+            raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} has come for what follows")
         self._note(peer, self._attempt.require(peer, hello))
         return self._links[peer]
 
