@@ -97,8 +97,9 @@ class PeerLink:
                 self._to_send.notify_all()
                 if self._attached is not None and self._attached.is_before(sequence):
                     self._fresh[sequence] = (header, body)
-                    # Lets the thread that writes go first: what the program does next may keep it waiting.
-                    self._to_send.wait(_HANDING_SECONDS)
+                    if self._attached.at_hand:
+                        # Lets the thread that writes go first: what the program does next may keep it waiting.
+                        self._to_send.wait(_HANDING_SECONDS)
         else:
             logged = self.log.held(sequence)  # None once the peer has kept it
             if logged is not None and logged[:HEADER_SIZE] != header:
@@ -269,6 +270,7 @@ class Attached:
     def __init__(self, link: PeerLink, connection: Connection, next_sequence: int) -> None:
         self.records: deque[bytes] = deque()  # control records to send, under the link's lock
         self.ended = False
+        self.at_hand = False  # the thread that writes has nothing to do, under the link's lock
         self._link = link
         self._connection = connection
         self._next = next_sequence
@@ -312,7 +314,9 @@ class Attached:
         while True:
             fresh = None
             with link._lock:
+                self.at_hand = True
                 link._to_send.wait_for(self._has_work, ALIVE_SECONDS)
+                self.at_hand = False
                 records = list(self.records)
                 self.records.clear()
                 due = self._next < link._sendable
