@@ -14,6 +14,7 @@ from thinwire.compress import Cast, Compressor, Identity, Milestones, RowScale, 
 from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.job import train
 from thinwire.job.loading import load_job, resolved
+from thinwire.job.who_sees import Roster, who_sees
 from thinwire.methods import pbm, svfl
 
 EIGHT_BITS = "recipe={method='svfl',scoring={name='RowScale',bits=8}}"
@@ -41,6 +42,15 @@ def test_a_row_has_one_score(scoring: Compressor) -> None:
     message = "a row must have one score, whichever rows it travels with; use Cast, or RowScale"
     with pytest.raises(IncompatibleRecipe, match=re.escape(message)):
         replace(svfl(), scoring=scoring).check(2, "sum")
+
+
+def test_consent_says_how_test_rows_are_seen() -> None:
+    roster = Roster("clinic", ("bank",), has_test_rows=True)
+    told = {
+        scoring: who_sees(replace(svfl(), scoring=scoring), roster)["clinic"][-1] for scoring in (Identity(), Cast())
+    }
+    assert "of every test row, exactly, at every" in told[Identity()]
+    assert "of every test row, rounded by Cast(), at every" in told[Cast()]
 
 
 def test_under_secure_sum_no_partys_own_embedding_travels() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from thinwire.compress import Identity
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.accounting import Budget
@@ -58,8 +59,9 @@ def _label_party_sees(recipe: Recipe, roster: Roster) -> list[str]:
     how = "the sum of all parties'" if summed else "every party's"
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if roster.has_test_rows:
-        exact = "by the same mechanism" if summed else "exactly"
-        sees.append(f"{how} embeddings of every test row, {exact}, at every evaluation")
+        exact = "exactly" if isinstance(recipe.scoring, Identity) else f"rounded by {recipe.scoring}"
+        as_sent = "by the same mechanism" if summed else exact
+        sees.append(f"{how} embeddings of every test row, {as_sent}, at every evaluation")
     return sees
 
 
