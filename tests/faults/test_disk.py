@@ -81,7 +81,7 @@ def test_an_io_error_ends_it_or_costs_a_checkpoint(stage: Stage, what: str, name
     """Either way the same command ends it identical."""
     expected = stage.reference(KIND)
     call, path = WRITES[what]
-    with stage.run(KIND, pause_ms=10) as run:
+    with stage.run(KIND, pause_ms=40) as run:
         run.start_all([other for other in EVERYBODY if other != name])
         process = run.start(name, [fault(call, path, "EIO", number_of(what))])
         run.until(lambda: run.poll(process) is not None, 90, "it has not ended")
