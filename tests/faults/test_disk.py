@@ -41,7 +41,7 @@ def fault(call: str, path: str, error: str, number: int, **more: Any) -> dict[st
 
 def number_of(what: str) -> int:
     """Far enough into the run, where the write is made more than once."""
-    return {"log": 40, "log's next file": 8, "private state": 5}.get(
+    return {"log": 40, "log's next file": 5, "private state": 5}.get(
         what, 1 if what in ("ledger", "model", "result") else 3
     )
 
