@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults soak clean
+.PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults test-long soak clean
 
 install: $(READY)
 
@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints/cpu.txt
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist"
+	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist and not long"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -32,10 +32,10 @@ bench: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/serve.py
 
 coverage: $(READY)
-	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist" --cov --cov-report=term
+	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term
 
-# Each needs more than Python; pytest's exit code 5 means that there is no such test yet.
-test-browser test-link test-data test-dist: test-%: $(READY)
+# Each needs more than Python, or minutes; pytest's exit code 5 means that there is no such test yet.
+test-browser test-link test-data test-dist test-long: test-%: $(READY)
 	$(BIN)/pytest -m $* || [ $$? -eq 5 ]
 
 # The site, as plain pages that need no server: build/site/index.html.

@@ -124,6 +124,7 @@ def test_a_direction_needs_a_known_row() -> None:
 # Labels by completing the model ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_trained_bottom_model_and_forty_labels_beat_forty_labels() -> None:
     pixels, digits = load_digits(return_X_y=True)
     x, odd = torch.tensor(pixels[:1000] / 16, dtype=torch.float32), torch.tensor(digits[:1000] % 2)

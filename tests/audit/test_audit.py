@@ -168,6 +168,7 @@ def test_noise_helps_once_and_averages_out(defence: Defence) -> None:
     assert found(report, "model completion").undefended_score is None
 
 
+@pytest.mark.long
 def test_a_patient_party_hears_more_than_the_trained_model_tells() -> None:
     described = job(replace(svfl(), defence=MaxNorm()))
     begun = with_own_modules(described)

@@ -68,6 +68,7 @@ def test_fixed_compression_without_feedback_stalls() -> None:
         assert min(found[-5:]) > 0.05 * found[5]  # and does not get better
 
 
+@pytest.mark.long
 def test_diminishing_error_and_step_sizes_go_to_zero() -> None:
     found = gradients(quadratic(cvfl(Uniform(Diminishing(2))), 4000, lr=OverRound(1.0), eval_every=400))
     fixed = gradients(quadratic(cvfl(Uniform(2)), 4000, lr=0.1, eval_every=400))
@@ -83,6 +84,7 @@ def test_the_distortion_of_error_feedback_vanishes_and_that_of_direct_streams_st
     assert sum(direct[-1]["diagnostics"]["distortion"].values()) > 1e-2
 
 
+@pytest.mark.long
 def test_the_noise_floor_of_pbm_scales_with_its_variance() -> None:
     """|gradient|^2 floats at a level that goes as M P / (beta^2 b)."""
     floors, variances = [], []

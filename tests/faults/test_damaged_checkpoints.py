@@ -83,6 +83,7 @@ def falls_back(run: Run, name: str, damage: Damage, choice: random.Random) -> No
     assert "fell back to generation" in process.said(), process.said()
 
 
+@pytest.mark.faults
 def test_damaged_checkpoints_fall_back(stage: Stage) -> None:
     expected = stage.reference(KIND)
     choice = random.Random(1)  # noqa: S311

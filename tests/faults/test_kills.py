@@ -104,6 +104,7 @@ def killed_at(run: Run, name: str, points: list[dict[str, Any]]) -> None:
         run.tally.inject("kills")
 
 
+@pytest.mark.faults
 def test_several_kills_of_every_party_in_one_run(stage: Stage) -> None:
     expected = stage.reference(PLAIN)
     with stage.run(PLAIN, pause_ms=25) as run:

@@ -119,6 +119,7 @@ def test_sigstop_of_5_seconds_is_nothing(stage: Stage, name: str) -> None:
         run.survives(expected)
 
 
+@pytest.mark.faults
 def test_sigstop_of_12_seconds_names_the_stalled_party_and_goes_on(stage: Stage) -> None:
     stalled_for_long(stage, "shop", 12)
 
