@@ -147,7 +147,7 @@ class _Remembering(nn.Module):
         (_Remembering(), "rows see each other"),
         (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), "normalises over the batch .*use LayerNorm"),
         (nn.Sequential(nn.Linear(6, 3), _Centred()), "rows see each other"),
-        (nn.Sequential(nn.Linear(6, 3), _Ranked()), "rows see each other"),
+        (nn.Sequential(bottom(), _Ranked()), "rows see each other"),
         (nn.Softmax(dim=0), "rows see each other"),
     ],
 )

@@ -151,7 +151,10 @@ def test_a_head_that_does_not_come_is_not_waited_for(
     with sent(found, b"") as line:
         for _ in range(requests):
             line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert line.recv(4096).startswith(b"HTTP/1.1 200 ")
+            answer = line.recv(4096)
+            while not answer.endswith(b"}"):  # its body may come behind its head
+                answer += line.recv(4096)
+            assert answer.startswith(b"HTTP/1.1 200 ")
         line.sendall(b"POST /v1")
         assert line.recv(4096) == b""  # closed
 

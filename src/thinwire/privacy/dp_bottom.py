@@ -37,6 +37,7 @@ __all__ = [
 
 _ROWS = 256  # at once: a gradient a row is as large as the model
 _TOLERANCE = 1e-4
+_COMPANY = 16  # rows beside which one is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,10 @@ def rows_seen_together(module: nn.Module, x: Tensor) -> str | None:
         return None
     tried = _stirred(module)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        seen = [tried(x[:1])[0], tried(x[:2])[0], tried(x[[0, 2, 1]])[0]]
+        alone, few = tried(x[:1])[0], x[:_COMPANY]
+        seen = [tried(x[:2])[0], tried(x[[0, 2, 1]])[0], tried(few)[0], tried(few.flip(0))[-1]]
         after = [_after_training_with(module, x[[0, company]], x[:1]) for company in (1, 2)]
-    for one, other in ((seen[0], seen[1]), (seen[0], seen[2]), (after[0], after[1])):
+    for one, other in (*((alone, one) for one in seen), (after[0], after[1])):
         if not torch.allclose(one, other, rtol=_TOLERANCE, atol=_TOLERANCE):
             return "gives a row another embedding in other company: its rows see each other"
     return None
