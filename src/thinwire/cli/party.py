@@ -19,6 +19,7 @@ from thinwire.cli.shown import (
     From,
     JobPath,
     LogTo,
+    OwnFolder,
     PartyName,
     Settings,
     WithOptimizers,
@@ -49,10 +50,7 @@ def party(
     name: PartyName,
     *,
     settings: Settings = [],  # noqa: B006
-    out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
-    ] = None,
+    out: OwnFolder = None,
     yes: Annotated[bool, typer.Option("--yes", help="Approve the recipe and who sees what unasked.")] = False,
     from_run: From = None,
     fresh: Fresh = [],  # noqa: B006

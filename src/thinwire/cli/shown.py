@@ -19,6 +19,7 @@ __all__ = [
     "From",
     "JobPath",
     "LogTo",
+    "OwnFolder",
     "PartyName",
     "Settings",
     "WithOptimizers",
@@ -38,6 +39,10 @@ Settings = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 
+OwnFolder = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
+]
 LogTo = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--log-to", metavar="NAMES", help="Write there too: tensorboard, mlflow, wandb; commas between."),

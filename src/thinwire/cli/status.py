@@ -7,11 +7,20 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings, bytes_shown, metrics_shown, seconds_shown
+from thinwire.cli.shown import (
+    AsJson,
+    JobPath,
+    OwnFolder,
+    PartyName,
+    Settings,
+    bytes_shown,
+    metrics_shown,
+    seconds_shown,
+)
 
 if TYPE_CHECKING:
     from thinwire.network.standing import PartyStanding, Standing
@@ -24,10 +33,7 @@ def status(
     name: PartyName,
     settings: Settings = [],  # noqa: B006
     *,
-    out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
-    ] = None,
+    out: OwnFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the label party how the run stands; any party of the job may."""

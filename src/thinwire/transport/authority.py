@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from thinwire.at_rest.disk import sync_folder
 from thinwire.errors import BadInput
 from thinwire.transport.certificates import (
     BadCertificate,
@@ -378,7 +379,7 @@ def _replace(*contents: tuple[Path, bytes, int]) -> None:
     finally:
         for part in parts:
             part.unlink(missing_ok=True)
-    _sync_folder(contents[0][0].parent)
+    sync_folder(contents[0][0].parent)
 
 
 def _write_new(file: Path, data: bytes, mode: int) -> None:
@@ -386,14 +387,6 @@ def _write_new(file: Path, data: bytes, mode: int) -> None:
         opened.write(data)
         opened.flush()
         os.fsync(opened.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
