@@ -16,6 +16,7 @@ from thinwire.at_rest import new_key
 
 PLAIN = JobKind(epochs=40)
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
+AHEAD = JobKind(recipe='{ method = "thin", reuse = 3, overlap = "ahead" }', epochs=40)
 LONG_NOISY = replace(NOISY, epochs=100)  # its rounds are short, and there are many points to come to
 START_SECONDS = 30  # until a first new round
 
@@ -119,7 +120,7 @@ def test_several_kills_of_every_party_in_one_run(stage: Stage) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", [PLAIN, REUSING, LONG_NOISY], ids=["plain", "reusing", "noisy"])
+@pytest.mark.parametrize("kind", [PLAIN, REUSING, AHEAD, LONG_NOISY], ids=["plain", "reusing", "ahead", "noisy"])
 @pytest.mark.parametrize("name", ROLES)
 def test_a_kill_at_every_point(stage: Stage, name: str, kind: JobKind) -> None:
     expected = stage.reference(kind)
@@ -207,7 +208,7 @@ def test_what_was_noised_is_charged_once_and_sent_as_it_was(stage: Stage) -> Non
 @pytest.mark.parametrize("seed", range(5))
 def test_a_random_kill_every_half_second(stage: Stage, seed: int) -> None:
     choice = random.Random(seed)  # noqa: S311
-    kind = (PLAIN, REUSING, PLAIN, REUSING, NOISY)[seed]
+    kind = (PLAIN, REUSING, AHEAD, REUSING, NOISY)[seed]
     expected = stage.reference(kind)
     with stage.run(kind, pause_ms=20) as run:
         run.note_sends()

@@ -33,6 +33,8 @@ EVERY: dict[str, tw.Recipe] = {
     "pbm": pbm(16, 0.25),
     "thin": thin(),
     "thin overlap": thin(overlap=True),
+    "celu ahead": celu(4, 4, overlap="ahead"),
+    "thin ahead": thin(overlap="ahead"),
 }
 SECRET = bytes(range(32))
 
@@ -121,6 +123,13 @@ def test_overlap_changes_when_steps_happen_and_saves_link_time() -> None:
     assert filling.summary()["link_seconds"] <= waiting.summary()["link_seconds"]
     assert not celu(4, 4, overlap="filling").repeatable
     assert overlapped.bytes == waiting.bytes
+
+
+def test_what_is_sent_ahead_costs_no_bytes_and_saves_the_time_of_a_round_trip() -> None:
+    link = tw.Link(bandwidth_mbit=1000, latency_ms=20, compute_ms=5)
+    waiting, ahead = (trained(celu(1, 1, overlap=o), link=link, eval_every=1000) for o in (False, "ahead"))
+    assert ahead.bytes == waiting.bytes
+    assert ahead.summary()["link_seconds"] < 0.6 * waiting.summary()["link_seconds"]
 
 
 def test_dropout_does_not_break_repeatability_nor_resuming(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ SUMMED: dict[str, tw.Recipe] = {
     "dithered levels": replace(svfl(), uplink=Direct(Uniform(6, bounds=(-1, 1)))),
     "grid": replace(svfl(), uplink=Direct(GRID)),
     "cached steps": replace(celu(4, 4, overlap=True), uplink=Direct(GRID)),
+    "cached steps, sent ahead": replace(celu(4, 4, overlap="ahead"), uplink=Direct(GRID)),
     "error feedback": efvfl(GRID, labels="private"),
     "error feedback with a low limit": efvfl(StdGrid(0.5, scale=0.1, limit=3), labels="private"),
     "error feedback of levels, warm": efvfl(LEVELS, labels="private", warm_start=True),

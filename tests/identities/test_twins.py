@@ -173,6 +173,28 @@ def test_celu_is_its_naive_twin(parties: int, capacity: int, reuse: int, xi: flo
                 assert torch.allclose(a, b, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("eval_every", [3, 1000])
+def test_sending_ahead_is_its_naive_twin_to_the_bit(eval_every: int) -> None:
+    made = job(celu(1, 1, overlap="ahead"), optimizer=tw.SGD(lr=0.3), eval_every=eval_every)
+    twin = NaiveCelu(3, capacity=1, reuse=1, xi=None, lr=0.3)
+    batches = batches_of(made)
+    sent: dict[int, list[Tensor]] = {}
+    for t, rows in enumerate(batches):
+        for at in (t, t + 1):
+            passes_a_rest = at > t and at % eval_every == 0
+            if at < len(batches) and at not in sent and not passes_a_rest:
+                sent[at] = [f(q[batches[at]]).detach() for f, q in zip(twin.bottoms, twin.x, strict=True)]
+        seen = [z.requires_grad_() for z in sent.pop(t)]
+        cross_entropy(twin.head(seen[0] + seen[1] + seen[2]), twin.y[rows], reduction="none").mean().backward()
+        for f, q, z in zip(twin.bottoms, twin.x, seen, strict=True):
+            f(q[rows]).backward(z.grad)
+        twin.sgd([*twin.bottoms, twin.head])
+    result = tw.train(made)
+    named = {f"p{k}": f for k, f in enumerate(twin.bottoms)}
+    assert parameters_equal({**named, "top": twin.head}, result)
+    assert not same_models(result, trained(svfl(), optimizer=tw.SGD(lr=0.3)))
+
+
 def test_fedbcd_of_one_step_is_svfl() -> None:
     assert same_models(trained(fedbcd(1)), trained(svfl()))
 

@@ -83,6 +83,7 @@ EVERY: dict[str, Shape] = {
     "celu, random": Shape({**CELU, "sampling": "random"}),
     "thin": Shape({"method": "thin"}, own_features=True),
     "thin, overlap": Shape({"method": "thin", "overlap": True}),
+    "thin, ahead": Shape({"method": "thin", "overlap": "ahead"}, parties=3, own_features=True),
     "thin, announced batches": Shape({"method": "thin"}, job={"batches": "announced"}),
 }
 

@@ -111,6 +111,12 @@ def test_deterministic_overlap_takes_its_steps_while_the_embedding_travels() -> 
     assert list(plan.feature_round(1, never, never)) == [Send(1), Local(0), Await(1)]
 
 
+def test_ahead_sends_the_next_one_too() -> None:
+    plan = CachedSteps(2, 2, overlap=Overlap.AHEAD).open(0, 100)
+    assert list(plan.feature_round(0, never, never)) == [Send(0), Send(1), Await(0)]
+    assert list(plan.feature_round(1, never, never)) == [Send(1), Send(2), Local(0), Await(1)]
+
+
 def test_filling_overlap_stops_when_the_answer_comes_or_nothing_is_left() -> None:
     answers = iter([False, False, True])
     plan = CachedSteps(4, 10, sampling="consecutive", overlap=Overlap.FILLING).open(0, 100)

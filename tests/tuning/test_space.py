@@ -59,6 +59,7 @@ def test_parameters_come_from_the_methods_own_signature(monkeypatch: pytest.Monk
     [
         ({"method": "svfl"}, "svfl"),
         ({"method": "celu", "capacity": 5, "overlap": True}, "celu (capacity 5, overlap on)"),
+        ({"method": "thin", "reuse": 1, "overlap": "ahead"}, "thin (reuse 1, overlap ahead)"),
         (
             {"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
             "efvfl (TopK 0.1)",

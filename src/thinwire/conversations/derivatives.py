@@ -120,8 +120,8 @@ class FeatureEnd:
         self._downlink = seat.stream(recipe.downlink, shared, width)
         self._whole_table = isinstance(recipe.uplink, ErrorFeedback) and recipe.uplink.scope == "table"
         self._memory = _Remembering(seat)
-        self._sent: tuple[Rows, Tensor] | None = None  # rows, embedding
-        self._stepped = False
+        self._sent: dict[Round, tuple[Rows, Tensor]] = {}  # rows and embeddings that no answer has come to
+        self._graph: tuple[Round, Tensor] | None = None  # the embedding made last, where it is of the present weights
 
     def begin(self) -> None:
         """Labels stay where they are; under secure sum the parties agree on keys."""
@@ -136,13 +136,15 @@ class FeatureEnd:
         self._seat.send(self._seat.label_party, Kind.WARM_START, 0, self._seat.encode(symbols))
 
     def send(self, round: Round, rows: Rows) -> None:
+        if round in self._sent:  # it went ahead
+            return
         h = self._bottom.embed(round, rows)  # [B, E]
         symbols = self._uplink.outgoing(rows, self._bottom.embed_all() if self._whole_table else h, round)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, round, rows)
         self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._seat.encode(symbols))
-        self._sent = (rows, h)
-        self._stepped = False
+        self._sent[round] = (rows, h.detach())
+        self._graph = (round, h)
 
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
         return [(self._seat.label_party, Kind.DERIVATIVE, round)]
@@ -151,18 +153,14 @@ class FeatureEnd:
         return self._seat.channel.ready(self._seat.label_party, Kind.DERIVATIVE, round)
 
     def receive(self, round: Round) -> None:
-        if self._sent is None:
-            raise RuntimeError(f"round {round}: nothing was sent")
-        rows, h = self._sent
+        rows, h = self._sent.pop(round)
         label_party = self._seat.label_party
         symbols = self._seat.decode(self._seat.receive(label_party, Kind.DERIVATIVE, round), label_party)
         derivative = on(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
-        # After local steps the graph belongs to older weights.
-        now = self._bottom.embed(round, rows) if self._stepped else h
+        now = self._graph[1] if self._graph and self._graph[0] == round else self._bottom.embed(round, rows)
         self._learn(rows, now, derivative)
-        self._memory.add(round, _Exchange(rows, [h.detach()], [derivative]))
-        self._sent = None
+        self._memory.add(round, _Exchange(rows, [h], [derivative]))
 
     def local(self, round: Round) -> None:
         """Learns from a cached derivative once more."""
@@ -171,10 +169,10 @@ class FeatureEnd:
         now = self._bottom.embed(round, cached.rows)
         weights = self._memory.weights(now.detach(), then)
         self._learn(cached.rows, now, derivative if weights is None else weights[:, None] * derivative)
-        self._stepped = True
 
     def _learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
         self._bottom.learn(rows, h, derivative)
+        self._graph = None
         self._seat.worked()
 
     def forget(self, kept: set[Round]) -> None:
@@ -198,6 +196,8 @@ class FeatureEnd:
             **prefixed("uplink", self._uplink.state_dict()),
             **prefixed("downlink", self._downlink.state_dict()),
             **prefixed("memory", self._memory.tensors()),
+            **{f"sent.{round}.rows": rows for round, (rows, _) in self._sent.items()},
+            **{f"sent.{round}.embedding": h for round, (_, h) in self._sent.items()},
             **({} if self._sealing is None else prefixed("sealing", self._sealing.tensors())),
         }
 
@@ -206,6 +206,10 @@ class FeatureEnd:
         self._uplink.load_state_dict(unprefixed("uplink", tensors))
         self._downlink.load_state_dict(unprefixed("downlink", tensors))
         self._memory.load(unprefixed("memory", tensors), self._bottom.device)
+        self._sent.clear()
+        ahead = unprefixed("sent", tensors)
+        for round in sorted({int(name.split(".")[0]) for name in ahead}):
+            self._sent[round] = (ahead[f"{round}.rows"], ahead[f"{round}.embedding"].to(self._bottom.device))
         if self._sealing is not None:
             self._sealing.load(unprefixed("sealing", tensors))
 

@@ -18,6 +18,7 @@ _OVERLAPS = {
     Overlap.NONE: "",
     Overlap.DETERMINISTIC: ", taken while an embedding travels",
     Overlap.FILLING: ", as many as fit while an embedding travels",
+    Overlap.AHEAD: ", taken while two embeddings travel",
 }
 
 
@@ -52,6 +53,11 @@ def _stream(spec: StreamSpec) -> str:
 
 def _when(recipe: Recipe) -> str:
     match recipe.schedule:
+        case CachedSteps(reuse=1, overlap=Overlap.AHEAD):
+            return (
+                "every batch is exchanged, and learned from once; the next embedding leaves before this one's "
+                "answer is here"
+            )
         case CachedSteps(reuse=1):
             return "every batch is exchanged, and learned from once"
         case CachedSteps() as cached:

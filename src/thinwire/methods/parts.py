@@ -24,7 +24,9 @@ def overlap_of(method: str, overlap: bool | str) -> Overlap:
             return Overlap.DETERMINISTIC
         case "filling":
             return Overlap.FILLING
-    raise BadParameter(f"{method}: overlap must be False, True or 'filling', got {overlap!r}")
+        case "ahead":
+            return Overlap.AHEAD
+    raise BadParameter(f"{method}: overlap must be False, True, 'ahead' or 'filling', got {overlap!r}")
 
 
 def schedule_of(labels: Labels, local_steps: int) -> Schedule:

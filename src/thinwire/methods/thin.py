@@ -5,7 +5,8 @@
     down:  derivatives as integers of `down_step` deviations, rounded at random so that they are right on average;
            or along few directions, four times finer
     when:  cached steps with weights between exchanges, as CELU-VFL, as many as `reuse` and the number of rows allow;
-           none where messages are cheap already, half as many once the training loss rises
+           none where messages are cheap already, half as many once the training loss rises; overlap="ahead" lets both
+           sides compute at once: the next embedding leaves before this one's answer is here
 
 What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up, unbiasedness down.
 """

@@ -67,6 +67,7 @@ _LONGEST_REASON = 1000  # characters of a peer's
 _MOST_BYTES = 9  # that the codec spends on a value
 _MOST_SIGNED = 1 << 16  # bytes of a signed key, with its certificates
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
+_STOPPED_WORD_SECONDS = 1.0  # and one whose people have stopped it: they wait too
 # Starting again would only fail again: the others are told to stop too.
 _TOLD = (BudgetExceeded, SurrogatesDiffer, WireError, WrongMessage)
 _INCURABLE = (BadInput, BudgetExceeded, Diverged, SurrogatesDiffer, WireError, WrongMessage)
@@ -277,6 +278,7 @@ class PartyRun(ABC):
             at_round = self.events.round or 0
             self.tell_all({"paused": at_round})
             self.events("stopped", at_round=at_round)
+            self._have_last_word(lambda link: link.connected, _STOPPED_WORD_SECONDS)
 
     def _gather(self) -> None:
         """Waits until everybody is here and agrees, with a countdown that names who is missing."""
@@ -354,13 +356,15 @@ class PartyRun(ABC):
                 told = monotonic()
                 self.events("lingering", unfinished[0])
             sleep(0.02)
-        began = monotonic()
-        while not self._is_noted() and not self.stopping.asked and monotonic() - began < _LAST_WORD_SECONDS:
-            sleep(0.02)
+        self._have_last_word(lambda _: not self.stopping.asked, _LAST_WORD_SECONDS)
 
-    def _is_noted(self) -> bool:
-        """Have all peers said that they know of our end?"""
-        return all(link.news.get("noted") is True for link in self.links.values())
+    def _have_last_word(self, matters: Callable[[PeerLink], bool], seconds: float) -> None:
+        """Until the peers say that they know of our end: what a closed connection still held may be lost."""
+        began = monotonic()
+        while any(matters(link) and link.news.get("noted") is not True for link in self.links.values()):
+            if monotonic() - began > seconds:
+                return
+            sleep(0.02)
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 
@@ -465,6 +469,7 @@ class PartyRun(ABC):
             self.links[peer].tell({"noted": True})
         if "paused" in told:
             self.events("paused", peer, at_round=told["paused"])
+            self.links[peer].tell({"noted": True})
         if "stopped" in told:
             self.fail(ToldToStop(printable(told["stopped"][:_LONGEST_REASON])))
         if "aborted" in told:

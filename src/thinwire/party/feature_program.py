@@ -66,18 +66,25 @@ class FeatureProgram(Program):
 
     def _round(self, t: Round) -> None:
         self.bottom.begin(t)
-        rows = self.seat.announced(t) if self._batches.announced else self._batches.rows(t)
         for action in self.plan.feature_round(
             t, lambda: self.end.answered(t), lambda: self._away(self.end.awaits(t))
         ):
             match action:
-                case Send():
-                    self.end.send(t, rows)
+                case Send(round):
+                    if round == t or self._may_go_ahead(round):
+                        self.end.send(round, self._rows(round))
                 case Await():
                     self.end.receive(t)
                 case Local(round):
                     self._locally(self.end.local, round)
         self.end.forget(self.plan.kept())
+
+    def _rows(self, round: Round) -> Rows:
+        return self.seat.announced(round) if self._batches.announced else self._batches.rows(round)
+
+    def _may_go_ahead(self, round: Round) -> bool:
+        """Nothing passes a rest, which all parties enter with the same rounds behind them."""
+        return not (self._rests_after(round) or self._batches.announced)
 
     def _rest(self, done: Round) -> bool:
         if done:

@@ -14,7 +14,7 @@ __all__ = ["Action", "Await", "ForgetfulPlan", "Local", "Plan", "Ready", "Send"]
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Compute this round's embedding and send it."""
+    """Compute this round's embedding and send it, unless it went ahead or must wait for a rest."""
 
     round: Round
 

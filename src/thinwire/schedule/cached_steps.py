@@ -23,6 +23,7 @@ class Overlap(Enum):
     NONE = "none"  # waits
     DETERMINISTIC = "deterministic"  # takes this round's local steps, then waits; repeatable
     FILLING = "filling"  # takes local steps until the answer comes; faster, not repeatable
+    AHEAD = "ahead"  # sends the next one too, takes this round's local steps, then waits; repeatable
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ class _CachedPlan:
 
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Send(round)
-        if self._schedule.overlap is Overlap.DETERMINISTIC:
+        if self._schedule.overlap is Overlap.AHEAD:
+            yield Send(round + 1)
+        if self._schedule.overlap in (Overlap.DETERMINISTIC, Overlap.AHEAD):
             yield from self._steps()
         elif self._schedule.overlap is Overlap.FILLING:
             yield from self._steps_until(ready)

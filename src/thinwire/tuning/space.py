@@ -47,20 +47,22 @@ class _Number:
 
 
 @dataclass(frozen=True)
-class _Flag:
-    def suggest(self, trial: Trial, name: str) -> bool:
-        return bool(trial.suggest_categorical(name, [False, True]))
+class _Choice:
+    of: tuple[bool | str, ...]
 
-    def nearest(self, value: float) -> bool:
-        return bool(value)
+    def suggest(self, trial: Trial, name: str) -> Any:
+        return trial.suggest_categorical(name, self.of)
+
+    def nearest(self, value: bool | str) -> bool | str:
+        return value
 
 
-_RANGES: dict[str, _Whole | _Number | _Flag] = {
+_RANGES: dict[str, _Whole | _Number | _Choice] = {
     "up_step": _Number(1.0, 4.0, 0.5),
     "down_step": _Number(2.0, 10.0, 1.0),
     "capacity": _Whole(1, 10),
     "reuse": _Whole(1, 12),
-    "overlap": _Flag(),
+    "overlap": _Choice((False, True, "ahead")),
 }
 _FRACTIONS = (0.02, 0.05, 0.1, 0.2)
 _STARTS: dict[str, dict[str, Any]] = {"celu": {"capacity": 5, "reuse": 5}, "efvfl": {"fraction": 0.1}}
