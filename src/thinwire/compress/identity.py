@@ -41,6 +41,7 @@ class Identity(Compressor):
 
 def dense(x: Tensor) -> Dense:
     """The tensor's own bits; shares its memory, so encode it before that changes."""
-    if x.dtype == torch.bfloat16:
-        return Dense(tuple(x.shape), x.dtype, x.view(torch.int16).numpy().view(np.uint16).reshape(-1))
-    return Dense(tuple(x.shape), x.dtype, x.numpy().reshape(-1))
+    bits = x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+    values = bits.reshape(-1)
+    values.flags.writeable = False  # they are the tensor's
+    return Dense(tuple(x.shape), x.dtype, values)

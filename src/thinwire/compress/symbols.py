@@ -132,14 +132,17 @@ def _reach(codes: Array) -> int:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dense(_ByContent):
-    """Every value, exactly. `values` is little-endian float32, float64 or float16, or uint16 for bfloat16."""
+    """Every value, exactly. `values` is little-endian float32, float64 or float16, or uint16 for bfloat16.
+
+    Where they may be written to they belong to these symbols, and their tensor shares them; else it is a copy.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     values: Array
 
     def to_tensor(self) -> Tensor:
-        values = self.values.reshape(self.shape).copy()
+        values = (self.values if self.values.flags.writeable else self.values.copy()).reshape(self.shape)
         if self.dtype == torch.bfloat16:
             return torch.from_numpy(values.view(np.int16)).view(torch.bfloat16)
         return torch.from_numpy(values)

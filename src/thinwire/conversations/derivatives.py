@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.compress import Symbols
+from thinwire.compress import Identity, Symbols
 from thinwire.conversations.bottom import Bottom
 from thinwire.conversations.guard import Guard, classes_of
 from thinwire.conversations.label_side import LabelSide
@@ -28,7 +28,7 @@ from thinwire.conversations.sums import Sealing, opened, relay_keys
 from thinwire.models.fusion import fused_width
 from thinwire.privacy import SecureSum
 from thinwire.schedule import CachedSteps, CosineTally, Learned, Shelf, cosine_weights
-from thinwire.streams import ErrorFeedback, Rows
+from thinwire.streams import Direct, ErrorFeedback, Rows
 from thinwire.types import Kind, PartyName, Round
 
 __all__ = ["FeatureEnd", "LabelEnd"]
@@ -231,6 +231,7 @@ class LabelEnd:
         wide = {p: widths[seat.feature_parties[0]] if self._summed else widths[p] for p in owners}
         self._uplinks = {p: seat.stream(recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
         self._downlinks = {p: seat.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in owners}
+        self._exact = recipe.downlink == Direct(Identity())
         self._update_first = recipe.order == "update_first"
         self._memory = _Remembering(seat)
         self._columns = sum(widths[party] for party in seat.feature_parties)
@@ -288,10 +289,13 @@ class LabelEnd:
         return [uplink.state_dict()["surrogate"].index_select(0, rows) for uplink in self._uplinks.values()]
 
     def _answer(self, round: Round, rows: Rows, derivatives: list[Tensor]) -> None:
-        bodies = [
-            self._seat.encode(downlink.outgoing(rows, derivative, round))
-            for downlink, derivative in zip(self._downlinks.values(), derivatives, strict=True)
-        ]
+        bodies: list[bytes] = []
+        for place, downlink in enumerate(self._downlinks.values()):
+            # A sum has one derivative for all; as it is, it need be encoded only once.
+            again = self._exact and place > 0 and derivatives[place] is derivatives[place - 1]
+            bodies.append(
+                bodies[-1] if again else self._seat.encode(downlink.outgoing(rows, derivatives[place], round))
+            )
         if self._summed:
             bodies = bodies * len(self._seat.feature_parties)
         self._bytes += sum(map(len, bodies))

@@ -1,4 +1,4 @@
-"""All parties in one process: real programs, real frames, no network.
+"""All parties in one process: real programs, real bodies, no network; frames are counted as a link would carry them.
 
     simulation = Simulation(["bank", "shop"], run=1, label_party="bank", link=Link(bandwidth_mbit=10))
     simulation.run({"bank": bank_program, "shop": shop_program})
@@ -22,7 +22,7 @@ from thinwire.transport.ledger import Ledger
 from thinwire.transport.link import Link, LinkClock
 from thinwire.transport.stopwatch import Stopwatch
 from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.frame import Frame, frame_header, open_frame
+from thinwire.wire.frame import Frame, frame_size
 
 __all__ = ["SimulatedChannel", "Simulation"]
 
@@ -51,8 +51,8 @@ class Simulation:
         self._names = tuple(parties)
         self._indices = {name: i for i, name in enumerate(parties)}
         self._baton = Baton(parties)
-        # Frames sent and not read yet, with their arrival, under what their receiver waits for.
-        self._inbox: dict[Wait, tuple[bytes, bytes | memoryview, float]] = {}
+        # Messages sent and not read yet, with their arrival, under what their receiver waits for.
+        self._inbox: dict[Wait, tuple[Message, float]] = {}
         self._channels = {name: SimulatedChannel(self, name) for name in parties}
 
     def channel(self, name: PartyName) -> SimulatedChannel:
@@ -85,7 +85,7 @@ class Simulation:
         return index
 
     def _post(self, message: Message) -> None:
-        """Packs, counts and delivers."""
+        """Counts and delivers; memory does not damage what lies in it, so there is no checksum."""
         sender, receiver = self._known(message.sender), self._known(message.receiver)
         slot = Wait(message.receiver, message.sender, message.kind, message.round)
         if sender == receiver:
@@ -94,9 +94,7 @@ class Simulation:
             raise _refused(slot, "whose program has ended or not begun")
         if slot in self._inbox:
             raise _refused(slot, "which has not read the first one yet")
-        frame = Frame(self._run, sender, receiver, message.kind, message.round, attempt=0, body=message.body)
-        header = frame_header(frame)
-        size = len(header) + len(frame.body)
+        size = frame_size(Frame(self._run, sender, receiver, message.kind, message.round, 0, message.body))
         self.ledger.add(message.sender, message.receiver, message.kind, size)
         arrival = 0.0
         if self.clock is not None and message.kind is not Kind.EVALUATION:
@@ -104,22 +102,20 @@ class Simulation:
             arrival = self.clock.sent(message.sender, message.receiver, size)
             stopwatch = self._channels[message.sender].stopwatch
             stopwatch.spent("send", began, self.clock.pipe_free(message.sender))
-        self._inbox[slot] = header, frame.body, arrival
+        self._inbox[slot] = message, arrival
         self._baton.wake(slot)
 
     def _open(self, slot: Wait) -> Message:
-        header, body, arrival = self._inbox.pop(slot)
+        message, arrival = self._inbox.pop(slot)
         if self.clock is not None:
             self._channels[slot.party].stopwatch.spent("wait", self.clock.now(slot.party), arrival)
             self.clock.received(slot.party, arrival)
-        frame = open_frame(header, body)
-        names = self._names
-        return Message(names[frame.sender], names[frame.receiver], frame.kind, frame.round, frame.body)
+        return message
 
     def _arrived(self, slot: Wait) -> bool:
         """Whether the message has arrived by the receiver's clock."""
         found = self._inbox.get(slot)
-        return found is not None and (self.clock is None or found[2] <= self.clock.now(slot.party))
+        return found is not None and (self.clock is None or found[1] <= self.clock.now(slot.party))
 
     def _someone_is_behind(self, name: PartyName) -> bool:
         """Whether a party that can move lives in this one's past, and so may still send into it."""

@@ -19,6 +19,7 @@ __all__ = [
     "Frame",
     "body_length",
     "frame_header",
+    "frame_size",
     "open_frame",
     "pack_frame",
     "unpack_frame",
@@ -54,10 +55,20 @@ def pack_frame(frame: Frame, max_body: int = MAX_BODY) -> bytes:
 
 def frame_header(frame: Frame, max_body: int = MAX_BODY) -> bytes:
     """The header alone, for links that take header and body apart."""
+    header = _described(frame, max_body)
+    return header + _CHECKSUM.pack(_checksum(header, frame.body))
+
+
+def frame_size(frame: Frame, max_body: int = MAX_BODY) -> int:
+    """How many bytes it has on a link; refuses what no header can say. Nothing is packed."""
+    return len(_described(frame, max_body)) + _CHECKSUM.size + len(frame.body)
+
+
+def _described(frame: Frame, max_body: int) -> bytes:
     if len(frame.body) > max_body:
         raise TooLarge(f"a body of {len(frame.body)} bytes, the cap is {max_body}; use smaller batches")
     try:
-        header = _HEADER.pack(
+        return _HEADER.pack(
             MAGIC,
             VERSION,
             frame.kind,
@@ -70,7 +81,6 @@ def frame_header(frame: Frame, max_body: int = MAX_BODY) -> bytes:
         )
     except struct.error as error:
         raise BadInput(f"frame: {error}; round and attempt have 32 bits, a party's index 16") from None
-    return header + _CHECKSUM.pack(_checksum(header, frame.body))
 
 
 def body_length(header: bytes | memoryview, max_body: int = MAX_BODY) -> int:
