@@ -22,28 +22,26 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
 import thinwire as tw
-from thinwire.bench.network import WIDTH, parties, simulated_ms, write_job
+from thinwire.bench.network import WIDTH, Loopback, loopback, parties, simulated_ms, write_job
 from thinwire.bench.raw_tcp import free_port, raw_tcp_ms, round_ms
+from thinwire.transport.authority import issue
 
 MBIT, ROUND_TRIP_MS = 300.0, 20.0
 BODIES = (16, 64, 256, 1024)  # KB each way
 
 
 @dataclass(frozen=True)
-class Loopback:
-    """Milliseconds a round of 16 KB up and 16 KB down; median."""
+class Local(Loopback):
+    """With a bare stream over mutual TLS beside it."""
 
-    thinwire_ms: float
-    raw_tcp_ms: float
-    grpc_ms: float  # a bare stream over mutual TLS
-    simulated_ms: float
+    grpc_ms: float
 
     @property
     def over_both(self) -> float:
@@ -131,16 +129,13 @@ def grpc_echo(certs: Path, size: int, rounds: int) -> float:
 # The measurements --------------------------------------------------------------------------------------------------
 
 
-def loopback(rounds: int, repeats: int) -> Loopback:
+def local_rounds(rounds: int, repeats: int) -> Local:
     found: list[tuple[float, ...]] = []
-    for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as folder:
-            job = write_job(Path(folder), batch=64, rounds=rounds, address=f"127.0.0.1:{free_port()}")
-            real = parties(job)["median_ms"]
-            socket_ms = raw_tcp_ms(f"127.0.0.1:{free_port()}", 16 << 10, rounds)
-            grpc_ms = grpc_echo(job.parent / "certs", 16 << 10, rounds)
-            found.append((real, socket_ms, grpc_ms, simulated_ms(job)[0]))
-    return Loopback(*(statistics.median(column) for column in zip(*found, strict=True)))
+    with tempfile.TemporaryDirectory() as folder:
+        issue(Path(folder), ["bank", "shop"])
+        for _ in range(repeats):
+            found.append((*astuple(loopback(rounds)), grpc_echo(Path(folder), 16 << 10, rounds)))
+    return Local(*(statistics.median(column) for column in zip(*found, strict=True)))
 
 
 @contextmanager
@@ -217,7 +212,7 @@ def main() -> None:
     parser.add_argument("--congestion", default="bbr,reno", help="congestion controls to try on the shaped link")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    local = loopback(asked.rounds, asked.repeats)
+    local = local_rounds(asked.rounds, asked.repeats)
     far = []
     for congestion in asked.congestion.split(",") if asked.wan is not None else []:
         far += shaped(asked.wan, max(40, asked.rounds // 5), congestion)
@@ -228,9 +223,10 @@ def main() -> None:
     return None
 
 
-def show(local: Loopback, far: list[Shaped]) -> None:
+def show(local: Local, far: list[Shaped]) -> None:
     print("a round of 16 KB up and 16 KB down on loopback, median ms (bar: 1.2 ms)")
     print(f"  thinwire, gRPC and mutual TLS, two processes  {local.thinwire_ms:.2f}")
+    print(f"  the same, the next embedding sent ahead       {local.ahead_ms:.2f}")
     print(f"  raw TCP ping-pong                             {local.raw_tcp_ms:.2f}")
     print(f"  bare gRPC ping-pong, mutual TLS               {local.grpc_ms:.2f}")
     print(f"  simulated, one process                        {local.simulated_ms:.2f}")
