@@ -25,6 +25,7 @@ from thinwire.network.introduction import About, read_news
 from thinwire.network.outcome import Outcome, state_digest
 from thinwire.network.peers import Peers
 from thinwire.network.recording import PartyRecording, about_part
+from thinwire.network.saving import Saving
 from thinwire.network.stopping import Aborted, FailedInRun, Interrupted, Stopping, ToldToStop
 from thinwire.party import Batches, Control, FeatureParty, LabelParty
 from thinwire.party.feature_program import FeatureProgram
@@ -33,10 +34,8 @@ from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.report.record import Quality
 from thinwire.runs import (
-    CheckpointFailed,
     Checkpoints,
     FolderLock,
-    Loaded,
     PrivateState,
     Replaced,
     RunDirectory,
@@ -60,7 +59,6 @@ from thinwire.wire.frame import MAX_BODY
 
 __all__ = ["Audience", "Held", "PartyRun", "batches_of"]
 
-_SHARE_OF_CHECKPOINTS = 20  # a checkpoint may cost a twentieth of the time
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FULL_DISK_SECONDS = 1.0
 _LONGEST_REASON = 1000  # characters of a peer's
@@ -144,19 +142,17 @@ class PartyRun(ABC):
             durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
         )
         owner = {"party": own.me, "run": f"{self.run:016x}"}
-        self.checkpoints = Checkpoints(
+        checkpoints = Checkpoints(
             folder / "checkpoints", self.private.mac_key, owner, self._incarnation, self.directory.files
         )
+        self._saving = Saving(checkpoints, self.private, self.channel, self.events, own.network.checkpoint_seconds)
         self.batches = batches_of(own, held.rows)
         self.began = monotonic()
         self._begun = False
-        self._saved_at = monotonic()
-        self._save_cost = 0.0
-        self._seconds_before = 0.0
         self._over = False  # the program has come to its end
         self._differed = False  # a replay before this process came out otherwise
-        self._generation = 0  # of the newest checkpoint that holds
-        self._loaded = self._load()
+        self._loaded = self._saving.load()
+        self._seconds_before = 0.0 if self._loaded is None else self._loaded.data["seconds"]
 
     def _log_in(self, folder: Path) -> OutgoingLog:
         return OutgoingLog(folder, self._incarnation, self._disk_is_full, self.directory.files.logs(folder))
@@ -368,19 +364,6 @@ class PartyRun(ABC):
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 
-    def _load(self) -> Loaded | None:
-        """The newest checkpoint that holds; the links stand where it stood before anybody connects."""
-        loaded = self.checkpoints.load(self.private.generation, lambda _: None)
-        if loaded is None:
-            return None
-        self._generation = loaded.generation
-        self._is_recorded()  # the process before may have been killed before it was
-        for warning in loaded.warnings:
-            self.events("fell_back", why=warning)
-        self.channel.load(loaded.data["channel"])
-        self._seconds_before = loaded.data["seconds"]
-        return loaded
-
     def _resume(self, program: FeatureProgram | LabelProgram) -> None:
         if self._loaded is None:
             return
@@ -399,54 +382,20 @@ class PartyRun(ABC):
         """Takes what `_to_save` gave."""
 
     def save(self) -> None:
-        """A checkpoint between two rounds; a disk that is full costs a checkpoint, not the run."""
-        began = monotonic()
-        if not self._is_recorded():
-            return
-        self.channel.sync()  # a checkpoint must not know of frames that a power cut could take
-        state = self.channel.state()
+        """A checkpoint between two rounds."""
         data = {
             "round": self.program.start,
             "plan": self.program.plan.state(),
-            "channel": state,
             "seconds": self.seconds(),
             "over": self._over,
             "repeatable": self._is_repeatable(),
             **self._to_save(),
         }
-        generation = self._generation + 1
-        try:
-            self.checkpoints.save(data, {self.own.me: self.program.end.tensors()}, generation)
-            self._generation = generation
-            self.private.set_generation(generation)  # before any peer forgets what the one before needs
-        except (CheckpointFailed, WriteFailed) as error:
-            self.events("checkpoint_failed", why=str(error))
-            self._saved_at = monotonic()
-            return
-        self.channel.saved(state)
-        self._saved_at = monotonic()
-        self._save_cost = self._saved_at - began
-        self.events("checkpoint", generation=generation, seconds=round(self._save_cost, 4))
-
-    def _is_recorded(self) -> bool:
-        """Is the newest checkpoint known to the private state? Another one must wait until it is."""
-        if self._generation > self.private.generation:
-            try:
-                self.private.set_generation(self._generation)
-            except WriteFailed as error:
-                self.events("checkpoint_failed", why=str(error))
-                self._saved_at = monotonic()
-                return False
-        return True
+        self._saving.save(data, {self.own.me: self.program.end.tensors()})
 
     @abstractmethod
     def _to_save(self) -> dict[str, Any]:
         """What only one kind of party has in its checkpoints."""
-
-    def save_if_due(self) -> None:
-        due = max(self.own.network.checkpoint_seconds, _SHARE_OF_CHECKPOINTS * self._save_cost)
-        if self._generation == 0 or monotonic() - self._saved_at >= due:
-            self.save()
 
     # News, failures and waits -----------------------------------------------------------------------------------
 
@@ -498,7 +447,8 @@ class PartyRun(ABC):
             link.require_no_failure()
         if self.stopping.asked:
             return False
-        self.save_if_due()
+        if self._saving.is_due():
+            self.save()
         return True
 
     def _require_lock(self) -> None:
