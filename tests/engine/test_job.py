@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -100,24 +102,29 @@ def test_a_damaged_checkpoint_falls_back_one_generation(tmp_path: Path) -> None:
     assert [row["train"] for row in again.history] == [row["train"] for row in whole.history]
 
 
-def test_ctrl_c_leaves_a_resumable_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = tw.train(job(thin(), eval_every=100))
+@pytest.mark.parametrize("recipe", [thin(), thin(overlap="ahead"), celu(4, 4, overlap="ahead")])
+def test_ctrl_c_leaves_a_resumable_run(recipe: tw.Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {"eval_every": 100, "link": tw.Link(10, 5, compute_ms=2)}
+    whole = tw.train(job(recipe, **given))
     from thinwire.party.control import Control
 
     begin = Control.may_begin
 
     def press_ctrl_c_in_round_7(self: Control, round: int) -> bool:
         may = begin(self, round)
-        if round == 7:
-            self.stop()
+        if round == 7 and not self.stopping:
+            signal.raise_signal(signal.SIGINT)
+            while not self.stopping:
+                sleep(0.001)
         return may
 
     monkeypatch.setattr(Control, "may_begin", press_ctrl_c_in_round_7)
-    stopped = tw.train(job(thin(), eval_every=100), out=tmp_path)
+    stopped = tw.train(job(recipe, **given), out=tmp_path)
     assert stopped.interrupted
     monkeypatch.setattr(Control, "may_begin", begin)
-    resumed = tw.train(job(thin(), eval_every=100), out=tmp_path, resume=True)
+    resumed = tw.train(job(recipe, **given), out=tmp_path, resume=True)
     assert not resumed.interrupted
+    assert resumed.history[-1]["link_seconds"] == whole.history[-1]["link_seconds"]
     assert resumed.history[-1]["train"] == whole.history[-1]["train"]
     assert resumed.ledger.entries() == whole.ledger.entries()
 

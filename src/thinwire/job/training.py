@@ -9,6 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from thinwire.errors import BadInput
@@ -23,7 +24,8 @@ from thinwire.models.outputs import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
 from thinwire.party.description import kept_of
 from thinwire.runs import RunDirectory, RunFacts
-from thinwire.types import PartyName
+from thinwire.transport.base import Message
+from thinwire.types import Kind, PartyName
 
 __all__ = ["described", "train"]
 
@@ -207,6 +209,7 @@ class _Run:
             return
         began = perf_counter()
         simulation = self.parties.simulation
+        in_flight = simulation.in_flight()
         data = {
             "job": self.job.digests(),
             "round": self.parties.label.start,
@@ -217,8 +220,12 @@ class _Run:
             "ledger": simulation.ledger.state(),
             "clock": None if simulation.clock is None else simulation.clock.state(),
             "plans": {program.seat.me: program.plan.state() for program in self.parties.programs},
+            "in_flight": [[m.sender, m.receiver, int(m.kind), m.round, arrival] for m, arrival in in_flight],
         }
         tensors = {program.seat.me: program.end.tensors() for program in self.parties.programs}
+        for place, (message, _) in enumerate(in_flight):
+            body = torch.frombuffer(bytearray(message.body), dtype=torch.uint8)
+            tensors[message.receiver][f"in_flight.{place}"] = body
         self.directory.save(data, tensors)
         self._saved = perf_counter()
         self._saving_seconds = self._saved - began
@@ -231,6 +238,9 @@ class _Run:
         simulation.ledger.load(data["ledger"])
         if simulation.clock is not None and data["clock"] is not None:
             simulation.clock.load(data["clock"])
+        for place, (sender, receiver, kind, round, arrival) in enumerate(data.get("in_flight", ())):
+            body = tensors[receiver][f"in_flight.{place}"].numpy().tobytes()
+            simulation.put_back(Message(sender, receiver, Kind(kind), round, body), arrival)
         for program in self.parties.programs:
             program.end.load(tensors[program.seat.me])
             program.plan.load(data["plans"][program.seat.me])

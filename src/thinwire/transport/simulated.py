@@ -53,6 +53,7 @@ class Simulation:
         self._baton = Baton(parties)
         # Messages sent and not read yet, with their arrival, under what their receiver waits for.
         self._inbox: dict[Wait, tuple[Message, float]] = {}
+        self._to_be_resumed = False  # a program that has ended reads its mail in the next process
         self._channels = {name: SimulatedChannel(self, name) for name in parties}
 
     def channel(self, name: PartyName) -> SimulatedChannel:
@@ -76,7 +77,19 @@ class Simulation:
                 f"Simulation: programs must be given for {', '.join(self._names)}, got {', '.join(programs)}"
             )
         timed = {name: self._channels[name]._timed(program) for name, program in programs.items()}
-        return self._baton.run(timed, on_interrupt)
+        return self._baton.run(timed, None if on_interrupt is None else lambda: self._interrupted(on_interrupt))
+
+    def _interrupted(self, on_interrupt: Callable[[], None]) -> None:
+        self._to_be_resumed = True
+        on_interrupt()
+
+    def in_flight(self) -> list[tuple[Message, float]]:
+        """What was sent and not read yet, and when it arrives; for a checkpoint while no program runs."""
+        return list(self._inbox.values())
+
+    def put_back(self, message: Message, arrival: float) -> None:
+        """A message of an earlier process, counted there."""
+        self._inbox[_slot(message)] = message, arrival
 
     def _known(self, name: PartyName) -> int:
         index = self._indices.get(name)
@@ -87,10 +100,10 @@ class Simulation:
     def _post(self, message: Message) -> None:
         """Counts and delivers; memory does not damage what lies in it, so there is no checksum."""
         sender, receiver = self._known(message.sender), self._known(message.receiver)
-        slot = Wait(message.receiver, message.sender, message.kind, message.round)
+        slot = _slot(message)
         if sender == receiver:
             raise _refused(slot, "which is itself")
-        if self._baton.ended(message.receiver):
+        if self._baton.ended(message.receiver) and not self._to_be_resumed:
             raise _refused(slot, "whose program has ended or not begun")
         if slot in self._inbox:
             raise _refused(slot, "which has not read the first one yet")
@@ -227,6 +240,10 @@ class SimulatedChannel:
         now = clock.now(self.name)
         self.stopwatch.spent(self.stopwatch.doing, now, now + seconds)
         clock.worked(self.name, seconds)
+
+
+def _slot(message: Message) -> Wait:
+    return Wait(message.receiver, message.sender, message.kind, message.round)
 
 
 def _refused(slot: Wait, why: str) -> TransportError:
