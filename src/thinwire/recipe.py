@@ -42,13 +42,13 @@ class Recipe:
         filling = isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING
         return not filling and self.on_outage == "wait"
 
-    def check(self, parties: int, fusion: str) -> None:
-        """Refuses what cannot work with this many feature parties, and says what to use."""
+    def check(self, parties: int, fusion: str, batches: str = "derived") -> None:
+        """Refuses what cannot work with this many feature parties and such batches, and says what to use."""
         if self.order not in ("exchange_first", "update_first"):
             raise BadParameter(f"order must be 'exchange_first' or 'update_first', got {self.order!r}")
         if self.broadcast not in ("symbols", "surrogates"):
             raise BadParameter(f"broadcast must be 'symbols' or 'surrogates', got {self.broadcast!r}")
-        self._check_schedule()
+        self._check_schedule(batches)
         self._check_outage()
         self._check_feedback()
         self._check_scoring()
@@ -64,7 +64,12 @@ class Recipe:
                 f"{self.uplink.compressor} protects only inside a sum, with noise from a party's own secret; use pbm"
             )
 
-    def _check_schedule(self) -> None:
+    def _check_schedule(self, batches: str) -> None:
+        if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.AHEAD and batches != "derived":
+            raise IncompatibleRecipe(
+                "overlap='ahead' sends the next batch's embedding before the label party announces its rows; use "
+                "batches='derived', or another overlap"
+            )
         shared = self.labels is Labels.SHARED
         if shared and not isinstance(self.schedule, LocalSteps):
             raise IncompatibleRecipe(
@@ -135,7 +140,9 @@ class Recipe:
                 "broadcast='symbols'"
             )
         if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING:
-            raise IncompatibleRecipe("filling overlap would let the noise depend on timing; use overlap=True")
+            raise IncompatibleRecipe(
+                "filling overlap would let the noise depend on timing; use overlap=True or 'ahead'"
+            )
         if parties < secure.min_parties:
             raise IncompatibleRecipe(
                 f"secure sum needs {secure.min_parties} feature parties, there are {parties}: with fewer, one "

@@ -102,9 +102,12 @@ def test_a_damaged_checkpoint_falls_back_one_generation(tmp_path: Path) -> None:
     assert [row["train"] for row in again.history] == [row["train"] for row in whole.history]
 
 
+@pytest.mark.parametrize("eval_every", [7, 100])  # in the round after a rest, and far from one
 @pytest.mark.parametrize("recipe", [thin(), thin(overlap="ahead"), celu(4, 4, overlap="ahead")])
-def test_ctrl_c_leaves_a_resumable_run(recipe: tw.Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {"eval_every": 100, "link": tw.Link(10, 5, compute_ms=2)}
+def test_ctrl_c_leaves_a_resumable_run(
+    recipe: tw.Recipe, eval_every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"eval_every": eval_every, "link": tw.Link(10, 5, compute_ms=2)}
     whole = tw.train(job(recipe, **given))
     from thinwire.party.control import Control
 
@@ -142,6 +145,7 @@ def test_a_diverging_run_says_so() -> None:
         (cvfl(Uniform(2), labels="private", local_steps=2), {}, "use fedbcd, celu or thin"),
         (pbm(4, 0.1), {"parties": 2}, "secure sum needs 3 feature parties, there are 2"),
         (pbm(4, 0.1), {"fusion": "concat"}, "use fusion='sum'"),
+        (thin(overlap="ahead"), {"batches": "announced"}, "use batches='derived'"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_way_out(
@@ -190,6 +194,7 @@ def test_digests_follow_every_part_of_a_recipe() -> None:
         efvfl(TopK(0.1), labels="private"),
         celu(5, 5),
         celu(5, 5, overlap=True),
+        celu(5, 5, overlap="ahead"),
         pbm(4, 0.1),
         thin(),
     ]

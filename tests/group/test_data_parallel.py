@@ -141,9 +141,10 @@ def require_same(place: Place) -> None:
     [
         ({"method": "svfl"}, {}),
         ({"method": "celu", "capacity": 5, "reuse": 5, "overlap": True}, {"batches": "announced"}),
+        ({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "ahead"}, {}),
         ({"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "warm_start": True}, {}),
     ],
-    ids=["svfl", "celu, announced batches", "efvfl, shared labels"],
+    ids=["svfl", "celu, announced batches", "celu, sent ahead", "efvfl, shared labels"],
 )
 def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str, Any], job: dict[str, Any]) -> None:
     place = made(tables, tmp_path, recipe, **job)

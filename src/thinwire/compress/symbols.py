@@ -134,7 +134,8 @@ def _reach(codes: Array) -> int:
 class Dense(_ByContent):
     """Every value, exactly. `values` is little-endian float32, float64 or float16, or uint16 for bfloat16.
 
-    Where they may be written to they belong to these symbols, and their tensor shares them; else it is a copy.
+    Where they may be written to they belong to these symbols, and their tensor shares them: take it once. Else it
+    is a copy.
     """
 
     shape: tuple[int, ...]

@@ -138,13 +138,15 @@ class FeatureEnd:
     def send(self, round: Round, rows: Rows) -> None:
         if round in self._sent:  # it went ahead
             return
-        h = self._bottom.embed(round, rows)  # [B, E]
+        ahead = bool(self._sent)  # its answer comes to other weights, so that its graph is of no use
+        with torch.set_grad_enabled(not ahead):
+            h = self._bottom.embed(round, rows)  # [B, E]
         symbols = self._uplink.outgoing(rows, self._bottom.embed_all() if self._whole_table else h, round)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, round, rows)
         self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._seat.encode(symbols))
         self._sent[round] = (rows, h.detach())
-        self._graph = (round, h)
+        self._graph = None if ahead else (round, h)
 
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
         return [(self._seat.label_party, Kind.DERIVATIVE, round)]
@@ -290,12 +292,12 @@ class LabelEnd:
 
     def _answer(self, round: Round, rows: Rows, derivatives: list[Tensor]) -> None:
         bodies: list[bytes] = []
-        for place, downlink in enumerate(self._downlinks.values()):
+        before: Tensor | None = None
+        for downlink, derivative in zip(self._downlinks.values(), derivatives, strict=True):
             # A sum has one derivative for all; as it is, it need be encoded only once.
-            again = self._exact and place > 0 and derivatives[place] is derivatives[place - 1]
-            bodies.append(
-                bodies[-1] if again else self._seat.encode(downlink.outgoing(rows, derivatives[place], round))
-            )
+            again = self._exact and derivative is before
+            bodies.append(bodies[-1] if again else self._seat.encode(downlink.outgoing(rows, derivative, round)))
+            before = derivative
         if self._summed:
             bodies = bodies * len(self._seat.feature_parties)
         self._bytes += sum(map(len, bodies))

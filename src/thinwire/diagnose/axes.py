@@ -13,7 +13,7 @@ from thinwire.privacy import Labels, Plain, SecureSum
 from thinwire.privacy.defences import NoDefence
 from thinwire.privacy.dp_bottom import TrainedOnRawRows
 from thinwire.recipe import Recipe
-from thinwire.schedule import CachedSteps, EveryBatch, LocalSteps, Schedule
+from thinwire.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Schedule
 from thinwire.streams import Direct, ErrorFeedback, StreamSpec
 
 __all__ = ["Variant", "variants"]
@@ -115,8 +115,14 @@ def _has(stream: StreamSpec, name: str) -> bool:
 
 def _when(recipe: Recipe) -> Variant | None:
     once: Schedule = LocalSteps(1) if recipe.labels is Labels.SHARED else EveryBatch()
-    if recipe.schedule == once or (isinstance(recipe.schedule, CachedSteps) and recipe.schedule.reuse == 1):
+    cached = recipe.schedule if isinstance(recipe.schedule, CachedSteps) else None
+    ahead = cached is not None and cached.overlap is Overlap.AHEAD
+    if recipe.schedule == once or (cached is not None and cached.reuse == 1 and not ahead):
         return None
+    if cached is not None and cached.reuse == 1:
+        what = "sending each embedding before the answer to the last"
+        advice = "overlap = false: embeddings are then of the newest weights; or a smaller step size"
+        return Variant("when", what, "one embedding at a time", advice, {"schedule": once})
     return Variant(
         "when",
         "taking several steps an exchange",

@@ -172,7 +172,7 @@ class Job:
     def check(self) -> dict[PartyName, int]:
         """Refuses what cannot run, before anything starts; gives the width of each party's embedding."""
         fusion = self.label_party.fusion
-        self.recipe.check(len(self.parties), fusion)
+        self.recipe.check(len(self.parties), fusion, self.batches)
         bottoms = [(party.name, party.bottom, party.features) for party in self.parties]
         if self.label_party.bottom is not None:
             bottoms.append((self.label_party.name, self.label_party.bottom, self.label_party.features))

@@ -44,7 +44,7 @@ def judge_batch_size(settings: JobSection, rows: int) -> None:
 def judge(job: Job) -> None:
     """Refuses what would fail, or teach nothing, only after the start."""
     with at("recipe"):
-        job.recipe.check(len(job.parties), job.label_party.fusion)
+        job.recipe.check(len(job.parties), job.label_party.fusion, job.batches)
     for party in job.parties:
         where = f"party.{party.name}.model:"
         job.check_separate_rows(where, party, embedding_width(where, party.bottom, party.features))

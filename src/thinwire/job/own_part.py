@@ -119,7 +119,7 @@ def _judge(file: RosterFile, recipe: Recipe, roster: Roster) -> None:
     parties = [absent_feature_party(name, rows, 1) for name in roster.feature_parties]
     job_of(recipe, file.job, parties, absent_label_party(roster.label_party, rows))  # names, and what [job] says
     with at("recipe"):
-        recipe.check(len(parties), file.label_party.fusion)
+        recipe.check(len(parties), file.label_party.fusion, file.job.batches)
 
 
 def _shared_top(entry: LabelEntry) -> LabelEntry:

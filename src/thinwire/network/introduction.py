@@ -62,7 +62,7 @@ class News(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     finished: bool | None = None
-    noted: bool | None = None  # that the other one has finished
+    noted: bool | None = None  # that the other one has finished, or was stopped
     stopped: str | None = None  # why, for all
     paused: Annotated[int, Field(ge=0)] | None = (
         None  # in this round, by its own people: it goes on once started again

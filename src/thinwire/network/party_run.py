@@ -7,6 +7,7 @@ import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -274,7 +275,8 @@ class PartyRun(ABC):
             at_round = self.events.round or 0
             self.tell_all({"paused": at_round})
             self.events("stopped", at_round=at_round)
-            self._have_last_word(lambda link: link.connected, _STOPPED_WORD_SECONDS)
+            with suppress(KeyboardInterrupt):  # once more: it is the wait that ends
+                self._have_last_word(lambda link: link.connected, _STOPPED_WORD_SECONDS)
 
     def _gather(self) -> None:
         """Waits until everybody is here and agrees, with a countdown that names who is missing."""

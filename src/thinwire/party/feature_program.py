@@ -71,7 +71,7 @@ class FeatureProgram(Program):
         ):
             match action:
                 case Send(round):
-                    if round == t or self._may_go_ahead(round):
+                    if round == t or not self._rests_after(round):  # nothing passes a rest
                         self.end.send(round, self._rows(round))
                 case Await():
                     self.end.receive(t)
@@ -81,10 +81,6 @@ class FeatureProgram(Program):
 
     def _rows(self, round: Round) -> Rows:
         return self.seat.announced(round) if self._batches.announced else self._batches.rows(round)
-
-    def _may_go_ahead(self, round: Round) -> bool:
-        """Nothing passes a rest, which all parties enter with the same rounds behind them."""
-        return not (self._rests_after(round) or self._batches.announced)
 
     def _rest(self, done: Round) -> bool:
         if done:

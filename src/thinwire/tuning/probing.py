@@ -42,7 +42,7 @@ class Ground:
         job = load_job(self.job, [*self.settings, f"recipe={inline(recipe)}", f"job.seed={self.seed}"])
         job.link = self.link
         job.target = None if self.aim is None else (self.aim.metric, self.aim.value)
-        job.eval_every = max(1, self.rounds // _EVALUATIONS)
+        job.eval_every = max(2, self.rounds // _EVALUATIONS)  # nothing is sent ahead of an evaluation
         job.stop, job.diagnostics = True, False
         job.byte_budget = job.link_seconds_budget = None
         return job
