@@ -43,10 +43,12 @@ class Proxy:
     def heal(self) -> None:
         self.held = set()
 
-    def reset(self) -> None:
-        """Every connection that is there."""
+    def reset(self, next_after: int | None = None) -> None:
+        """Every connection that is there; and, where it is given, the next one after so many bytes."""
         with self._lock:
             pairs, self._pairs = self._pairs, []
+            if next_after is not None:
+                self.reset_after = next_after
         for pair in pairs:
             pair.reset()
 
@@ -73,9 +75,9 @@ class Proxy:
                 continue
             callee.settimeout(None)
             self.connections += 1
-            left, self.reset_after = self.reset_after, None
-            pair = _Pair(self, caller, callee, left)
             with self._lock:
+                left, self.reset_after = self.reset_after, None
+                pair = _Pair(self, caller, callee, left)
                 self._pairs = [held for held in self._pairs if not held.over] + [pair]
             pair.start()
 
@@ -86,7 +88,7 @@ class _Pair:
     def __init__(self, proxy: Proxy, caller: socket.socket, callee: socket.socket, left: int | None) -> None:
         self.over = False
         self._proxy = proxy
-        self._left = left  # bytes until the reset
+        self._reset_after = self._left = left  # bytes until the reset
         self._lock = Lock()
         self._ways = {UP: (caller, callee), DOWN: (callee, caller)}
 
@@ -116,6 +118,8 @@ class _Pair:
             while (way in self._proxy.held or monotonic() < due) and not self.over:
                 sleep(0.005)
             if not data:
+                if self._reset_after is not None:  # it was given up before its reset: the next one has it
+                    self._proxy.reset_after, self._reset_after = self._reset_after, None
                 with suppress(OSError):
                     sink.shutdown(socket.SHUT_WR)
                 return

@@ -117,8 +117,7 @@ def test_reset_at_any_byte(stage: Stage, part: str) -> None:
         run.await_round(LABEL, 6)
         for number in range(24):
             before = proxy.resets
-            proxy.reset_after = first + number * step
-            proxy.reset()
+            proxy.reset(next_after=first + number * step)
             await_reset(run, proxy, before)
             stage.tally.inject("resets")
         goes_on(run)
