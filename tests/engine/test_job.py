@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from time import sleep
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -411,3 +411,22 @@ def test_surrogates_that_no_longer_agree_stop_the_run_and_name_the_stream(labels
         patch.setattr("thinwire.job.training.SimulatedParties", Watched)
         with pytest.raises(tw.errors.SurrogatesDiffer, match="stream 'p1/uplink', round 10"):
             tw.train(made, [damage])
+
+
+def test_a_compiled_model_trains_and_keeps_its_names(tmp_path: Path) -> None:
+    made = job(thin(overlap="ahead"))
+    for party in made.parties:
+        party.bottom.compile(backend="eager")
+    result = tw.train(made, out=tmp_path)
+    plain = trained(thin(overlap="ahead"))
+    for name, module in plain.models.items():
+        assert result.models[name].state_dict().keys() == module.state_dict().keys()
+        for ours, theirs in zip(result.models[name].parameters(), module.parameters(), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_a_wrapped_model_is_refused() -> None:
+    made = job(svfl())
+    made.parties[1].bottom = cast(nn.Module, torch.compile(made.parties[1].bottom, backend="eager"))
+    with pytest.raises(BadParameter, match=r"p1: the model is wrapped by torch.compile.*call model.compile\(\)"):
+        tw.train(made)
