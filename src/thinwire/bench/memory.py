@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from thinwire.bench.engine import engine_ms, full_batch, plain_ms
-from thinwire.bench.rows import Pair, Row
+from thinwire.bench.rows import Row, pair
 
 __all__ = ["peak_mib", "rows"]
 
@@ -21,7 +21,7 @@ def rows() -> list[Row]:
     if not _STATUS.exists():
         return [Row(name, help, "plain torch", "MiB", note="read from /proc, which this system does not have")]
     ours, other = peak_mib("engine"), peak_mib("plain")
-    return [Pair(ours, other, ours / other).row(name, help, "plain torch", "MiB")]
+    return [pair(ours, other).row(name, help, "plain torch", "MiB")]
 
 
 def peak_mib(which: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from thinwire.bench.digits import Digits
-from thinwire.bench.rows import Pair, Row, middle
+from thinwire.bench.rows import Row, middle, pair
 from thinwire.compress import TopK, Uniform
 from thinwire.job import train
 from thinwire.methods import METHODS, celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
@@ -47,9 +47,7 @@ def _row(name: str, ours: list[int], base: list[int]) -> Row:
     if min(len(ours), len(base)) < len(_SEEDS):
         who = "svfl" if len(base) < len(_SEEDS) else name
         return Row(name, help, "svfl", "bytes", note=f"{who} did not get there in {_EPOCHS} epochs")
-    return middle([Pair(*two, two[0] / two[1]) for two in zip(ours, base, strict=True)]).row(
-        name, help, "svfl", "bytes"
-    )
+    return middle([pair(*two) for two in zip(ours, base, strict=True)]).row(name, help, "svfl", "bytes")
 
 
 def _bytes_to_target(recipe: Recipe) -> list[int]:

@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from thinwire.bench.raw_tcp import free_port, raw_tcp_ms, round_ms
-from thinwire.bench.rows import Pair, Row, middle
+from thinwire.bench.rows import Row, middle, pair
 
-__all__ = ["AHEAD", "SVFL", "WIDTH", "Loopback", "loopback", "parties", "rows", "simulated_ms", "write_job"]
+__all__ = ["WIDTH", "Loopback", "loopback", "parties", "rows", "simulated_ms", "write_job"]
 
 WIDTH = 64
 _BODY = 16 << 10  # bytes each way: 64 rows of 64 floats
 _ROUNDS, _REPEATS = 300, 3
-SVFL = 'method = "svfl"'
-AHEAD = 'method = "celu"\ncapacity = 1\nreuse = 1\noverlap = "ahead"'  # svfl, but for what it sends ahead
+_SVFL = 'method = "svfl"'
+_AHEAD = 'method = "celu"\ncapacity = 1\nreuse = 1\noverlap = "ahead"'  # svfl, but for what it sends ahead
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ def rows() -> list[Row]:
     """Against the socket alone, and against the socket and the same rounds in one process together."""
     runs = [loopback(_ROUNDS) for _ in range(_REPEATS)]
     help = "a round between two processes, gRPC and mutual TLS"
-    whole = [_pair(one.thinwire_ms, one.raw_tcp_ms) for one in runs]
-    apart = [_pair(one.thinwire_ms, one.raw_tcp_ms + one.simulated_ms) for one in runs]
-    ahead = [_pair(one.ahead_ms, one.raw_tcp_ms + one.simulated_ms) for one in runs]
+    whole = [pair(one.thinwire_ms, one.raw_tcp_ms) for one in runs]
+    apart = [pair(one.thinwire_ms, one.raw_tcp_ms + one.simulated_ms) for one in runs]
+    ahead = [pair(one.ahead_ms, one.raw_tcp_ms + one.simulated_ms) for one in runs]
     both = "raw TCP and a simulated round"
     return [
         middle(whole).row("16 KB", f"{help}, its computing included", "raw TCP ping-pong", "ms"),
@@ -54,21 +54,17 @@ def rows() -> list[Row]:
     ]
 
 
-def _pair(ours: float, other: float) -> Pair:
-    return Pair(ours, other, ours / other)
-
-
 def loopback(rounds: int) -> Loopback:
     with tempfile.TemporaryDirectory() as folder:
         job, ahead = (
             write_job(Path(folder) / name, _BODY // (4 * WIDTH), rounds, f"127.0.0.1:{free_port()}", recipe)
-            for name, recipe in (("svfl", SVFL), ("ahead", AHEAD))
+            for name, recipe in (("svfl", _SVFL), ("ahead", _AHEAD))
         )
         real, sooner = (float(parties(one)["median_ms"]) for one in (job, ahead))
         return Loopback(real, sooner, raw_tcp_ms(f"127.0.0.1:{free_port()}", _BODY, rounds), simulated_ms(job)[0])
 
 
-def write_job(folder: Path, batch: int, rounds: int, address: str, recipe: str = SVFL) -> Path:
+def write_job(folder: Path, batch: int, rounds: int, address: str, recipe: str = _SVFL) -> Path:
     """Trivial models between a bank and a shop, `batch` x 64 floats each way."""
     from thinwire.transport.authority import issue
 

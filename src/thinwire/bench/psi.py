@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from threading import Thread
 from time import perf_counter, process_time
 
-from thinwire.bench.rows import Pair, Row, paired
+from thinwire.bench.rows import Row, pair, paired
 from thinwire.errors import ThinwireError
 from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
 from thinwire.types import Kind, PartyName, Round
@@ -46,13 +46,13 @@ def rows(openmined_python: str = "") -> list[Row]:
         runs[who].append(cost_of(command, _IDS, 1))
         return runs[who][-1].cpu_seconds
 
-    pair = paired(
+    seconds = paired(
         lambda: cpu("ours", our_command()), lambda: cpu("other", openmined_command(openmined_python)), _REPEATS
     )
     ours, other = runs["ours"][-1].bytes, runs["other"][-1].bytes
     return [
-        pair.row("CPU", f"{help}CPU", "openmined-psi", "s"),
-        Pair(ours, other, ours / other).row("bytes", f"{help}bytes", "openmined-psi", "bytes"),
+        seconds.row("CPU", f"{help}CPU", "openmined-psi", "s"),
+        pair(ours, other).row("bytes", f"{help}bytes", "openmined-psi", "bytes"),
     ]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Pair", "Row", "middle", "paired"]
+__all__ = ["Pair", "Row", "middle", "pair", "paired"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,14 @@ class Pair:
         return Row(name, help, against, unit, self.ours, self.other, self.ratio)
 
 
+def pair(ours: float, other: float) -> Pair:
+    return Pair(ours, other, ours / other)
+
+
 def paired(ours: Callable[[], float], other: Callable[[], float], repeats: int) -> Pair:
     """Each once to warm up, then in turns: what else the machine does meets both alike."""
     other(), ours()
-    runs = [(ours(), other()) for _ in range(repeats)]
-    return middle([Pair(one, two, one / two) for one, two in runs])
+    return middle([pair(ours(), other()) for _ in range(repeats)])
 
 
 def middle(pairs: Sequence[Pair]) -> Pair:

@@ -173,12 +173,7 @@ class Job:
         """Refuses what cannot run, before anything starts; gives the width of each party's embedding."""
         fusion = self.label_party.fusion
         self.recipe.check(len(self.parties), fusion, self.batches)
-        for name, module in self.modules().items():
-            if "_orig_mod" in dict(module.named_children()):
-                raise BadParameter(
-                    f"{name}: the model is wrapped by torch.compile, and its weights would be saved under names that "
-                    "the model itself does not know; call model.compile() and give the model"
-                )
+        self._check_names()
         bottoms = [(party.name, party.bottom, party.features) for party in self.parties]
         if self.label_party.bottom is not None:
             bottoms.append((self.label_party.name, self.label_party.bottom, self.label_party.features))
@@ -193,6 +188,14 @@ class Job:
             self.check_separate_rows(f"party {party.name!r}: the bottom model", party, widths[party.name])
         self._check_guarantee(widths)
         return widths
+
+    def _check_names(self) -> None:
+        for name, module in self.modules().items():
+            if "_orig_mod" in dict(module.named_children()):
+                raise BadParameter(
+                    f"{name}: the model is wrapped by torch.compile, and its weights would be saved under names that "
+                    "the model itself does not know; call model.compile() and give the model"
+                )
 
     def check_separate_rows(self, where: str, party: FeatureParty, width: int) -> None:
         """Where a guarantee is made for single rows, each must be computed by itself."""

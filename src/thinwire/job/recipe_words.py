@@ -14,6 +14,7 @@ from thinwire.transport.link import Link
 
 __all__ = ["axes_of", "link_said"]
 
+_ONCE = "every batch is exchanged, and learned from once"
 _OVERLAPS = {
     Overlap.NONE: "",
     Overlap.DETERMINISTIC: ", taken while an embedding travels",
@@ -54,12 +55,9 @@ def _stream(spec: StreamSpec) -> str:
 def _when(recipe: Recipe) -> str:
     match recipe.schedule:
         case CachedSteps(reuse=1, overlap=Overlap.AHEAD):
-            return (
-                "every batch is exchanged, and learned from once; the next embedding leaves before this one's "
-                "answer is here"
-            )
+            return f"{_ONCE}; the next embedding leaves before this one's answer is here"
         case CachedSteps(reuse=1):
-            return "every batch is exchanged, and learned from once"
+            return _ONCE
         case CachedSteps() as cached:
             xi = cached.xi_degrees
             weights = "" if xi is None else f", rows weighted by their cosine, up to {xi:g} degrees"
@@ -68,10 +66,10 @@ def _when(recipe: Recipe) -> str:
                 f"local steps a round{_OVERLAPS[cached.overlap]}{weights}"
             )
         case LocalSteps(steps=1):
-            return "every batch is exchanged, and learned from once"
+            return _ONCE
         case LocalSteps() as local:
             return f"every batch is exchanged, and learned from {local.steps} times"
-    return "every batch is exchanged, and learned from once"
+    return _ONCE
 
 
 def _who(recipe: Recipe) -> str:
