@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import thinwire
 from thinwire.cli import app
-from thinwire.cli.explanations import EXPLANATIONS
+from thinwire.cli.explain import read_explanations
 from thinwire.compress import COMPRESSORS
 from thinwire.job.published import SCHEMA_VERSION, job_schema
 from thinwire.methods import METHODS
@@ -119,8 +119,9 @@ def _default(value: Mapping[str, Any]) -> str:
 
 def _errors() -> str:
     parts = ["# Errors", "The code in brackets behind a message; `thinwire explain CODE` says the same."]
-    for code, one in EXPLANATIONS.items():
-        parts += [f"## {code}", one.means, "Usual causes:", _list(one.causes), "What to do:", _list(one.ways_out)]
+    for code, one in read_explanations().items():
+        parts += [f"## {code}", one["means"], "Usual causes:", _list(one["causes"])]
+        parts += ["What to do:", _list(one["ways_out"])]
     return "\n\n".join(parts)
 
 
