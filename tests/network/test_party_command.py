@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from network.gate import write_gate
 from network.parties import (
@@ -359,23 +360,16 @@ def threads_of_label_party(place: Place) -> Any:
 
 
 def parsed_metrics(text: str) -> dict[str, dict[str, float]]:
-    """Prometheus' text format: every sample after its HELP and TYPE."""
+    """Prometheus' text format by sample name; every sample after its HELP and TYPE."""
     found: dict[str, dict[str, float]] = {}
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            assert line.split(" ", 3)[3]
-            continue
-        if line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
-            assert kind in ("gauge", "counter")
-            assert kind != "counter" or name.endswith("_total")
-            found[name] = {}
-            continue
-        label = r'[a-z_]+="(?:[^"\\\n]|\\.)*"'
-        sample = re.fullmatch(rf"(thinwire_[a-z_]+)\{{({label}(?:,{label})*)\}} (\S+)", line)
-        assert sample is not None, line
-        assert sample[2] not in found[sample[1]], "the same sample twice"
-        found[sample[1]][sample[2]] = float(sample[3])
+    for family in text_string_to_metric_families(text):
+        assert family.documentation
+        assert family.type in ("gauge", "counter")
+        for name, labels, value, *_ in family.samples:
+            assert family.type != "counter" or name.endswith("_total")
+            key = ",".join(f"{label}={labels[label]!r}" for label in sorted(labels))
+            assert key not in found.setdefault(name, {}), "the same sample twice"
+            found[name][key] = value
     return found
 
 
@@ -399,9 +393,9 @@ def test_metrics_of_every_party_can_be_parsed_in_the_middle_and_at_the_end(tmp_p
             summaries = finished(parties)
             for name, server in served.items():
                 found = parsed_metrics(fetched(f"http://127.0.0.1:{server.port}/metrics")[1])
-                assert found["thinwire_rounds"] == {f'party="{name}"': 6.0}
+                assert found["thinwire_rounds"] == {f"party={name!r}": 6.0}
                 frames = found["thinwire_frame_bytes_total"]
-                sent = sum(count for labels, count in frames.items() if labels.startswith(f'sender="{name}"'))
+                sent = sum(count for labels, count in frames.items() if labels.endswith(f"sender={name!r}"))
                 assert sent == summaries[name]["sent_bytes"]
         finally:
             for server in served.values():

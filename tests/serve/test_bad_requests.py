@@ -111,7 +111,7 @@ def test_a_million_ids_are_refused_at_once(found: Served) -> None:
 def counted(found: Served, outcome: str) -> int:
     lines = found.client.get("/metrics").body["text"].splitlines()
     start = f'thinwire_requests_total{{outcome="{outcome}"}} '
-    return sum(int(line.removeprefix(start)) for line in lines if line.startswith(start))
+    return sum(int(float(line.removeprefix(start))) for line in lines if line.startswith(start))
 
 
 def sent(found: Served, data: bytes) -> socket.socket:

@@ -1,81 +1,86 @@
-"""`/metrics` in Prometheus' text format, on this machine only unless another address is given."""
+"""Prometheus' `/metrics` of a party, on this machine only unless another address is given."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from thinwire.errors import BadInput
 from thinwire.network.party_run import PartyRun
 
-__all__ = ["MetricsServer", "metric", "metrics_text"]
+__all__ = ["MetricsServer", "count_frames", "counter", "gauge"]
 
-_COUNTED = (
-    ("bytes", "frame_bytes_total", "Bytes of frames, by direction and kind."),
-    ("messages", "frames_total", "Frames, by direction and kind."),
-    ("retransmitted", "retransmitted_bytes_total", "Bytes of frames sent once more after a failure."),
+_FRAME_COUNTS = (
+    ("bytes", "frame_bytes", "Bytes of frames, by direction and kind."),
+    ("messages", "frames", "Frames, by direction and kind."),
+    ("retransmitted", "retransmitted_bytes", "Bytes of frames sent once more after a failure."),
 )
+_ENDS = ("sender", "receiver", "kind")
+
+Samples = Mapping[Any, float]  # by the tuple of the labels' values
 
 
-def metrics_text(run: PartyRun) -> str:
-    """Numbers and names of parties; never data, ids or keys."""
-    return "".join(f"{line}\n" for line in _lines(run))
+def gauge(name: str, help_text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    return _fill(GaugeMetricFamily(f"thinwire_{name}", help_text, labels=labels), samples)
 
 
-def _lines(run: PartyRun) -> Iterator[str]:
-    me = run.own.me
-    yield from metric("round", "gauge", "Rounds begun.", [(f'party="{me}"', run.events.round or 0)])
-    yield from metric("rounds", "gauge", "Rounds in all.", [(f'party="{me}"', run.batches.rounds)])
-    for field, name, help_text in _COUNTED:
-        yield from metric(name, "counter", help_text, [(_frames(row), row[field]) for row in run.ledger.state()])
-    links = {f'peer="{peer}"': link for peer, link in run.links.items()}
-    here = [(peer, int(link.connected)) for peer, link in links.items()]
-    yield from metric("peer_connected", "gauge", "Whether a peer is connected.", here)
-    away = [(peer, link.away_seconds()) for peer, link in links.items()]
-    yield from metric("peer_away_seconds", "gauge", "How long a peer has been gone.", away)
-    logged = [(peer, link.log.size_bytes) for peer, link in links.items()]
-    yield from metric("log_bytes", "gauge", "Size of the log of sent frames.", logged)
-    events = [(f'event="{event}",peer="{peer}"', count) for (event, peer), count in run.events.counted()]
-    yield from metric("events_total", "counter", "What happened.", events)
+def counter(name: str, help_text: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    """`_total` is added to the name."""
+    return _fill(CounterMetricFamily(f"thinwire_{name}", help_text, labels=labels), samples)
 
 
-def _frames(row: dict[str, Any]) -> str:
-    return f'sender="{row["sender"]}",receiver="{row["receiver"]}",kind="{row["kind"]}"'
+def _fill(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for labels, value in samples.items():
+        family.add_metric(labels, value)
+    return family
 
 
-def metric(name: str, kind: str, help_text: str, samples: Sequence[tuple[str, float]]) -> Iterator[str]:
-    """The lines of one metric; samples by their labels."""
-    yield f"# HELP thinwire_{name} {help_text}"
-    yield f"# TYPE thinwire_{name} {kind}"
-    for labels, value in samples:
-        yield f"thinwire_{name}{{{labels}}} {value}"
+def count_frames(ledger: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> Iterator[Metric]:
+    """These fields of a ledger's rows, each as one counter."""
+    rows = {tuple(str(row[end]) for end in _ENDS): row for row in ledger}
+    for field, name, help_text in _FRAME_COUNTS:
+        if field in fields:
+            yield counter(name, help_text, _ENDS, {ends: row[field] for ends, row in rows.items()})
+
+
+class PartyMetrics(Collector):
+    """Numbers and names of parties, read when they are asked for; never data, ids or keys."""
+
+    def __init__(self, run: PartyRun) -> None:
+        self._run = run
+
+    def collect(self) -> Iterator[Metric]:
+        run = self._run
+        me = (run.own.me,)
+        yield gauge("round", "Rounds begun.", ("party",), {me: run.events.round or 0})
+        yield gauge("rounds", "Rounds in all.", ("party",), {me: run.batches.rounds})
+        yield from count_frames(run.ledger.state(), ("bytes", "messages", "retransmitted"))
+        links = {(peer,): link for peer, link in run.links.items()}
+        here = {peer: int(link.connected) for peer, link in links.items()}
+        yield gauge("peer_connected", "Whether a peer is connected.", ("peer",), here)
+        away = {peer: link.away_seconds() for peer, link in links.items()}
+        yield gauge("peer_away_seconds", "How long a peer has been gone.", ("peer",), away)
+        logged = {peer: link.log.size_bytes for peer, link in links.items()}
+        yield gauge("log_bytes", "Size of the log of sent frames.", ("peer",), logged)
+        yield counter("events", "What happened.", ("event", "peer"), dict(run.events.counted()))
 
 
 class MetricsServer:
     """Serves until closed."""
 
     def __init__(self, address: tuple[str, int], run: PartyRun) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                found = self.path == "/metrics"
-                body = metrics_text(run).encode() if found else b"see /metrics\n"
-                self.send_response(200 if found else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Scrapes are no events."""
-
+        registry = CollectorRegistry()
+        registry.register(PartyMetrics(run))
+        ProcessCollector(registry=registry)
         try:
-            self._server = ThreadingHTTPServer(address, Handler)
+            self._server, _ = start_http_server(address[1], address[0], registry)
         except OSError as error:
             raise BadInput(f"--metrics: cannot listen at {address[0]}:{address[1]}: {error.strerror}") from None
-        self.port = self._server.server_address[1]
-        Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        self.port = self._server.server_port
 
     def close(self) -> None:
         self._server.shutdown()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from thinwire.job.schema import ServeSection
 from thinwire.serve.errors import Busy, Late
-from thinwire.serve.metrics import Metrics
+from thinwire.serve.metrics import ServerMetrics
 from thinwire.serve.request import ScoreRequest
 from thinwire.serve.scoring import Batch, Scored, Scorer
 
@@ -54,7 +54,7 @@ class _UnderWay:
 class Batcher:
     """One for a server."""
 
-    def __init__(self, scorer: Scorer, settings: ServeSection, metrics: Metrics) -> None:
+    def __init__(self, scorer: Scorer, settings: ServeSection, metrics: ServerMetrics) -> None:
         self._scorer = scorer
         self._settings = settings
         self._metrics = metrics
@@ -118,7 +118,7 @@ class Batcher:
         self._under_way += 1
         under_way.place = loop.call_later(_PLACE_SECONDS, self._leave_place, under_way)
         every = np.concatenate([one.request.rows for one in members])
-        self._metrics.batch(len(every))
+        self._metrics.count_batch(len(every))
         done: Callable[[], Any] = partial(loop.call_soon_threadsafe, self._answered, under_way)
         try:
             under_way.batch = self._scorer.begin(every, done)

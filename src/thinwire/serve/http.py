@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from thinwire.serve.errors import BadRequest, described, status_of
@@ -30,7 +30,7 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
 
     async def predict(request: Request) -> Response:
         try:
-            with service.metrics.counted():
+            with service.metrics.count_request():
                 body = await _body(request, cap)
                 return _json(await service.score(parsed_body(body), request.headers.get(DEADLINE_HEADER)))
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
@@ -46,8 +46,9 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
         able, told = service.health()
         return _json(told, 200 if able else 503)
 
-    async def metrics(_: Request) -> Response:
-        return PlainTextResponse(service.metrics_text(), media_type="text/plain; version=0.0.4")
+    async def metrics(request: Request) -> Response:
+        page, kind = service.metrics.page(request.headers.get("accept", ""))
+        return Response(page, headers={"Content-Type": kind})
 
     async def document(_: Request) -> Response:
         return _json(openapi(service.settings))

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import BoundedSemaphore
 from typing import Any
 
 import torch
+from prometheus_client.core import Metric
 from torch import Tensor
 
 from thinwire.job.schema import ServeSection
+from thinwire.network.metrics import count_frames, counter, gauge
 from thinwire.network.told import printable
 from thinwire.predict.asking import AskingParty
 from thinwire.predict.errors import ModelMismatch
 from thinwire.serve.batching import Batcher
 from thinwire.serve.errors import BadRequest, Busy, described, status_of
-from thinwire.serve.metrics import Metrics, Standing
+from thinwire.serve.metrics import ServerMetrics
 from thinwire.serve.request import LONGEST_DEADLINE_MS, ScoreRequest, read_request
 from thinwire.serve.scoring import Scorer
 from thinwire.transport.records import MAX_JSON
@@ -35,7 +37,7 @@ class Service:
         self.party = party
         self._say = say
         self.settings = settings
-        self.metrics = Metrics()
+        self.metrics = ServerMetrics(self._read_metrics)
         self.scorer = Scorer(party)
         self._batcher = Batcher(self.scorer, settings, self.metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -53,7 +55,7 @@ class Service:
         self._require_model(request, scored.ready.version)  # a new one may have come into use meanwhile
         _require_finite(request, scored.table)
         for party in scored.missing:
-            self.metrics.without(party)
+            self.metrics.count_default(party)
         return {
             "model": scored.ready.version,
             "columns": list(scored.ready.half.outputs.columns(scored.table.shape[1])),
@@ -69,7 +71,7 @@ class Service:
     def score_over_grpc(self, value: dict[str, Any]) -> dict[str, Any]:
         """For another thread: waits for the event loop's answer; an error is an answer too."""
         try:
-            with self.metrics.counted():
+            with self.metrics.count_request():
                 return self._from_loop(value)
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
             if status_of(error) == 500:
@@ -129,17 +131,16 @@ class Service:
         able = ready is not None and all(name in ready.defaults for name in away)
         return able, {"ok": able, "missing": away, "model": self.version() or None}
 
-    def metrics_text(self) -> str:
-        away = set(self.party.away())
-        return self.metrics.text(
-            Standing(
-                self.version(),
-                {name: name not in away for name in self.party.own.feature_parties},
-                self.scorer.cache.sizes(),
-                (self.scorer.cache.hits, self.scorer.cache.misses),
-                self.party.ledger,
-            )
-        )
+    def _read_metrics(self) -> Iterator[Metric]:
+        away, cache, version = set(self.party.away()), self.scorer.cache, self.version()
+        here = {(name,): name not in away for name in self.party.own.feature_parties}
+        yield gauge("peer_connected", "Whether a peer is connected.", ("peer",), here)
+        cached = {(party,): count for party, count in sorted(cache.sizes().items())}
+        yield gauge("cached_rows", "Embeddings that are kept.", ("party",), cached)
+        lookups = {("yes",): cache.hits, ("no",): cache.misses}
+        yield counter("cache_lookups", "Rows looked for in the cache.", ("found",), lookups)
+        yield from count_frames(self.party.ledger.state(), ("bytes",))
+        yield gauge("model_info", "The model in use.", ("version",), {(version,): 1} if version else {})
 
 
 def _require_finite(request: ScoreRequest, table: Tensor) -> None:
