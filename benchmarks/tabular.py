@@ -36,8 +36,8 @@ import thinwire as tw
 from thinwire.data.finding import data_folder
 from thinwire.data.sets import VITALS_AND_LABS, PhysioNet2012, load_split
 from thinwire.data.sets.credit_card import BILLS, CREDIT_CARD, PERSON
-from thinwire.init import Asked, written_job
-from thinwire.job.loading import load_job
+from thinwire.init import JobAnswers, write_job
+from thinwire.job.job_loader import load_job
 from thinwire.models.losses import cross_entropy
 from thinwire.models.metrics import metric
 
@@ -57,7 +57,7 @@ def credit(folder: Path) -> Path:
     for name, columns in (("person", ("ID", *PERSON)), ("bills", ("ID", *BILLS, LABEL))):
         pyarrow.parquet.write_table(table.select(columns), folder / f"{name}.parquet")
     files = {name: folder / f"{name}.parquet" for name in ("person", "bills")}
-    written_job(Asked("tabular", files, ("bills", LABEL), dict.fromkeys(files, "ID")), folder / "job.toml")
+    write_job(JobAnswers("tabular", files, ("bills", LABEL), dict.fromkeys(files, "ID")), folder / "job.toml")
     return folder / "job.toml"
 
 
@@ -69,7 +69,7 @@ def icu(folder: Path) -> Path:
         more: dict[str, Any] = labels if name == "laboratory" else {}
         np.savez(folder / f"{name}.npz", x=x.numpy(), x_test=x_test.numpy(), **more)
     files = {name: folder / f"{name}.npz" for name in data.names}
-    written_job(Asked("series", files, ("laboratory", "died")), folder / "job.toml")
+    write_job(JobAnswers("series", files, ("laboratory", "died")), folder / "job.toml")
     return folder / "job.toml"
 
 

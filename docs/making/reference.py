@@ -14,7 +14,7 @@ import thinwire
 from thinwire.cli import app
 from thinwire.cli.explain import read_explanations
 from thinwire.compress import COMPRESSORS
-from thinwire.job.published import SCHEMA_VERSION, job_schema
+from thinwire.job.schema import SCHEMA_VERSION, job_schema
 from thinwire.methods import METHODS
 
 __all__ = ["reference_pages"]

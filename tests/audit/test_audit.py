@@ -24,8 +24,8 @@ from thinwire.audit.views import exact_views, looks_of, views
 from thinwire.cli.audit import audit
 from thinwire.compress import Uniform
 from thinwire.errors import BadInput, BadParameter
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.saved import save_job
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import save_job
 from thinwire.methods import celu, cvfl, efvfl, pbm, svfl, thin
 from thinwire.privacy import SecureSum
 from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm
@@ -309,7 +309,7 @@ def run(tmp_path: Path) -> Callable[[str], Path]:
         path.write_text(HEAD.format(defence=defence) + "".join(PARTY.format(name=name) for name in PARTIES))
         folder = tmp_path / "run"
         described = load_job(path)
-        save_job(folder, resolved(path), described)
+        save_job(folder, resolve_job(path), described)
         tw.train(described, callbacks=[], out=folder)
         return folder
 

@@ -14,7 +14,7 @@ import pytest
 
 from cli.running import ENVIRONMENT, THINWIRE, run
 from job_files.small import write_job
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"

@@ -399,9 +399,9 @@ def test_surrogates_that_no_longer_agree_stop_the_run_and_name_the_stream(labels
         if event["round"] == 5:
             runs[0].features[1].end.estimate()[3, 2] += 1e-6
 
-    from thinwire.job import simulated
+    from thinwire.job import simulator
 
-    class Watched(simulated.SimulatedParties):
+    class Watched(simulator.SimulatedParties):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             runs.append(self)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 import thinwire.cli
-import thinwire.job.own_part
+import thinwire.job.party_view
 import thinwire.network.metrics
 import thinwire.network.starting  # noqa: F401
 from faults import faulty

@@ -18,7 +18,7 @@ from thinwire.conversations.learner import Learner, Untrained
 from thinwire.errors import BadInput
 from thinwire.group import Group, GroupBottom, Order, Part, Ranks, Shares, TensorTable, follow
 from thinwire.group.ranks import Told
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.models import Adam
 from thinwire.network.grouping import joined_for, require_separate_rows
 from thinwire.party import Batches, FeatureParty
@@ -181,7 +181,7 @@ class _Centred(nn.Module):
 
 @pytest.mark.parametrize("looks", [nn.BatchNorm1d(3), _Centred()], ids=["batch normalisation", "a mean over rows"])
 def test_a_model_that_looks_across_rows_is_refused(tmp_path: Path, looks: nn.Module) -> None:
-    own = read_own_part(write_job(tmp_path), "bank")
+    own = read_party_view(write_job(tmp_path), "bank")
     party = FeatureParty("bank", torch.randn(8, 3), nn.Sequential(nn.Linear(3, 3), looks))
     with pytest.raises(BadInput, match=r"party.bank.model: .*Start this party without torchrun, or let every row"):
         require_separate_rows(own, party)
@@ -190,8 +190,8 @@ def test_a_model_that_looks_across_rows_is_refused(tmp_path: Path, looks: nn.Mod
 def test_what_only_one_process_can_do_is_refused_before_the_others_are_met(tmp_path: Path) -> None:
     job = write_job(tmp_path)
     with pytest.raises(BadInput, match="'clinic' is the label party, which runs in one process"):
-        joined_for(read_own_part(job, "clinic"))
+        joined_for(read_party_view(job, "clinic"))
     private = 'batch_size = 32\ntraining = { name = "DPBottom", clip = 1.0, noise_multiplier = 1.0 }'
     job.write_text(JOB.replace("batch_size = 32", private))
     with pytest.raises(BadInput, match=r"job.training: DPBottom adds its noise in one process"):
-        joined_for(read_own_part(job, "bank"))
+        joined_for(read_party_view(job, "bank"))

@@ -16,8 +16,8 @@ from thinwire.align import intersect, write_alignment
 from thinwire.data.out_of_core import LargeTable, write_arrow
 from thinwire.errors import BadInput
 from thinwire.group import Ranks
-from thinwire.job.own_part import read_own_part
-from thinwire.job.sharing import load_share
+from thinwire.job.party_view import read_party_view
+from thinwire.job.rank_share import load_share
 
 NAMES = ["a", "b", "c"]
 
@@ -52,7 +52,7 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_together_the_ranks_hold_what_one_process_reads(job: Path, size: int) -> None:
-    own = read_own_part(job, "bank")
+    own = read_party_view(job, "bank")
     whole = own.load_features()
     shares = [load_share(own, Ranks(rank, size)) for rank in range(size)]
     assert torch.equal(torch.cat([share.party.features for share in shares]), whole.features)
@@ -65,7 +65,7 @@ def test_together_the_ranks_hold_what_one_process_reads(job: Path, size: int) ->
 
 
 def test_a_rank_reads_no_others_rows(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = read_own_part(job, "bank")
+    own = read_party_view(job, "bank")
     taken: list[int] = []
     take = LargeTable.take
 
@@ -84,7 +84,7 @@ def test_a_rank_reads_no_others_rows(job: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_cannot_be_read_is_said_with_the_field(job: Path, tmp_path: Path) -> None:
-    own = read_own_part(job, "bank")
+    own = read_party_view(job, "bank")
     with pytest.raises(BadInput, match="rows for 97 processes; start fewer"):
         load_share(own, Ranks(0, 97))
     if own.section.features is not None and own.section.features.file.endswith(".parquet"):

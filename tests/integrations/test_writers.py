@@ -18,7 +18,7 @@ from network.parties import LABEL_PARTY, Shape, left_events, made, processes
 from thinwire.integrations import MLflow, TensorBoard, Wandb, writers_named
 from thinwire.integrations.party import PartyWriters
 from thinwire.integrations.writer import parameters, scalars
-from thinwire.job.own_part import OwnPart, read_own_part
+from thinwire.job.party_view import PartyView, read_party_view
 
 
 def tensorboard_curves(folder: Path) -> dict[str, dict[int, float]]:
@@ -238,9 +238,9 @@ def test_the_label_party_writes_its_evaluations_and_a_feature_party_its_own_byte
     assert bank["bytes/sent"][6] == summaries["bank"]["sent_bytes"]
 
 
-def part(tmp_path: Path) -> tuple[OwnPart, Path]:
+def part(tmp_path: Path) -> tuple[PartyView, Path]:
     place = made(tmp_path, Shape({"method": "svfl"}))
-    return read_own_part(place.job, LABEL_PARTY), tmp_path / "runs" / LABEL_PARTY
+    return read_party_view(place.job, LABEL_PARTY), tmp_path / "runs" / LABEL_PARTY
 
 
 def test_mlflow_gets_a_party_s_run_with_its_report(mlflow: FakeMLflow, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from job_files.small import write_job
 from thinwire.job.agreement import differences
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 
 SHARED = "recipe.labels='shared'"
 
@@ -19,7 +19,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_agreed_on(path: Path) -> None:
-    own = read_own_part(path, "bank")
+    own = read_party_view(path, "bank")
     agreed = own.agreement()
     assert agreed["recipe"] == own.recipe.digest()
     assert agreed["recipe.uplink"] == "ErrorFeedback"
@@ -39,7 +39,7 @@ def test_what_is_agreed_on(path: Path) -> None:
         "parties": "bank, shop",
         "label_party": "clinic",
     }
-    assert agreed == read_own_part(path, "shop").agreement() == read_own_part(path, "clinic").agreement()
+    assert agreed == read_party_view(path, "shop").agreement() == read_party_view(path, "clinic").agreement()
 
 
 CHANGES = [
@@ -72,7 +72,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("setting", "changed"), CHANGES, ids=[setting for setting, _ in CHANGES])
 def test_an_agreement_differs_in_exactly_what_was_changed(path: Path, setting: str, changed: set[str]) -> None:
-    ours, theirs = read_own_part(path, "bank").agreement(), read_own_part(path, "bank", [setting]).agreement()
+    ours, theirs = read_party_view(path, "bank").agreement(), read_party_view(path, "bank", [setting]).agreement()
     assert {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)} == changed
 
 
@@ -89,8 +89,8 @@ def test_an_agreement_differs_in_exactly_what_was_changed(path: Path, setting: s
     ],
 )
 def test_under_shared_labels_the_top_model_is_agreed_on(path: Path, setting: str, changed: set[str]) -> None:
-    ours = read_own_part(path, "bank", [SHARED]).agreement()
-    theirs = read_own_part(path, "clinic", [SHARED, setting]).agreement()
+    ours = read_party_view(path, "bank", [SHARED]).agreement()
+    theirs = read_party_view(path, "clinic", [SHARED, setting]).agreement()
     assert {key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)} == changed
 
 
@@ -120,7 +120,7 @@ def test_under_shared_labels_the_top_model_is_agreed_on(path: Path, setting: str
     ],
 )
 def test_differences_are_said_by_the_most_telling_field(path: Path, setting: str, sentences: list[str]) -> None:
-    ours, theirs = read_own_part(path, "bank"), read_own_part(path, "shop", [setting])
+    ours, theirs = read_party_view(path, "bank"), read_party_view(path, "shop", [setting])
     found = differences(ours.agreement(), theirs.agreement(), "bank", "shop")
     assert found == sentences
 

@@ -19,9 +19,9 @@ from cli.conftest import here  # noqa: F401
 from job_files.small import JOB, ROWS, write_job
 from network.parties import Seen, Shape, finished, left_models, made, ran, threads
 from thinwire.errors import BadInput
-from thinwire.job.continuing import Beginning
-from thinwire.job.loading import load_job
-from thinwire.job.own_part import read_own_part
+from thinwire.job.init_from import InitFrom
+from thinwire.job.job_loader import load_job
+from thinwire.job.party_view import read_party_view
 from thinwire.network.starting import party_run
 from thinwire.runs import Earlier, read_facts
 
@@ -215,7 +215,7 @@ def test_over_the_network_every_party_takes_over_its_own(tmp_path: Path, optimiz
     alone.memories = memories
     expected = tw.train(alone, callbacks=[])
 
-    with threads(place, beginnings={n: Beginning(run, (), optimizers) for n, run in earlier_runs.items()}) as parties:
+    with threads(place, beginnings={n: InitFrom(run, (), optimizers) for n, run in earlier_runs.items()}) as parties:
         finished(parties)
         said = " ".join(parties["bank"].seen.sentences)
     assert "the weights of bank are taken over" in said
@@ -229,5 +229,5 @@ def test_over_the_network_a_missing_run_is_said_before_data_is_read(tmp_path: Pa
     (tmp_path / "bank.npz").unlink()
     with pytest.raises(BadInput, match="is no run's folder"):
         party_run(
-            read_own_part(place.job, "bank"), place.out("bank"), Seen().audience(), Beginning(tmp_path / "nowhere")
+            read_party_view(place.job, "bank"), place.out("bank"), Seen().audience(), InitFrom(tmp_path / "nowhere")
         )

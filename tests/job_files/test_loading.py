@@ -14,8 +14,8 @@ import thinwire as tw
 from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire.compress import Diminishing, DiminishingError, Milestones, Then, TopK, Uniform
 from thinwire.errors import BadInput
-from thinwire.job.calls import compressor_of
-from thinwire.job.loading import load_job, resolved
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.registry import build_compressor
 from thinwire.models import Cosine
 from thinwire.transport.link import Link
 
@@ -93,11 +93,11 @@ def test_the_resolved_text_is_the_same_job_from_anywhere(path: Path, tmp_path: P
         "recipe.compressor={name='Then',first={name='topk',fraction=0.5},second={name='Uniform',bits=4}}",
         "link.parties.shop.latency_ms=3",
     ]
-    text = resolved(path, overrides)
+    text = resolve_job(path, overrides)
     elsewhere = tmp_path / "else" / "where.toml"
     elsewhere.parent.mkdir()
     elsewhere.write_text(text)
-    assert resolved(elsewhere) == text
+    assert resolve_job(elsewhere) == text
     one, two = load_job(path, overrides), load_job(elsewhere)
     assert one.recipe.digest() == two.recipe.digest()
     assert one.link == two.link
@@ -107,16 +107,16 @@ def test_the_resolved_text_is_the_same_job_from_anywhere(path: Path, tmp_path: P
 
 
 def test_compressors_and_their_schedules() -> None:
-    assert compressor_of("c", "sign") == tw.compress.Sign()
+    assert build_compressor("c", "sign") == tw.compress.Sign()
     both = {"name": "then", "first": {"name": "TOPK", "fraction": 0.1}, "second": {"name": "uniform", "bits": 4}}
-    assert compressor_of("c", both) == Then(TopK(0.1), Uniform(4))
+    assert build_compressor("c", both) == Then(TopK(0.1), Uniform(4))
     for table, schedule in (
         ({"milestones": [[0, 2], [100, 4]]}, Milestones((0, 2), (100, 4))),
         ({"diminishing": 2}, Diminishing(2)),
         ({"diminishing_error": 5.0}, DiminishingError(5.0)),
     ):
-        assert compressor_of("c", {"name": "Uniform", "bits": table}) == Uniform(schedule)
-    assert compressor_of("c", {"name": "Uniform", "bits": 4, "bounds": [-1, 1]}) == Uniform(4, bounds=(-1, 1))
+        assert build_compressor("c", {"name": "Uniform", "bits": table}) == Uniform(schedule)
+    assert build_compressor("c", {"name": "Uniform", "bits": 4, "bounds": [-1, 1]}) == Uniform(4, bounds=(-1, 1))
 
 
 def test_none_is_a_word(path: Path) -> None:

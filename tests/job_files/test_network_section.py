@@ -10,8 +10,8 @@ import pytest
 from job_files.small import write_job
 from thinwire.errors import BadInput
 from thinwire.job.endpoint import Endpoint
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.own_part import read_own_part
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.party_view import read_party_view
 from thinwire.job.schema import NetworkSection
 
 
@@ -69,7 +69,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("setting", "message"), WRONG, ids=[setting for setting, _ in WRONG])
 def test_what_is_wrong_is_said_with_its_path(path: Path, setting: str, message: str) -> None:
-    for read in (lambda: load_job(path, [setting]), lambda: read_own_part(path, "bank", [setting])):
+    for read in (lambda: load_job(path, [setting]), lambda: read_party_view(path, "bank", [setting])):
         with pytest.raises(BadInput, match=re.escape(message)) as refused:
             read()
         assert str(refused.value).startswith(f"{path}: ")
@@ -89,14 +89,14 @@ def test_listen_and_address_follow_from_each_other() -> None:
 
 def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -> None:
     certs = path.parent / "certs"
-    usual = read_own_part(path, "bank")
+    usual = read_party_view(path, "bank")
     assert (usual.authority, usual.certificate, usual.key) == (
         certs / "ca.pem",
         certs / "bank.pem",
         certs / "bank.key",
     )
     assert usual.certificate_names == {"bank": "bank", "shop": "shop", "clinic": "clinic"}
-    own = read_own_part(
+    own = read_party_view(
         path,
         "bank",
         [
@@ -112,14 +112,14 @@ def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -
     assert (own.key, own.revoked) == (Path("/keys/a.key"), path.parent / "r.txt")
     assert own.certificate_names == {"bank": "bank.example", "shop": "shop", "clinic": "clinic.example"}
     with pytest.raises(BadInput, match="certificate_name: 'bank' and 'shop' would both be 'bank'"):
-        read_own_part(path, "bank", ["party.shop.certificate_name='bank'"])
+        read_party_view(path, "bank", ["party.shop.certificate_name='bank'"])
 
 
 def test_an_approval_is_the_partys_own(path: Path) -> None:
     digest = load_job(path).recipe.digest()
     settings = [f"party.bank.approved='{digest[:12].upper()}'"]
-    assert read_own_part(path, "bank", settings).approved == digest[:12]
-    assert read_own_part(path, "shop", settings).approved is None
+    assert read_party_view(path, "bank", settings).approved == digest[:12]
+    assert read_party_view(path, "shop", settings).approved is None
 
 
 def test_the_simulator_takes_no_notice_of_the_network(path: Path) -> None:
@@ -131,7 +131,7 @@ def test_the_simulator_takes_no_notice_of_the_network(path: Path) -> None:
         "party.bank.approved='000000000000'",
     ]
     assert load_job(path, settings).digests() == load_job(path).digests()
-    text = resolved(path, settings)
+    text = resolve_job(path, settings)
     assert f'certs = "{path.parent / "nowhere"}"' in text
     assert f'ids = {{ file = "{path.parent / "nowhere.csv"}", column = "id" }}' in text
     assert f'key = "{path.parent / "nowhere"}"' in text

@@ -11,8 +11,8 @@ import pytest
 from job_files.small import write_job
 from thinwire.compress import TopK
 from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
-from thinwire.job.calls import recipe_of
-from thinwire.job.loading import load_job, resolved
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.registry import build_recipe
 from thinwire.methods import celu, cvfl, fedbcd, pbm, svfl, thin
 from thinwire.recipe import Recipe
 from thinwire.schedule import CachedSteps
@@ -47,20 +47,20 @@ def test_unknown_words() -> None:
     with pytest.raises(
         BadInput, match=r"^recipe.on_outage must be 'wait' or 'continue', got 'wiat'; did you mean 'wait'"
     ):
-        recipe_of("recipe", {"method": "svfl", "on_outage": "wiat"})
+        build_recipe("recipe", {"method": "svfl", "on_outage": "wiat"})
 
 
 def test_it_stands_beside_any_methods_arguments(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     settings = ["recipe={method='celu',capacity=3,reuse=2,on_outage='continue'}"]
     assert load_job(path, settings).recipe == replace(celu(3, 2), on_outage="continue")
-    assert 'on_outage = "continue"' in resolved(path, settings)
-    assert 'on_outage = "wait"' in resolved(path)
+    assert 'on_outage = "continue"' in resolve_job(path, settings)
+    assert 'on_outage = "wait"' in resolve_job(path)
     with pytest.raises(BadInput, match=r"recipe: on_outage='continue' learns from cached exchanges"):
         load_job(path, ["recipe.on_outage='continue'"])
 
 
 def test_whole_numbers_and_floats_are_one_recipe() -> None:
-    one = recipe_of("recipe", {"method": "thin", "up_step": 2, "xi_degrees": 60})
-    two = recipe_of("recipe", {"method": "thin", "up_step": 2.0})
+    one = build_recipe("recipe", {"method": "thin", "up_step": 2, "xi_degrees": 60})
+    two = build_recipe("recipe", {"method": "thin", "up_step": 2.0})
     assert one.digest() == two.digest() == thin(up_step=2.0).digest()

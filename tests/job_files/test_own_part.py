@@ -14,9 +14,9 @@ from torch import nn
 import thinwire as tw
 from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire.errors import BadInput
-from thinwire.job.loading import load_job
-from thinwire.job.own_part import OwnPart, read_own_part
-from thinwire.job.saved import data_digests
+from thinwire.job.job_loader import load_job
+from thinwire.job.job_snapshot import digest_data
+from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.models.losses import Weighted, cross_entropy
 
 SHARED = "recipe.labels='shared'"
@@ -51,12 +51,12 @@ def same_weights(one: nn.Module | None, two: nn.Module | None) -> bool:
     )
 
 
-def labels_of(own: OwnPart, widths: dict[str, int] | None = None) -> tw.LabelParty:
+def labels_of(own: PartyView, widths: dict[str, int] | None = None) -> tw.LabelParty:
     return own.label_party_of(own.load_label_data(), widths or {"bank": 4, "shop": 4})
 
 
 def test_what_a_party_knows(path: Path) -> None:
-    own = read_own_part(path, "bank", ['party.bank.optimizer={name="sgd",lr=0.5}', "job.seed=3"])
+    own = read_party_view(path, "bank", ['party.bank.optimizer={name="sgd",lr=0.5}', "job.seed=3"])
     assert (own.me, own.label_party, own.feature_parties, own.is_label_party) == (
         "bank",
         "clinic",
@@ -66,7 +66,7 @@ def test_what_a_party_knows(path: Path) -> None:
     assert own.recipe == load_job(path).recipe
     assert own.optimizer == tw.SGD(lr=0.5)
     assert (own.settings.seed, own.settings.batch_size, own.folder) == (3, 32, path.parent)
-    shop, clinic = read_own_part(path, "shop"), read_own_part(path, "clinic")
+    shop, clinic = read_party_view(path, "shop"), read_party_view(path, "clinic")
     assert shop.optimizer == clinic.optimizer == tw.Adam(lr=0.02)
     assert clinic.is_label_party
 
@@ -76,7 +76,7 @@ def test_bank_loads_what_the_simulator_loads_and_touches_nothing_else(path: Path
     job = load_job(path)
     forget(path, "shop.csv", "shop_test.csv", "clinic.csv", "clinic_test.csv", "own.npz")
     foreign = ['party.shop.model={module="raises:Bottom"}', 'label_party.top={module="raises:Top"}']
-    party = read_own_part(path, "bank", foreign).load_features()
+    party = read_party_view(path, "bank", foreign).load_features()
     assert "raises" not in sys.modules
     assert torch.equal(party.features, job.parties[0].features)
     assert torch.equal(party.test_features, job.parties[0].test_features)
@@ -89,7 +89,7 @@ def test_reading_alone_touches_no_data_at_all(path: Path) -> None:
     for file in path.parent.iterdir():
         if file.suffix in (".csv", ".npz"):
             file.unlink()
-    own = read_own_part(path, "bank", ['party.bank.model={module="raises:Bottom"}'])
+    own = read_party_view(path, "bank", ['party.bank.model={module="raises:Bottom"}'])
     own.agreement(), own.who_sees(), own.budget(), own.resolved_text()
     assert "raises" not in sys.modules
     with pytest.raises(BadInput, match=r"party\.bank\.features: .*bank\.npz does not exist"):
@@ -99,7 +99,7 @@ def test_reading_alone_touches_no_data_at_all(path: Path) -> None:
 def test_clinic_loads_what_the_simulator_loads_and_touches_nothing_else(path: Path) -> None:
     job = load_job(path).label_party
     forget(path, "bank.npz", "shop.csv", "shop_test.csv")
-    own = read_own_part(path, "clinic", ['party.shop.model={module="raises:Bottom"}'])
+    own = read_party_view(path, "clinic", ['party.shop.model={module="raises:Bottom"}'])
     data = own.load_label_data()
     assert data.width == 4
     party = own.label_party_of(data, {"shop": 4, "bank": 4})
@@ -114,15 +114,15 @@ def test_clinic_loads_what_the_simulator_loads_and_touches_nothing_else(path: Pa
 
 def test_the_top_model_is_as_wide_as_the_embeddings_in_the_jobs_order(path: Path) -> None:
     settings = ["label_party.fusion='concat'", "party.bank.model.width=3", "party.shop.model.width=5"]
-    own = read_own_part(path, "clinic", settings)
+    own = read_party_view(path, "clinic", settings)
     job = load_job(path, settings)
     for widths in ({"shop": 5, "bank": 3}, {"clinic": 4, "bank": 3, "shop": 5}):
         assert same_weights(labels_of(own, widths).top, job.label_party.top)
 
 
 def test_data_digests_are_the_simulators(path: Path) -> None:
-    expected = data_digests(load_job(path))
-    bank, clinic = read_own_part(path, "bank"), read_own_part(path, "clinic")
+    expected = digest_data(load_job(path))
+    bank, clinic = read_party_view(path, "bank"), read_party_view(path, "clinic")
     found = bank.data_digests(bank.load_features()) | clinic.data_digests(clinic.load_label_data())
     assert found == {key: digest for key, digest in expected.items() if not key.startswith("shop.")}
 
@@ -137,11 +137,11 @@ def test_a_partys_own_module_is_imported_when_its_data_is_loaded(path: Path) -> 
         "    def __init__(self, in_features: int) -> None:\n"
         "        super().__init__(in_features, 2)\n"
     )
-    own = read_own_part(path, "bank", ['party.bank.model={module="banks_own_module:Bottom",width=4}'])
+    own = read_party_view(path, "bank", ['party.bank.model={module="banks_own_module:Bottom",width=4}'])
     assert "banks_own_module" not in sys.modules
     assert isinstance(own.load_features().bottom, nn.Linear)
     top = ['label_party.top={module="banks_own_module:Top"}']
-    assert isinstance(labels_of(read_own_part(path, "clinic", top)).top, nn.Linear)
+    assert isinstance(labels_of(read_party_view(path, "clinic", top)).top, nn.Linear)
 
 
 # Shared labels ------------------------------------------------------------------------------------------------
@@ -150,13 +150,13 @@ def test_a_partys_own_module_is_imported_when_its_data_is_loaded(path: Path) -> 
 def test_under_shared_labels_every_party_builds_the_same_top_model(path: Path) -> None:
     settings = [SHARED, "label_party.class_weights=[1.0,2.0]", "label_party.fusion='concat'"]
     widths = {"bank": 4, "shop": 4, "clinic": 4}
-    theirs = labels_of(read_own_part(path, "clinic", settings), widths)
+    theirs = labels_of(read_party_view(path, "clinic", settings), widths)
     forget(path, "clinic.csv", "clinic_test.csv", "own.npz")
-    top, loss, fusion = read_own_part(path, "bank", settings).top_module(widths)
+    top, loss, fusion = read_party_view(path, "bank", settings).top_module(widths)
     assert same_weights(top, theirs.top)
     assert loss == theirs.loss == Weighted(cross_entropy, (1.0, 2.0))
     assert fusion == "concat"
-    without = read_own_part(path, "bank", settings).top_module({"shop": 4, "bank": 4})[0]
+    without = read_party_view(path, "bank", settings).top_module({"shop": 4, "bank": 4})[0]
     assert next(without.parameters()).shape == (2, 8)
 
 
@@ -168,26 +168,26 @@ def test_under_shared_labels_the_top_model_is_no_code_of_one_partys_own(path: Pa
         "another one names; use one of ours, such as mlp_top, or private labels"
     )
     with pytest.raises(BadInput, match=re.escape(message)):
-        read_own_part(path, name, [SHARED, own_code])
-    read_own_part(path, name, [own_code])
+        read_party_view(path, name, [SHARED, own_code])
+    read_party_view(path, name, [own_code])
 
 
 def test_under_shared_labels_the_shared_part_holds_the_top_model(path: Path) -> None:
     path.write_text(JOB.replace('top = { name = "linear_top", classes = 2 }', ""))
-    read_own_part(path, "bank")
+    read_party_view(path, "bank")
     with pytest.raises(BadInput, match=r"label_party\.top is missing: under shared labels every party builds"):
-        read_own_part(path, "bank", [SHARED])
+        read_party_view(path, "bank", [SHARED])
     for setting, message in (
         ("label_party.top={name='linear_to'}", "label_party.top.name must be one of"),
         ("label_party.loss='crossentropy'", "label_party.loss must be one of cross_entropy"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
-            read_own_part(path, "bank", [SHARED, "label_party.top={name='linear_top',classes=2}", setting])
+            read_party_view(path, "bank", [SHARED, "label_party.top={name='linear_top',classes=2}", setting])
 
 
 def test_private_labels_have_no_top_model_elsewhere(path: Path) -> None:
     with pytest.raises(BadInput, match="labels are private: the top model is the label party's alone"):
-        read_own_part(path, "bank").top_module({"bank": 4, "shop": 4})
+        read_party_view(path, "bank").top_module({"bank": 4, "shop": 4})
 
 
 # What is refused ------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_private_labels_have_no_top_model_elsewhere(path: Path) -> None:
 def test_a_name_that_nobody_has(path: Path) -> None:
     message = f"{path}: no party is called 'bnak'; there are bank, shop, clinic; did you mean 'bank'?"
     with pytest.raises(BadInput, match=re.escape(message)):
-        read_own_part(path, "bnak")
+        read_party_view(path, "bnak")
 
 
 def test_the_own_section_is_whole_the_others_need_only_names(path: Path) -> None:
@@ -207,10 +207,10 @@ def test_the_own_section_is_whole_the_others_need_only_names(path: Path) -> None
         ("clinic", "label_party.labels is missing; label_party.top is missing"),
     ):
         with pytest.raises(BadInput, match=re.escape(f"{path}: {message}")):
-            read_own_part(path, name)
-    assert read_own_part(path, "bank", ["party.bank.features={file='x.npz'}", "party.bank.model={name='mlp'}"])
+            read_party_view(path, name)
+    assert read_party_view(path, "bank", ["party.bank.features={file='x.npz'}", "party.bank.model={name='mlp'}"])
     with pytest.raises(BadInput, match=r"party\.shop\.featurs: unknown key; did you mean 'features'\?"):
-        read_own_part(path, "bank", ["party.shop.featurs=1"])
+        read_party_view(path, "bank", ["party.shop.featurs=1"])
 
 
 READ = [
@@ -229,7 +229,7 @@ READ = [
 @pytest.mark.parametrize(("setting", "message"), READ, ids=[setting for setting, _ in READ])
 def test_what_is_wrong_is_said_before_any_data_is_read(path: Path, setting: str, message: str) -> None:
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
-        read_own_part(path, "bank", [setting])
+        read_party_view(path, "bank", [setting])
     assert str(refused.value).startswith(f"{path}: ")
 
 
@@ -248,7 +248,7 @@ LOADED = [
 
 @pytest.mark.parametrize(("setting", "message"), LOADED, ids=[setting for setting, _ in LOADED])
 def test_what_is_wrong_with_a_feature_partys_data(path: Path, setting: str, message: str) -> None:
-    own = read_own_part(path, "bank", [setting])
+    own = read_party_view(path, "bank", [setting])
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
         own.load_features()
     assert str(refused.value).startswith(f"{path}: ")
@@ -258,14 +258,14 @@ def test_batch_normalisation_at_a_feature_party(path: Path) -> None:
     images = np.random.default_rng(0).random((ROWS + TESTS, 1, 8, 8))
     np.savez(path.parent / "bank.npz", x=images[:ROWS], x_test=images[ROWS:])
     normalised = 'party.bank.model={name="resnet18",width=4,base_width=2}'
-    read_own_part(path, "bank", [normalised]).load_features()
+    read_party_view(path, "bank", [normalised]).load_features()
     with pytest.raises(BadInput, match="batch normalisation cannot train on the last batch, which has one row"):
-        read_own_part(path, "bank", [normalised, "job.batch_size=5"]).load_features()
+        read_party_view(path, "bank", [normalised, "job.batch_size=5"]).load_features()
     third = JOB[JOB.index('[[party]]\nname = "shop"') : JOB.index("[label_party]")].replace('"shop"', '"kiosk"')
     path.write_text(JOB.replace("[label_party]", f"{third}[label_party]"))
     secure = "recipe={method='pbm',trials=16,beta=0.2}"
     with pytest.raises(BadInput, match=r"party\.bank\.model: normalises over the batch"):
-        read_own_part(path, "bank", [normalised, secure]).load_features()
+        read_party_view(path, "bank", [normalised, secure]).load_features()
 
 
 LABELS = [
@@ -290,7 +290,7 @@ LABELS = [
 
 @pytest.mark.parametrize(("setting", "message"), LABELS, ids=[setting for setting, _ in LABELS])
 def test_what_is_wrong_with_the_label_partys_data(path: Path, setting: str, message: str) -> None:
-    own = read_own_part(path, "clinic", [setting])
+    own = read_party_view(path, "clinic", [setting])
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
         labels_of(own)
     assert str(refused.value).startswith(f"{path}: ")
@@ -300,11 +300,11 @@ def test_labels_of_one_class_teach_nothing(path: Path) -> None:
     (path.parent / "clinic.csv").write_text("ill\n" + "0\n" * ROWS)
     (path.parent / "clinic_test.csv").write_text("ill\n" + "0\n" * TESTS)
     with pytest.raises(BadInput, match=r"label_party\.labels: all 96 rows are of class 0; training needs two"):
-        labels_of(read_own_part(path, "clinic"))
+        labels_of(read_party_view(path, "clinic"))
 
 
 def test_widths_from_peers_are_not_believed(path: Path) -> None:
-    own = read_own_part(path, "clinic")
+    own = read_party_view(path, "clinic")
     for widths, message in (
         ({"bank": 4}, "widths of bank are known; there must be bank, shop"),
         ({"bank": 4, "shop": 4, "kiosk": 4}, "widths of bank, shop, kiosk are known; there must be bank, shop"),
@@ -320,9 +320,9 @@ def test_widths_from_peers_are_not_believed(path: Path) -> None:
 
 def test_each_loads_its_own_kind(path: Path) -> None:
     with pytest.raises(BadInput, match="'clinic' is the label party: load its label data"):
-        read_own_part(path, "clinic").load_features()
+        read_party_view(path, "clinic").load_features()
     with pytest.raises(BadInput, match="'bank' is a feature party: load its features"):
-        read_own_part(path, "bank").load_label_data()
+        read_party_view(path, "bank").load_label_data()
 
 
 # Ids, and the run directory -------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def test_each_loads_its_own_kind(path: Path) -> None:
 def test_row_ids_are_those_of_the_own_section(path: Path) -> None:
     ids = "ids={file='ids.csv',column='id'}", "test_ids={file='test_ids.csv',column='id'}"
     settings = [f"{party}.{setting}" for party in ("party.bank", "label_party") for setting in ids]
-    bank, clinic = read_own_part(path, "bank", settings), read_own_part(path, "clinic", settings)
+    bank, clinic = read_party_view(path, "bank", settings), read_party_view(path, "clinic", settings)
     bank.load_features()
     clinic.load_label_data()
     rows, tests = bank.row_ids(), bank.test_row_ids()
@@ -339,7 +339,7 @@ def test_row_ids_are_those_of_the_own_section(path: Path) -> None:
     assert tests is not None
     assert (rows, tests) == (clinic.row_ids(), clinic.test_row_ids())
     assert (rows.count, tests.count) == (ROWS, TESTS)
-    shop = read_own_part(path, "shop", settings)
+    shop = read_party_view(path, "shop", settings)
     assert shop.row_ids() is shop.test_row_ids() is None
 
 
@@ -351,11 +351,11 @@ def test_the_resolved_text_is_the_same_part_from_anywhere(path: Path, name: str,
         "party.bank.ids={file='ids.csv',column='id'}",
         "party.shop.certificate_name='shop.example'",
     ]
-    own = read_own_part(path, name, settings)
+    own = read_party_view(path, name, settings)
     elsewhere = path.parent / "else" / "where.toml"
     elsewhere.parent.mkdir()
     elsewhere.write_text(own.resolved_text())
-    again = read_own_part(elsewhere, name)
+    again = read_party_view(elsewhere, name)
     assert again.resolved_text() == own.resolved_text()
     assert again.agreement() == own.agreement()
     assert (again.certificate_files, again.certificate_names) == (own.certificate_files, own.certificate_names)

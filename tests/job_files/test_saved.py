@@ -9,8 +9,8 @@ import pytest
 
 from job_files.small import write_job
 from thinwire.errors import BadInput
-from thinwire.job.own_part import OwnPart, read_own_part
-from thinwire.job.saved import require_same_text, save_text
+from thinwire.job.job_snapshot import require_same_text, save_text
+from thinwire.job.party_view import PartyView, read_party_view
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(path: Path) -> Path:
     folder = path.parent / "run"
-    own = read_own_part(path, "bank")
+    own = read_party_view(path, "bank")
     save_text(folder, own.resolved_text(), digests(own))
     return folder
 
 
-def digests(own: OwnPart) -> dict[str, str]:
+def digests(own: PartyView) -> dict[str, str]:
     return own.data_digests(own.load_features())
 
 
@@ -47,7 +47,7 @@ def digests(own: OwnPart) -> dict[str, str]:
 )
 def test_a_run_goes_on_where_only_this_has_changed(path: Path, run: Path, setting: str) -> None:
     (path.parent / "moved.npz").write_bytes((path.parent / "bank.npz").read_bytes())
-    own = read_own_part(path, "bank", [setting])
+    own = read_party_view(path, "bank", [setting])
     require_same_text(run, own.resolved_text(), digests(own))
 
 
@@ -62,12 +62,12 @@ def test_a_run_goes_on_where_only_this_has_changed(path: Path, run: Path, settin
     ],
 )
 def test_all_else_makes_it_another_run(path: Path, run: Path, setting: str, message: str) -> None:
-    own = read_own_part(path, "bank", [setting])
+    own = read_party_view(path, "bank", [setting])
     with pytest.raises(BadInput, match=re.escape(message)):
         require_same_text(run, own.resolved_text(), {})
 
 
 def test_changed_data_is_noticed(path: Path, run: Path) -> None:
-    own = read_own_part(path, "bank")
+    own = read_party_view(path, "bank")
     with pytest.raises(BadInput, match=r"bank\.features has changed since the run in .* began; bring back the data"):
         require_same_text(run, own.resolved_text(), digests(own) | {"bank.features": "0"})

@@ -13,7 +13,7 @@ from job_files.small import write_job
 from thinwire.compress import Cast, Compressor, Identity, Milestones, RowScale, StdGrid
 from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.job import train
-from thinwire.job.loading import load_job, resolved
+from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.who_sees import Roster, who_sees
 from thinwire.methods import pbm, svfl
 
@@ -24,7 +24,7 @@ def test_it_stands_beside_any_methods_arguments(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     assert load_job(path, [EIGHT_BITS]).recipe == replace(svfl(), scoring=RowScale(8))
     assert load_job(path, ["recipe={method='svfl',scoring='Cast'}"]).recipe.scoring == Cast()
-    assert "scoring" in resolved(path, [EIGHT_BITS])
+    assert "scoring" in resolve_job(path, [EIGHT_BITS])
     with pytest.raises(BadInput, match=r"recipe\.scoring\.bits: RowScale: bits must be from 2 to 16"):
         load_job(path, ["recipe={method='svfl',scoring={name='RowScale',bits=99}}"])
 

@@ -9,8 +9,8 @@ import pytest
 
 from job_files.small import JOB, write_job
 from thinwire.errors import BadInput
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.own_part import read_own_part
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.party_view import read_party_view
 
 CORE = (
     JOB[: JOB.index("[[party]]")]
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["bank", "clinic"])
 def test_split_files_say_what_the_whole_file_says(folder: Path, name: str) -> None:
-    whole, split = read_own_part(folder / "job.toml", name), read_own_part(folder / f"{name}.toml", name)
+    whole, split = read_party_view(folder / "job.toml", name), read_party_view(folder / f"{name}.toml", name)
     assert split == whole
     assert split.agreement() == whole.agreement()
     assert split.who_sees() == whole.who_sees()
@@ -55,8 +55,8 @@ def test_split_files_say_what_the_whole_file_says(folder: Path, name: str) -> No
 def test_and_under_shared_labels_too(folder: Path, name: str) -> None:
     settings = ["recipe.labels='shared'"]
     (folder / "core.toml").write_text(CORE + SHARED_TOP)
-    whole = read_own_part(folder / "job.toml", name, settings)
-    split = read_own_part(folder / f"{name}.toml", name, settings)
+    whole = read_party_view(folder / "job.toml", name, settings)
+    split = read_party_view(folder / f"{name}.toml", name, settings)
     assert split == whole
     assert split.agreement() == whole.agreement()
 
@@ -65,16 +65,16 @@ def test_a_core_in_another_folder(folder: Path) -> None:
     (folder / "shared").mkdir()
     (folder / "core.toml").rename(folder / "shared" / "core.toml")
     (folder / "bank.toml").write_text(BANK.replace("core.toml", "shared/core.toml"))
-    own = read_own_part(folder / "bank.toml", "bank")
-    assert own == read_own_part(folder / "job.toml", "bank")
+    own = read_party_view(folder / "bank.toml", "bank")
+    assert own == read_party_view(folder / "job.toml", "bank")
     assert len(own.load_features().features) > 0
 
 
 def test_the_simulator_includes_too_when_everything_is_present(folder: Path) -> None:
     (folder / "all.toml").write_text('include = "core.toml"\n' + JOB[JOB.index("[[party]]") :])
     assert load_job(folder / "all.toml").digests() == load_job(folder / "job.toml").digests()
-    assert resolved(folder / "all.toml") == resolved(folder / "job.toml")
-    assert "include =" not in resolved(folder / "all.toml")
+    assert resolve_job(folder / "all.toml") == resolve_job(folder / "job.toml")
+    assert "include =" not in resolve_job(folder / "all.toml")
     with pytest.raises(BadInput, match=re.escape("party.shop.features is missing; party.shop.model is missing")):
         load_job(folder / "bank.toml")
 
@@ -89,7 +89,7 @@ def test_the_cores_order_and_the_partys_own_keys_hold(folder: Path) -> None:
             "[network]", "[network]\nwait_seconds = 9"
         )
     )
-    own = read_own_part(folder / "shop.toml", "shop")
+    own = read_party_view(folder / "shop.toml", "shop")
     assert own.feature_parties == ("bank", "shop")
     assert own.certificate_names["shop"] == "x"
     assert own.section.model == {"name": "linear", "width": 4}  # the own table, not a mixture
@@ -125,19 +125,19 @@ def test_what_all_share_is_said_with_one_meaning(folder: Path, own: str, core: s
     elif core is not None:
         (folder / "core.toml").write_text(CORE + core)
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
-        read_own_part(folder / "bank.toml", "bank")
+        read_party_view(folder / "bank.toml", "bank")
     assert str(refused.value).startswith(f"{folder / 'bank.toml'}: {message.split(' ', maxsplit=1)[0]}")
 
 
 def test_the_same_value_in_both_files_is_fine(folder: Path) -> None:
     (folder / "bank.toml").write_text(f"{BANK}\n[job]\nepochs = 2\ndevice = 'cpu'\n")
-    assert read_own_part(folder / "bank.toml", "bank").settings.epochs == 2
+    assert read_party_view(folder / "bank.toml", "bank").settings.epochs == 2
 
 
 def test_the_order_of_parties_is_shared(folder: Path) -> None:
     (folder / "bank.toml").write_text(BANK.replace("[[party]]", '[[party]]\nname = "shop"\n\n[[party]]', 1))
     with pytest.raises(BadInput, match=r"party: the order is shop, bank here and bank, shop in core.toml; all"):
-        read_own_part(folder / "bank.toml", "bank")
+        read_party_view(folder / "bank.toml", "bank")
 
 
 IN_THE_CORE = [
@@ -165,14 +165,14 @@ IN_THE_CORE = [
 def test_a_refusal_names_the_file_in_which_the_field_stands(folder: Path, core: str, message: str) -> None:
     (folder / "core.toml").write_text(core)
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
-        read_own_part(folder / "bank.toml", "bank")
+        read_party_view(folder / "bank.toml", "bank")
     assert str(refused.value).startswith(f"{folder / 'bank.toml'}: core.toml: {message.split(' ', maxsplit=1)[0]}")
 
 
 def test_a_wrong_field_of_the_own_file_does_not_blame_the_core(folder: Path) -> None:
     (folder / "bank.toml").write_text(BANK.replace("width = 4", "width = 0"))
     with pytest.raises(BadInput, match=r"bank\.toml: party\.bank\.model\.width: MLP: width must be"):
-        read_own_part(folder / "bank.toml", "bank").load_features()
+        read_party_view(folder / "bank.toml", "bank").load_features()
 
 
 def test_what_cannot_be_included(folder: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_cannot_be_included(folder: Path) -> None:
     ):
         (folder / "bank.toml").write_text(BANK.replace('"core.toml"', include))
         with pytest.raises(BadInput, match=re.escape(message)):
-            read_own_part(folder / "bank.toml", "bank")
+            read_party_view(folder / "bank.toml", "bank")
     (folder / "bank.toml").write_text(BANK.replace("include", "inclde"))
     with pytest.raises(BadInput, match="inclde: unknown key; did you mean 'include'"):
-        read_own_part(folder / "bank.toml", "bank")
+        read_party_view(folder / "bank.toml", "bank")

@@ -9,9 +9,9 @@ import pytest
 import thinwire as tw
 from job_files.small import write_job
 from thinwire.errors import BadInput
-from thinwire.job.judged import storage_of
-from thinwire.job.loading import load_job
-from thinwire.job.own_part import read_own_part
+from thinwire.job.checks import build_storage
+from thinwire.job.job_loader import load_job
+from thinwire.job.party_view import read_party_view
 
 
 def test_a_job_file_says_how_much_may_be_in_memory_and_where_the_rest_goes(tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_a_job_file_says_how_much_may_be_in_memory_and_where_the_rest_goes(tmp_p
 
 def test_parties_need_not_agree_on_it(tmp_path: Path) -> None:
     path = write_job(tmp_path)
-    here, there = read_own_part(path, "bank"), read_own_part(path, "bank", ["job.memory_limit_mb=1"])
+    here, there = read_party_view(path, "bank"), read_party_view(path, "bank", ["job.memory_limit_mb=1"])
     assert here.agreement() == there.agreement()
-    assert storage_of(there.settings, there.folder) == tw.Storage(1 << 20)
+    assert build_storage(there.settings, there.folder) == tw.Storage(1 << 20)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from job_files.small import write_job
 from thinwire.compress import TopK
-from thinwire.job.loading import load_job
-from thinwire.job.own_part import read_own_part
-from thinwire.job.preview import preview
+from thinwire.job.dry_run import run_dry
+from thinwire.job.job_loader import load_job
+from thinwire.job.party_view import read_party_view
 from thinwire.job.who_sees import Roster, budget, who_sees
 from thinwire.methods import cvfl, efvfl, pbm, svfl
 from thinwire.privacy.dp_bottom import TrainedOnRawRows
@@ -71,6 +71,6 @@ def test_budgets_are_not_promised() -> None:
 def test_a_party_reads_what_the_simulator_shows(tmp_path: Path, name: str, labels: str) -> None:
     path = write_job(tmp_path)
     settings = [f"recipe.labels='{labels}'"]
-    own = read_own_part(path, name, settings)
-    assert own.who_sees() == preview(load_job(path, settings)).who_sees
+    own = read_party_view(path, name, settings)
+    assert own.who_sees() == run_dry(load_job(path, settings)).who_sees
     assert own.budget() == budget(own.recipe, TrainedOnRawRows(), None)

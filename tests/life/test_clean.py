@@ -15,8 +15,8 @@ from cli.conftest import here  # noqa: F401
 from job_files.small import JOB, write_job
 from network.parties import Seen, Shape, made, ran
 from thinwire.errors import BadInput
-from thinwire.job.own_part import read_own_part
-from thinwire.job.retention import retention_of
+from thinwire.job.job_snapshot import read_retention
+from thinwire.job.party_view import read_party_view
 from thinwire.network.starting import party_run
 from thinwire.runs import PrivateState
 from thinwire.runs.retention import Retention, clean
@@ -94,13 +94,13 @@ def test_a_finished_party_whose_checkpoints_are_gone_says_so(network_run: Path, 
     ran(place)
     clean(place.out("bank"), Retention(checkpoints_days=0, messages_days=0), datetime.now(UTC))
     with pytest.raises(BadInput, match="is finished, and its checkpoints were cleaned away"):
-        party_run(read_own_part(place.job, "bank"), place.out("bank"), Seen().audience())
+        party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
 def test_the_rules_stand_in_the_job_and_may_change(tmp_path: Path, here: Here) -> None:  # noqa: F811
     write_job(tmp_path, JOB + RULES)
     assert here("train", "job.toml", "--out", "run", "--json", folder=tmp_path).returncode == 0
-    assert retention_of(tmp_path / "run") == Retention(30, 1, 7, 2)
+    assert read_retention(tmp_path / "run") == Retention(30, 1, 7, 2)
     assert len(list((tmp_path / "run/checkpoints").iterdir())) == 1  # at the end of the run already
     ended(tmp_path / "run", 1e5)
     shown = here("clean", "run", folder=tmp_path)

@@ -21,7 +21,7 @@ from thinwire.at_rest import BadKey, DamagedFile, begin_files, files_of, new_key
 from thinwire.audit import audit_run
 from thinwire.errors import BadInput, BadParameter
 from thinwire.job.forgetting import forget
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 from thinwire.predict.model_files import load_model
 from thinwire.report.reading import read_run
 from thinwire.runs import PrivateState

@@ -16,9 +16,9 @@ from job_files.small import JOB, ROWS, write_job
 from network.parties import Seen, Shape, made, ran
 from thinwire.errors import BadInput
 from thinwire.job.forgetting import forget
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.own_part import read_own_part
-from thinwire.job.saved import save_job
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import save_job
+from thinwire.job.party_view import read_party_view
 from thinwire.network.starting import party_run
 from thinwire.runs import AlreadyRunning, FolderLock
 
@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     job = write_job(tmp_path, WITH_IDS)
     (tmp_path / "ids.csv").write_text("person\n" + "".join(f"P{row:03d}\n" for row in range(ROWS)))
     loaded, folder = load_job(job), tmp_path / "run"
-    save_job(folder, resolved(job), loaded)
+    save_job(folder, resolve_job(job), loaded)
     tw.train(loaded, callbacks=[], out=folder)
     return folder
 
@@ -151,7 +151,7 @@ def test_a_party_forgets_its_messages_too(tmp_path: Path) -> None:
         assert "events.jsonl" in left or name != "clinic"
         assert b"person-" not in b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     with pytest.raises(BadInput, match="rows were forgotten in"):
-        party_run(read_own_part(place.job, "bank"), place.out("bank"), Seen().audience())
+        party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
 def test_the_command(run: Path, here: Here) -> None:  # noqa: F811

@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 
 import thinwire as tw
 from thinwire.errors import BadState
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.saved import require_same_job
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import require_same_job
 from thinwire.runs import RunDirectory, read_facts
 from thinwire.runs.facts import FORMAT
 
@@ -40,7 +40,7 @@ def test_there_is_one_of_every_format() -> None:
 def test_it_goes_on_where_it_was(folder: Path) -> None:
     job, run = folder / "job.toml", folder / "run"
     begun = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    require_same_job(run, resolved(job), load_job(job))
+    require_same_job(run, resolve_job(job), load_job(job))
     result = tw.train(load_job(job), callbacks=[], out=run, resume=True)
     assert [event["round"] for event in result.history] == [0, 3, 6]
     assert result.history[:2] == begun

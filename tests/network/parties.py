@@ -26,9 +26,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import thinwire as tw
-from thinwire.job.continuing import Beginning
-from thinwire.job.loading import load_job
-from thinwire.job.own_part import read_own_part
+from thinwire.job.init_from import InitFrom
+from thinwire.job.job_loader import load_job
+from thinwire.job.party_view import read_party_view
 from thinwire.job.result import Result
 from thinwire.job.toml_text import toml_text
 from thinwire.network.outcome import Outcome
@@ -213,13 +213,13 @@ class PartyThread:
         out: Path,
         seen: Seen | None = None,
         settings: Sequence[str] = (),
-        beginning: Beginning | None = None,
+        beginning: InitFrom | None = None,
     ) -> None:
         self.name = name
         self.seen = seen or Seen()
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
-        self.run: PartyRun = party_run(read_own_part(job, name, settings), out, self.seen.audience(), beginning)
+        self.run: PartyRun = party_run(read_party_view(job, name, settings), out, self.seen.audience(), beginning)
         self._thread = Thread(target=self._execute, name=f"party {name}")
 
     def start(self) -> None:
@@ -256,7 +256,7 @@ def threads(
     seen: Mapping[str, Seen] | None = None,
     jobs: Mapping[str, Path] | None = None,
     settings: Sequence[str] = (),
-    beginnings: Mapping[str, Beginning] | None = None,
+    beginnings: Mapping[str, InitFrom] | None = None,
 ) -> Iterator[dict[str, PartyThread]]:
     """All parties, started; whatever still runs in the end is ended."""
     parties: dict[str, PartyThread] = {}

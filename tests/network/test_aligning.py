@@ -15,7 +15,7 @@ import pytest
 from network.parties import LABEL_PARTY, ROWS, THINWIRE, Place, Shape, made, ran, simulated
 from thinwire.align import Alignment, NoOverlap, Terms, TooLittleOverlap, normalised, read_alignment, ristretto
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.network.aligning import AligningParty
 from thinwire.transport.network_channel import PartyMissing
 from thinwire.transport.service import NotYet, Refused
@@ -55,7 +55,7 @@ def aligned(
     results: dict[str, Alignment | ThinwireError] = {}
 
     def run(name: str) -> None:
-        party = AligningParty(read_own_part(found.job, name), what(name), lambda _: None)
+        party = AligningParty(read_party_view(found.job, name), what(name), lambda _: None)
         try:
             with ristretto(1) as backend:
                 results[name] = party.align(normalised(ids[name]), backend, terms or Terms(), lambda *_: None)
@@ -107,8 +107,8 @@ def test_parties_that_want_something_else_are_refused(tmp_path: Path) -> None:
 def test_a_party_that_is_through_is_told_to_wait_for_the_others(tmp_path: Path) -> None:
     """It has come to predict while the label party still aligns with somebody slower."""
     found = place(tmp_path)
-    label = AligningParty(read_own_part(found.job, LABEL_PARTY), "rows to score", lambda _: None)
-    bank = AligningParty(read_own_part(found.job, "bank"), "rows to score", lambda _: None)
+    label = AligningParty(read_party_view(found.job, LABEL_PARTY), "rows to score", lambda _: None)
+    bank = AligningParty(read_party_view(found.job, "bank"), "rows to score", lambda _: None)
     with pytest.raises(Refused, match="has come to train"):
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
     with pytest.raises(KeyError):  # there is no link yet: it was admitted
@@ -131,8 +131,8 @@ def test_a_missing_party_is_named(tmp_path: Path) -> None:
 
 def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
     found = place(tmp_path)
-    party = AligningParty(read_own_part(found.job, LABEL_PARTY), "training rows", lambda _: None)
-    hello = AligningParty(read_own_part(found.job, "bank"), "training rows", lambda _: None).welcome(LABEL_PARTY)
+    party = AligningParty(read_party_view(found.job, LABEL_PARTY), "training rows", lambda _: None)
+    hello = AligningParty(read_party_view(found.job, "bank"), "training rows", lambda _: None).welcome(LABEL_PARTY)
     again = {**hello, "instance": "another"}
     with party._connected(tmp_path / "links"):
         party.admit("bank", hello)

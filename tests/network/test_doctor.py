@@ -28,7 +28,7 @@ from cli.running import ENVIRONMENT, THINWIRE
 from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
 from thinwire.cli.shown import bytes_shown
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.network.asking import target_of
 from thinwire.network.doctor import Check, Patient, Verdict, examined, measuring, own_data, room
 from thinwire.network.doctor import reception as desks
@@ -84,7 +84,7 @@ def checks(job: Path, name: str = "bank", wait: float = 0.0, out: str = "runs/ba
 
 
 def brought(job: Path, name: str = "clinic", **changes: Any) -> Brought:
-    own = read_own_part(job, name)
+    own = read_party_view(job, name)
     ids, tests = own.row_ids(), own.test_row_ids()
     found = Brought(
         party=name,
@@ -102,7 +102,7 @@ def brought(job: Path, name: str = "clinic", **changes: Any) -> Brought:
 @contextmanager
 def reception(job: Path, **changes: Any) -> Iterator[Reception]:
     """The label party's doctor, as long as the block lasts."""
-    own = read_own_part(job, "clinic")
+    own = read_party_view(job, "clinic")
     desk = Reception(brought(job, **changes))
     roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked))
     listener = Listener(own.network.listen_address(), target_of(own).credentials, roster, desk, desk.heard, 2)
@@ -231,7 +231,7 @@ def test_what_a_peer_says_cannot_steer_the_terminal(job: Path, monkeypatch: pyte
 
 def test_nobody_listens(job: Path) -> None:
     found = checks(job)
-    address = read_own_part(job, "bank").network.dial_address()
+    address = read_party_view(job, "bank").network.dial_address()
     assert (found["connection"].verdict, found["connection"].says) == (PROBLEM, f"nobody listens at {address}")
     assert "thinwire doctor" in found["connection"].more[0]
     rest = [found[name] for name in OF_THE_NETWORK[2:]]
@@ -374,7 +374,7 @@ def test_through_a_proxy_as_grpc_itself_goes(job: Path, proxy: list[str]) -> Non
     assert {found[name].verdict for name in OF_THE_NETWORK} == {OK}
     assert "through the proxy 127.0.0.1:" in found["address"].says
     assert "of https_proxy" in found["address"].says
-    address = read_own_part(job, "bank").network.dial_address()
+    address = read_party_view(job, "bank").network.dial_address()
     assert [line for line in proxy if line == f"CONNECT {address} HTTP/1.1"] == proxy
     assert len(proxy) == 3  # the doctor's own, a probe, the measurement
 
@@ -509,7 +509,7 @@ def test_without_a_job_nothing_else_is_looked_at(job: Path) -> None:
 def test_approval(job: Path) -> None:
     found = checks(job)["approval"]
     assert found.verdict is WARNING
-    digest = read_own_part(job, "bank").recipe.digest()
+    digest = read_party_view(job, "bank").recipe.digest()
     assert f'approved = "{digest[:16]}"' in found.more[0]
     for approved, verdict in ((digest[:16], OK), ("0" * 16, PROBLEM)):
         other = edit(job, 'name = "bank"', f'name = "bank"\napproved = "{approved}"')
@@ -534,7 +534,7 @@ def test_a_model_that_does_not_take_the_data(job: Path) -> None:
 
 
 def test_a_top_model_that_does_not_fit(job: Path) -> None:
-    own = read_own_part(job, "clinic")
+    own = read_party_view(job, "clinic")
     held = own_data._labels_held(own)
     assert own_data.top_model(own, held, {"bank": 4, "shop": 4}).verdict is OK
     assert own_data.top_model(own, held, {"bank": 4, "shop": 5}).verdict is PROBLEM
@@ -610,7 +610,7 @@ def test_an_address_of_another_machine_and_none_at_all(job: Path) -> None:
 
 
 def test_a_reception_answers_doctors_only(job: Path) -> None:
-    target = target_of(read_own_part(job, "bank"))
+    target = target_of(read_party_view(job, "bank"))
     with reception(job) as desk:
         assert ask(target, RPCS["Status"], {})["state"] == "doctor"
         with pytest.raises(Refused, match="this is the doctor, not the run"):

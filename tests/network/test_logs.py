@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import here  # noqa: F401
 from network.parties import LABEL_PARTY, PartyThread, Place, Shape, made, processes, ran, until
 from thinwire.errors import BadInput, Malformed
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.network import logs as network_logs
 from thinwire.network.asking import question
 from thinwire.network.events import MOST_SHARED, EventLog
@@ -85,10 +85,10 @@ def test_the_label_party_shares_its_log_only_where_it_says_so(tmp_path: Path, he
         (line,) = [line for line in found["lines"] if line["event"] == "listening"]
         assert line.keys() == {"time", "party", "event", "peer", "round"}  # not the address
         assert "listening" in here(*words).stdout
-        log = SharedLog(read_own_part(place.job, "bank"), LABEL_PARTY)
+        log = SharedLog(read_party_view(place.job, "bank"), LABEL_PARTY)
         assert len(list(log.lines())) == len(found["lines"])
         assert list(log.lines()) == []  # those were told already
-        target = question(read_own_part(place.job, "bank"), "Status")[0]
+        target = question(read_party_view(place.job, "bank"), "Status")[0]
         for since in (-1, "x", None, 1 << 63):
             with pytest.raises(Exception, match="since"):
                 ask(target, RPCS["Logs"], {"since": since})
@@ -126,7 +126,7 @@ def test_what_is_shared_is_bounded_and_says_no_reasons(tmp_path: Path) -> None:
 def test_an_answer_that_cannot_be_read(done: Place, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]) -> None:
     monkeypatch.setattr(network_logs, "question", lambda *_: (None, answer))
     with pytest.raises(Malformed, match="the label party's answer cannot be read"):
-        list(SharedLog(read_own_part(done.job, "bank"), LABEL_PARTY).lines())
+        list(SharedLog(read_party_view(done.job, "bank"), LABEL_PARTY).lines())
 
 
 def test_a_peers_words_steer_no_terminal(done: Place, monkeypatch: pytest.MonkeyPatch, here: Here) -> None:  # noqa: F811

@@ -39,7 +39,7 @@ from network.parties import (
 from network.proxy import ConnectProxy
 from thinwire import cli
 from thinwire.errors import BadInput
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.job.toml_text import toml_text
 from thinwire.network import party_run as party_runs
 from thinwire.network.consent import Terms
@@ -91,7 +91,7 @@ def without_bank_s_data(place: Place, approved: str | None = None) -> Path:
 def test_without_approval_nothing_is_read(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
     code, out, said = command("party", without_bank_s_data(place), "--name", "bank", "--out", tmp_path / "out")
-    digest = read_own_part(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").recipe.digest()
     assert code == 2
     assert out == ""
     assert "nobody has approved this recipe for 'bank': give --yes, or write approved = " in said
@@ -115,7 +115,7 @@ def test_a_party_that_says_no_is_not_asked_for_data(
 @pytest.mark.parametrize("digits", [12, 16, 64])
 def test_an_approved_digest_is_consent(tmp_path: Path, command: Command, digits: int) -> None:
     place = made(tmp_path, SVFL)
-    digest = read_own_part(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").recipe.digest()
     job = without_bank_s_data(place, digest[:digits].upper())
     code, _, said = command("party", job, "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
@@ -125,7 +125,7 @@ def test_an_approved_digest_is_consent(tmp_path: Path, command: Command, digits:
 
 def test_another_approved_digest_is_refused_with_both(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
-    digest = read_own_part(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").recipe.digest()
     wrong = ("0" if digest[0] != "0" else "1") * 16
     code, _, said = command("party", without_bank_s_data(place, wrong), "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
@@ -144,7 +144,7 @@ def test_an_approval_that_is_no_digest_is_refused(tmp_path: Path, command: Comma
 
 def test_one_party_s_approval_is_not_another_s(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
-    digest = read_own_part(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").recipe.digest()
     job = place.write("approved.toml", lambda document: document["party"][1].update(approved=digest))
     code, _, said = command("party", job, "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
@@ -152,7 +152,7 @@ def test_one_party_s_approval_is_not_another_s(tmp_path: Path, command: Command)
 
 
 def test_the_terms_say_who_sees_what_with_private_labels(tmp_path: Path) -> None:
-    text = Terms(read_own_part(made(tmp_path, SVFL).job, "bank")).text()
+    text = Terms(read_party_view(made(tmp_path, SVFL).job, "bank")).text()
     assert "'bank' is asked to take part in 'svfl' with shop, clinic" in text
     assert re.search(r"recipe digest [0-9a-f]{64}", text)
     assert "clinic sees its labels, every party's embeddings of every training row" in text
@@ -162,7 +162,7 @@ def test_the_terms_say_who_sees_what_with_private_labels(tmp_path: Path) -> None
 
 
 def test_the_terms_say_who_sees_what_with_shared_labels(tmp_path: Path) -> None:
-    text = Terms(read_own_part(made(tmp_path, SHARED).job, "bank")).text()
+    text = Terms(read_party_view(made(tmp_path, SHARED).job, "bank")).text()
     for name in ("bank", "shop"):
         assert f"{name} sees all labels; the top model; every party's embeddings, clinic's own among them" in text
     assert "its own derivative" not in text
@@ -170,7 +170,7 @@ def test_the_terms_say_who_sees_what_with_shared_labels(tmp_path: Path) -> None:
 
 def test_the_terms_say_that_a_run_will_not_repeat(tmp_path: Path) -> None:
     shape = Shape({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "filling"})
-    assert "not repeatable to the bit" in Terms(read_own_part(made(tmp_path, shape).job, "bank")).text()
+    assert "not repeatable to the bit" in Terms(read_party_view(made(tmp_path, shape).job, "bank")).text()
 
 
 def test_a_bad_certificate_is_told_before_the_terms(tmp_path: Path, command: Command) -> None:
@@ -498,7 +498,7 @@ def test_a_label_party_that_is_not_there_yet_is_waited_for_behind_a_proxy(
 def test_a_port_in_use_for_metrics_is_told(tmp_path: Path) -> None:
     place = made(tmp_path, SVFL)
     quiet = Audience(lambda _: None, lambda _: None, lambda _: None)
-    run = party_run(read_own_part(place.job, "bank"), place.out("bank"), quiet)
+    run = party_run(read_party_view(place.job, "bank"), place.out("bank"), quiet)
     first = MetricsServer(("127.0.0.1", 0), run)
     try:
         with pytest.raises(BadInput, match=f"--metrics: cannot listen at 127.0.0.1:{first.port}"):

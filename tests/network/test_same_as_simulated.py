@@ -24,9 +24,9 @@ from network.parties import (
     threads,
 )
 from thinwire.errors import ThinwireError
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 from thinwire.job.result import Result
-from thinwire.job.simulated import own_secret
+from thinwire.job.simulator import own_secret
 from thinwire.network.feature_run import run_secret
 from thinwire.network.label_run import LabelRun
 from thinwire.privacy import poisson_binomial_epsilon
@@ -133,7 +133,7 @@ def test_with_the_same_secrets_pbm_is_the_simulators(
     summaries = ran(place)
     nonce = PrivateState.open(place.out("bank")).run_nonce or ""
     secrets = {name: run_secret(own_secret(SECRET, name), nonce) for name in place.names}
-    monkeypatch.setattr("thinwire.job.simulated.own_secret", lambda _, name: secrets[name])
+    monkeypatch.setattr("thinwire.job.simulator.own_secret", lambda _, name: secrets[name])
     there = tw.train(load_job(place.job), callbacks=[])
     require_same(place, there)
     for number, party in enumerate(place.feature_parties):

@@ -13,9 +13,9 @@ from torch import Tensor
 
 import thinwire as tw
 from network.parties import LABEL_PARTY, Place
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.own_part import OwnPart, read_own_part
-from thinwire.job.saved import save_job
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import save_job
+from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.predict import Run, load_run
 from thinwire.predict.answering import AnsweringParty, Terms
 from thinwire.predict.asking import AskingParty
@@ -32,7 +32,7 @@ PATIENCE = 30.0
 def trained(place: Place, name: str = "simulated") -> Path:
     """A run of the simulator, as `thinwire train` leaves it."""
     out, job = place.out(name), load_job(place.job)
-    save_job(out, resolved(place.job), job)
+    save_job(out, resolve_job(place.job), job)
     tw.train(job, callbacks=[], out=out)
     return out
 
@@ -41,7 +41,7 @@ class Answering:
     """A feature party in a thread of its own."""
 
     def __init__(
-        self, own: OwnPart, folder: Path, which: Which | None, terms: Terms, new: NewRows | None = None
+        self, own: PartyView, folder: Path, which: Which | None, terms: Terms, new: NewRows | None = None
     ) -> None:
         self.sentences: list[str] = []
         model = FeatureModel(own.me, RunFolder(folder), which, new, identity_of(own))
@@ -72,11 +72,11 @@ def predicting(
     place: Place, folders: dict[str, Path], which: Which | None = None, terms: dict[str, Terms] | None = None
 ) -> Iterator[tuple[AskingParty, dict[str, Answering]]]:
     """All parties, connected or about to be."""
-    label = read_own_part(place.job, LABEL_PARTY)
+    label = read_party_view(place.job, LABEL_PARTY)
     model = LabelModel(LABEL_PARTY, RunFolder(folders[LABEL_PARTY]), which, None)
     asking = AskingParty(label, model, lambda _: None)
     others = {
-        name: Answering(read_own_part(place.job, name), folders[name], which, (terms or {}).get(name, Terms()))
+        name: Answering(read_party_view(place.job, name), folders[name], which, (terms or {}).get(name, Terms()))
         for name in place.feature_parties
     }
     asking.start()

@@ -19,7 +19,7 @@ from network.parties import DEADLINE, LABEL_PARTY, Place, Shape, made, ran
 from predict.halves import simulated_outputs, trained
 from thinwire.cli.predict import predict
 from thinwire.errors import BadInput
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.network.aligning import AligningParty
 from thinwire.predict.starting import Named, aligned_rows
 from thinwire.transport.service import Refused
@@ -158,7 +158,7 @@ def test_a_party_that_is_started_again_goes_on_with_the_alignment_of_new_rows(
             np.savez(file, x=held["x"][1:], id=held["id"][1:])
     together(place, tmp_path / "fewer.csv", capsys, given)
     assert set(ids_of(tmp_path / "fewer.csv")) < set(ids_of(tmp_path / "first.csv"))
-    own = read_own_part(place.job, "bank")
+    own = read_party_view(place.job, "bank")
     with np.load(files["bank"]) as held:
         np.savez(files["bank"], x=held["x"][1:], id=held["id"][1:])
     monkeypatch.setattr(AligningParty, "align", _refused)

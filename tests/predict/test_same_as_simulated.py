@@ -13,7 +13,7 @@ import torch
 from network.parties import Place, Shape, made, ran
 from predict.halves import Answering, asked, predicting, simulated_outputs, trained
 from thinwire.errors import BadInput
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.predict.answering import Terms
 from thinwire.predict.table import Which
 
@@ -67,7 +67,7 @@ def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: P
         assert ledger is not None
         uses = ledger._ledger.state()["releases"]
         with pytest.raises(BadInput, match="another process predicts with this run already"):
-            Answering(read_own_part(place.job, "bank"), folders["bank"], None, Terms())
+            Answering(read_party_view(place.job, "bank"), folders["bank"], None, Terms())
     assert not torch.equal(first, second)
     lines = log.read_text().splitlines()
     assert lines[: len(before)] == before

@@ -10,7 +10,7 @@ import pytest
 from reproduce.digits import EXPERIMENT, write_experiment
 from thinwire.data.sets import DATA_SETS
 from thinwire.errors import BadInput
-from thinwire.job.calls import optimizer_of, recipe_of
+from thinwire.job.registry import build_optimizer, build_recipe
 from thinwire.models import LOSSES, MODELS
 from thinwire.reproduce import at_size, experiment_files, read_experiment
 from thinwire.reproduce.experiment import Size
@@ -44,8 +44,8 @@ def test_a_file_is_whole(name: str) -> None:
             assert experiment.target.best_of in {curve.name for curve in experiment.curves}
         for curve in experiment.curves:
             parties = {"movielens": 1, "criteo": 1, "avazu": 1}.get(experiment.about.data, 4)
-            recipe_of("recipe", curve.recipe).check(parties, experiment.model.fusion)
-            optimizer_of("optimizer", curve.settings.optimizer or {})
+            build_recipe("recipe", curve.recipe).check(parties, experiment.model.fusion)
+            build_optimizer("optimizer", curve.settings.optimizer or {})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ from torch import nn
 
 import thinwire as tw
 from thinwire.compress import QSGD, HexLattice, Identity, StdGrid, TopK, Uniform
-from thinwire.job.calls import recipe_of
+from thinwire.job.registry import build_recipe
 from thinwire.recipe import Recipe
 from thinwire.reproduce.formulas import PaperBytes, paper_bits
 
@@ -62,7 +62,7 @@ def test_pbm_counts_a_masked_value_up_and_a_float_down() -> None:
 def test_compressors_of_the_files_are_counted_too() -> None:
     """A file's numbers pass through its reader: bits of the lattice become a float there."""
     for name, bits in (("Uniform", 2), ("HexLattice", 2), ("QSGD", 2)):
-        recipe = recipe_of("recipe", {"method": "cvfl", "compressor": {"name": name, "bits": bits}})
+        recipe = build_recipe("recipe", {"method": "cvfl", "compressor": {"name": name, "bits": bits}})
         assert paper_bits(recipe.uplink.compressor) == bits + (name == "QSGD")
 
 

@@ -9,7 +9,7 @@ import torch
 
 from reproduce.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.errors import BadInput
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 from thinwire.reproduce import Plan
 from thinwire.reproduce.building import job_of
 from thinwire.reproduce.job_folder import write_job_folder

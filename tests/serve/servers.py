@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 
 from network.parties import LABEL_PARTY, Place, free_port, until
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.predict.starting import Named
 from thinwire.predict.table import Which
 from thinwire.serve.running import FeatureServer, LabelServer, Sources
@@ -60,7 +60,7 @@ class Feature:
     """A feature party's server in a thread."""
 
     def __init__(self, place: Place, name: str, run: Path, which: Which | None = None) -> None:
-        own = read_own_part(place.job, name)
+        own = read_party_view(place.job, name)
         self.sentences: list[str] = []
         self.error: BaseException | None = None
         self.server = FeatureServer(Sources(Named(own, run), which), self.sentences.append)
@@ -98,7 +98,7 @@ def served(
     place: Place, runs: Mapping[str, Path], which: Which | None = None, without: tuple[str, ...] = (), **settings: Any
 ) -> Iterator[Served]:
     """Waits until all are there, unless some are left out."""
-    own = read_own_part(place.job, LABEL_PARTY)
+    own = read_party_view(place.job, LABEL_PARTY)
     sentences: list[str] = []
     chosen = own.serve.model_copy(update={"http": f"127.0.0.1:{free_port()}", "deadline_ms": 10_000.0, **settings})
     server = LabelServer(Sources(Named(own, runs[LABEL_PARTY]), which), sentences.append, chosen)

@@ -17,7 +17,7 @@ from network.parties import LABEL_PARTY, THINWIRE, Shape, environment, made
 from predict.halves import simulated_outputs, trained
 from serve.servers import served
 from thinwire.errors import BadInput
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.predict.introduction import CacheTerms
 from thinwire.predict.starting import Named
 from thinwire.serve.cache import EmbeddingCache
@@ -135,7 +135,7 @@ def test_under_a_secure_sum_nothing_is_kept_or_replaced(terms: dict[str, object]
     place.document["party"][0]["serve"] = terms
     place.write("job.toml")
     with pytest.raises(BadInput, match=r"party.bank.serve.\w+: under a secure sum"):
-        terms_of(read_own_part(place.job, "bank"))
+        terms_of(read_party_view(place.job, "bank"))
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     folder = trained(place)
     with served(place, dict.fromkeys(place.names, folder)) as found:
         address = found.server.address.removeprefix("http://")
-        own = read_own_part(place.job, LABEL_PARTY)
+        own = read_party_view(place.job, LABEL_PARTY)
         settings = own.serve.model_copy(update={"http": address})
         with pytest.raises(BadInput, match=f"cannot listen at {address}"):
             LabelServer(Sources(Named(own, folder)), lambda _: None, settings)

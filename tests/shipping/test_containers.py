@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from shipping.building import ROOT
 from thinwire.cli import app
-from thinwire.job.own_part import read_own_part
+from thinwire.job.party_view import read_party_view
 from thinwire.transport.certificates import load_credentials
 
 DEPLOY = ROOT / "deploy"
@@ -118,7 +118,7 @@ def test_what_is_mounted_is_all_that_a_party_reads(name: str, example: Path, tmp
     command, file, *options = service["command"]
     assert (command, file) == ("party", "job.toml")
     settings = [value for option, value in pairwise(options) if option == "--set"]
-    own = read_own_part(tmp_path / file, name, settings)
+    own = read_party_view(tmp_path / file, name, settings)
     assert options[options.index("--name") + 1] == own.me == name
     if own.is_label_party:
         assert len(own.load_label_data().labels) > 100

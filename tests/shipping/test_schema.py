@@ -15,7 +15,7 @@ from documents.pages import Block, blocks, pages
 from shipping.building import ROOT
 from shipping.json_schema import complaints
 from thinwire.cli import app
-from thinwire.job.published import SCHEMA_VERSION, job_schema
+from thinwire.job.schema import SCHEMA_VERSION, job_schema
 
 PUBLISHED = ROOT / "docs" / "schema" / f"job-{SCHEMA_VERSION}.json"
 SCHEMA = json.loads(PUBLISHED.read_text())

@@ -20,7 +20,7 @@ from cli.running import ENVIRONMENT, THINWIRE
 from job_files.small import write_job
 from thinwire import cli
 from thinwire.errors import BadInput, BadParameter
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 from thinwire.sweeps import EXECUTORS, Tried, WorkerLost, each
 from thinwire.sweeps.grid import read_axis
 from thinwire.sweeps.keeping import keep_sweep

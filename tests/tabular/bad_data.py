@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tabular.companies import write_companies
 from thinwire.errors import BadInput
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.preview import prepared
-from thinwire.job.saved import require_same_job, save_job
+from thinwire.job.dry_run import describe_preparation
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import require_same_job, save_job
 
 __all__ = ["CASES", "message"]
 
@@ -60,7 +60,7 @@ def message(folder: Path, change: Change) -> str:
     path = write(folder)
     try:
         change(folder)
-        columns = prepared(load_job(path))["bank"]
+        columns = describe_preparation(load_job(path))["bank"]
     except BadInput as error:
         return f"{str(error).replace(f'{folder}/', '')} [{error.code()}]"
     left_out = [f"; {column['column']} is left out: {column['says']}" for column in columns if not column["outputs"]]
@@ -87,9 +87,9 @@ def parquet(folder: Path) -> None:
 
 def changed(folder: Path) -> None:
     path = folder / "job.toml"
-    save_job(folder / "run", resolved(path), load_job(path))
+    save_job(folder / "run", resolve_job(path), load_job(path))
     swap("bank.csv", "c7,27", "c7,72")(folder)
-    require_same_job(folder / "run", resolved(path), load_job(path))
+    require_same_job(folder / "run", resolve_job(path), load_job(path))
 
 
 def not_aligned(folder: Path) -> None:

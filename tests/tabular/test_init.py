@@ -17,10 +17,10 @@ import pytest
 
 from cli.conftest import here  # noqa: F401  the commands, in this process
 from tabular.companies import write_companies, write_csv
-from thinwire.init import TEMPLATES, Asked, AskedCore, AskedPart, written_core, written_job, written_part
+from thinwire.init import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
 from thinwire.job import train
-from thinwire.job.loading import load_job
-from thinwire.job.own_part import read_own_part
+from thinwire.job.job_loader import load_job
+from thinwire.job.party_view import read_party_view
 from thinwire.privacy.dp_bottom import DPBottom
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -117,7 +117,7 @@ def test_what_is_wrong_is_said_and_nothing_written(
 
 def core_beside(tmp_path: Path, template: str = "tabular", parties: tuple[str, ...] = ("bank",)) -> Path:
     core = tmp_path / "core.toml"
-    written_core(AskedCore(template, parties, "shop", "127.0.0.1:7443"), core)
+    write_core(CoreAnswers(template, parties, "shop", "127.0.0.1:7443"), core)
     return core
 
 
@@ -136,7 +136,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     text = (tmp_path / "bank.toml").read_text()
     assert "nurse" not in text, "no value of a table"
     assert "age   number, " in text
-    own = read_own_part(tmp_path / "bank.toml", "bank")
+    own = read_party_view(tmp_path / "bank.toml", "bank")
     assert (own.feature_parties, own.label_party, own.is_label_party) == (("bank",), "shop", False)
     assert own.settings.split is not None
     assert tomllib.loads(text)["party"][0]["alignment"] == "bank.alignment"
@@ -164,9 +164,9 @@ def test_what_was_not_given_is_asked_for(here: Here, tmp_path: Path, monkeypatch
 def test_the_label_party_s_part_has_metrics_and_a_top_model(tmp_path: Path) -> None:
     write_companies(tmp_path)
     core = core_beside(tmp_path)
-    part = AskedPart(None, core, "shop", tmp_path / "worth.csv", label="worth", id="customer")
-    assert written_part(part, tmp_path / "shop.toml").task == "regression"
-    own = read_own_part(tmp_path / "shop.toml", "shop")
+    part = PartAnswers(None, core, "shop", tmp_path / "worth.csv", label="worth", id="customer")
+    assert write_part(part, tmp_path / "shop.toml").task == "regression"
+    own = read_party_view(tmp_path / "shop.toml", "shop")
     assert own.settings.metrics == ["r2", "mae"]
     assert tomllib.loads((tmp_path / "shop.toml").read_text())["label_party"]["loss"] == "squared_error"
 
@@ -180,13 +180,13 @@ def test_what_the_core_says_is_left_to_it(tmp_path: Path) -> None:
         'address = "127.0.0.1:1"\n[[party]]\nname = "bank"\nmodel = { name = "linear", width = 8 }\n'
         '[label_party]\nname = "shop"\ntop = { name = "mlp_top", hidden = [4], classes = 2 }\n'
     )
-    written_part(AskedPart(None, core, "shop", tmp_path / "shop.csv", label="bought"), tmp_path / "shop.toml")
-    written_part(AskedPart(None, core, "bank", tmp_path / "bank.csv"), tmp_path / "bank.toml")
+    write_part(PartAnswers(None, core, "shop", tmp_path / "shop.csv", label="bought"), tmp_path / "shop.toml")
+    write_part(PartAnswers(None, core, "bank", tmp_path / "bank.csv"), tmp_path / "bank.toml")
     shop, bank = (tomllib.loads((tmp_path / f"{name}.toml").read_text()) for name in ("shop", "bank"))
     assert "job" not in shop
     assert "top" not in shop["label_party"]
     assert "model" not in bank["party"][0]
-    assert read_own_part(tmp_path / "shop.toml", "shop").settings.metrics == ["f1"]
+    assert read_party_view(tmp_path / "shop.toml", "shop").settings.metrics == ["f1"]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_part_is_not_written_over_its_core(here: Here, tmp_path: Path) -> None
 def test_the_part_of_a_core_with_a_guarantee_fits_nothing(tmp_path: Path) -> None:
     write_companies(tmp_path)
     core = core_beside(tmp_path, "private", ("bank", "post", "club"))
-    written_part(AskedPart(None, core, "bank", tmp_path / "bank.csv"), tmp_path / "bank.toml")
+    write_part(PartAnswers(None, core, "bank", tmp_path / "bank.csv"), tmp_path / "bank.toml")
     section = tomllib.loads((tmp_path / "bank.toml").read_text())["party"][0]
     assert set(section["prepare"]["known"]) == {"age", "job"}
     assert section["model"]["width"] == 4
@@ -259,10 +259,10 @@ def test_arrays_with_ids(template: str, keys: set[str], commands: int, tmp_path:
     names = {"id": np.arange(9).astype(str), "id_test": np.arange(4).astype(str)}
     np.savez(tmp_path / "bank.npz", **held, **names)  # type: ignore[arg-type]
     core = core_beside(tmp_path, template)
-    found = written_part(AskedPart(None, core, "bank", tmp_path / "bank.npz", id="id"), tmp_path / "bank.toml")
+    found = write_part(PartAnswers(None, core, "bank", tmp_path / "bank.npz", id="id"), tmp_path / "bank.toml")
     assert (found.rows, len(found.commands)) == (9, commands)
     assert set(tomllib.loads((tmp_path / "bank.toml").read_text())["party"][0]) == keys
-    read_own_part(tmp_path / "bank.toml", "bank")
+    read_party_view(tmp_path / "bank.toml", "bank")
 
 
 def test_ids_of_other_names_semicolons_and_gaps(tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_ids_of_other_names_semicolons_and_gaps(tmp_path: Path) -> None:
         writer = csv.writer(opened, delimiter=";")
         writer.writerows([b.keys(), *zip(*b.values(), strict=True)])
     files = {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}
-    written = written_job(Asked("tabular", files, ("b", "sick")), tmp_path / "job.toml")
+    written = write_job(JobAnswers("tabular", files, ("b", "sick")), tmp_path / "job.toml")
     assert written.ids == {"a": "person id", "b": "client"}
     assert written.commands[0] == "thinwire check job.toml", "rows are in one order already"
     job = load_job(tmp_path / "job.toml")
@@ -301,7 +301,7 @@ def test_clicks(word: str, tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", a, range(300))
     write_csv(tmp_path / "b.csv", b, range(300))
     files = {"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"}
-    written_job(Asked("ctr", files, ("b", "click")), tmp_path / "job.toml")
+    write_job(JobAnswers("ctr", files, ("b", "click")), tmp_path / "job.toml")
     job = load_job(tmp_path / "job.toml", ["job.epochs=0.1"])
     assert type(job.parties[0].bottom).__name__ == "DeepTower"
     assert type(job.label_party.bottom).__name__ == "WideAndDeep"
@@ -315,7 +315,7 @@ def test_arrays(template: str, shape: tuple[int, ...], model: str, tmp_path: Pat
         np.savez(tmp_path / f"{name}.npz", x=rng.normal(size=(60, *shape)), x_test=rng.normal(size=(20, *shape)))
     np.savez(tmp_path / "clinic.npz", y=rng.integers(0, 3, 60), y_test=rng.integers(0, 3, 20))
     files = {name: tmp_path / f"{name}.npz" for name in ("left", "middle", "right", "clinic")}
-    written = written_job(Asked(template, files, ("clinic", "y")), tmp_path / "job.toml")
+    written = write_job(JobAnswers(template, files, ("clinic", "y")), tmp_path / "job.toml")
     assert (written.task, written.rows, written.ids) == ("multiclass", 60, None)
     job = load_job(tmp_path / "job.toml", ["job.epochs=0.5"])
     assert type(job.parties[2].bottom).__name__ == model
@@ -337,7 +337,7 @@ def test_with_a_guarantee(tmp_path: Path) -> None:
         write_csv(tmp_path / f"{name}.csv", table, range(200))
     write_csv(tmp_path / "clinic.csv", {"person": ids, "ill": list(rng.integers(0, 2, 200))}, range(200))
     files = {name: tmp_path / f"{name}.csv" for name in ("a", "b", "c", "clinic")}
-    written_job(Asked("private", files, ("clinic", "ill"), dict.fromkeys(files, "person")), tmp_path / "job.toml")
+    write_job(JobAnswers("private", files, ("clinic", "ill"), dict.fromkeys(files, "person")), tmp_path / "job.toml")
     assert "REPLACE prepare.known by what is public" in (tmp_path / "job.toml").read_text()
     job = load_job(tmp_path / "job.toml", ["job.epochs=0.2"])
     assert isinstance(job.training, DPBottom)

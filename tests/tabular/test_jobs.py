@@ -16,11 +16,11 @@ from thinwire.align.intersect import intersect
 from thinwire.data.cells import read_cells
 from thinwire.errors import BadColumn, BadIds, BadInput, BadLabels, IncompatibleRecipe
 from thinwire.job import train
-from thinwire.job.loading import load_job, resolved
-from thinwire.job.own_part import read_own_part
-from thinwire.job.preview import preview
+from thinwire.job.dry_run import run_dry
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import require_same_job, save_job
+from thinwire.job.party_view import read_party_view
 from thinwire.job.row_ids import read_id_texts
-from thinwire.job.saved import require_same_job, save_job
 from thinwire.models import DeepTower, LinearTop
 from thinwire.prepare import LabelCoding, Preparation
 
@@ -61,7 +61,7 @@ def test_training_from_two_files_and_what_it_leaves(path: Path, tmp_path: Path) 
 
 def test_each_party_alone_reads_what_the_simulator_reads(path: Path) -> None:
     job = load_job(path)
-    bank, shop = read_own_part(path, "bank"), read_own_part(path, "shop")
+    bank, shop = read_party_view(path, "bank"), read_party_view(path, "shop")
     features, labels = bank.load_features(), shop.load_label_data()
     assert torch.equal(features.features, job.parties[0].features)
     assert torch.equal(features.test_features, job.parties[0].test_features)
@@ -72,7 +72,7 @@ def test_each_party_alone_reads_what_the_simulator_reads(path: Path) -> None:
     assert bank.test_row_ids() == shop.test_row_ids()
     assert bank.roster.has_test_rows
     assert bank.agreement() == shop.agreement()
-    other = read_own_part(path, "bank", ["job.split.key=other"])
+    other = read_party_view(path, "bank", ["job.split.key=other"])
     assert other.agreement() != bank.agreement()
     assert other.row_ids() != bank.row_ids()
 
@@ -97,7 +97,7 @@ def test_test_rows_do_not_touch_the_preparation(path: Path, tmp_path: Path) -> N
 
 def training_rows(path: Path) -> list[int]:
     from thinwire.job.fates import split_rows
-    from thinwire.job.reading import read_job_file
+    from thinwire.job.job_file import read_job_file
 
     file = read_job_file(path)
     assert file.job.split is not None
@@ -130,7 +130,7 @@ def test_a_regression_and_three_classes(path: Path) -> None:
     with pytest.raises(BadLabels, match=r"label_party\.loss is 'cross_entropy', but label 'worth': regression"):
         load_job(path, number)
     job = load_job(path, [*number, "label_party.loss=squared_error"])
-    assert preview(job).label == job.label_party.coding.says  # type: ignore[union-attr]
+    assert run_dry(job).label == job.label_party.coding.says  # type: ignore[union-attr]
     assert train(job, callbacks=[]).summary()["test"]["r2"] > 0.5
     words = [
         'label_party.labels={file="shop.csv", column="visits", task="multiclass"}',
@@ -154,7 +154,7 @@ def test_models_follow_from_the_preparation(path: Path) -> None:
     shared = ['recipe={method="cvfl", compressor="Identity"}']
     assert classes(load_job(path, shared).label_party.top) == 2
     with pytest.raises(BadInput, match="classes is missing"):
-        read_own_part(path, "bank", shared).top_module({"bank": 8, "shop": 8})
+        read_party_view(path, "bank", shared).top_module({"bank": 8, "shop": 8})
 
 
 def classes(top: nn.Module) -> int:
@@ -167,13 +167,13 @@ def test_a_guarantee_needs_a_preparation_that_has_not_looked(path: Path, tmp_pat
     with pytest.raises(IncompatibleRecipe, match="column 'age' is prepared by what all rows hold"):
         load_job(path, private)
     with pytest.raises(IncompatibleRecipe, match=r"party 'bank': column 'age' .* prepare\.known"):
-        read_own_part(path, "bank", private).load_features()
+        read_party_view(path, "bank", private).load_features()
     known = [
         'party.bank.prepare.known={age=[0, 100], job=["clerk", "nurse"]}',
         'party.bank.features.all_but=["note"]',
     ]
     assert load_job(path, [*private, *known]).rows > 0
-    assert "known = { age = [0" in resolved(path, known)
+    assert "known = { age = [0" in resolve_job(path, known)
 
 
 def test_rows_in_another_order_are_found_out(path: Path, tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_a_split_that_cannot_be(path: Path) -> None:
 
 
 def test_a_table_that_changed_since_the_run_began(path: Path, tmp_path: Path) -> None:
-    save_job(tmp_path / "run", resolved(path), load_job(path))
-    require_same_job(tmp_path / "run", resolved(path), load_job(path))
+    save_job(tmp_path / "run", resolve_job(path), load_job(path))
+    require_same_job(tmp_path / "run", resolve_job(path), load_job(path))
     assert set(json.loads((tmp_path / "run/data.json").read_text())) == {
         *(
             "bank.features",
@@ -212,12 +212,12 @@ def test_a_table_that_changed_since_the_run_began(path: Path, tmp_path: Path) ->
             "shop.test_labels",
         )
     }
-    again = resolved(tmp_path / "run/job.toml")
-    assert again == resolved(path)
+    again = resolve_job(tmp_path / "run/job.toml")
+    assert again == resolve_job(path)
     changed = [*map(str, np.loadtxt(path.parent / "bank.csv", dtype=str, delimiter=",", usecols=0))]
     assert len(changed) > 1
     with pytest.raises(BadInput, match=r"prepare\.scaling is 'quantile', but the run in .* began with 'standard'"):
-        require_same_job(tmp_path / "run", resolved(path, ["party.bank.prepare.scaling=quantile"]), load_job(path))
+        require_same_job(tmp_path / "run", resolve_job(path, ["party.bank.prepare.scaling=quantile"]), load_job(path))
 
 
 def test_id_and_label_are_no_features_however_their_file_is_written(path: Path) -> None:

@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from thinwire.compress import TopK
-from thinwire.job.calls import recipe_of
+from thinwire.job.registry import build_recipe
 from thinwire.methods import METHODS, celu, efvfl
 from thinwire.privacy import Labels
 from thinwire.recipe import Recipe
@@ -25,7 +25,7 @@ def test_every_suggestion_is_a_recipe_with_private_labels() -> None:
     tables = [space.suggested(asked.ask()) for _ in range(60)]
     assert {table["method"] for table in tables} == set(space.METHODS_TRIED)
     for table in tables:
-        recipe = recipe_of("recipe", table)
+        recipe = build_recipe("recipe", table)
         recipe.check(2, "sum")
         assert recipe.labels is Labels.PRIVATE
         assert recipe.repeatable
@@ -38,8 +38,8 @@ def test_the_first_ones_are_the_methods_as_they_come() -> None:
     first = [space.suggested(asked.ask()) for _ in space.METHODS_TRIED]
     assert [table["method"] for table in first] == list(space.METHODS_TRIED)
     assert first[0] == next(one for one in space.starts() if one["method"] == "thin")
-    assert recipe_of("recipe", first[1]) == celu(capacity=5, reuse=5)
-    assert recipe_of("recipe", first[2]) == efvfl(TopK(0.1), labels="private")
+    assert build_recipe("recipe", first[1]) == celu(capacity=5, reuse=5)
+    assert build_recipe("recipe", first[2]) == efvfl(TopK(0.1), labels="private")
 
 
 def test_parameters_come_from_the_methods_own_signature(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from job_files.small import write_job
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,7 +12,7 @@ import pytest
 from job_files.small import JOB, write_job
 from thinwire.errors import BadInput, Diverged
 from thinwire.job import train
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 from thinwire.job.result import meets
 from thinwire.transport.link import Link
 from thinwire.tuning import Aim, Asked, Probed, Tuned, Watch, parsed_link, tune, tuning

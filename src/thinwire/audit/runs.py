@@ -14,8 +14,8 @@ from thinwire.audit.auditing import audit_job
 from thinwire.audit.finding import AuditReport
 from thinwire.audit.listening import heard, with_own_modules
 from thinwire.errors import BadInput
-from thinwire.job.loading import load_job
-from thinwire.job.saved import data_digests, require_same_text
+from thinwire.job.job_loader import load_job
+from thinwire.job.job_snapshot import digest_data, require_same_text
 
 __all__ = ["audit_run"]
 
@@ -33,7 +33,7 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
         )
     _require_all_parties(folder)
     job = load_job(folder / "job.toml")
-    require_same_text(folder, (folder / "job.toml").read_text(), data_digests(job))
+    require_same_text(folder, (folder / "job.toml").read_text(), digest_data(job))
     begun = with_own_modules(job)
     for name, module in job.modules().items():
         _load(folder / "models" / f"{name}.safetensors", module, files_of(folder))

@@ -119,7 +119,7 @@ def parties(job: Path, spaces: tuple[list[str], list[str]] = ([], [])) -> dict[s
 def simulated_ms(job: Path, link: Any = None) -> tuple[float, float]:
     """The median round in one process; and by the link's clock, where there is one."""
     from thinwire.job import train
-    from thinwire.job.loading import load_job
+    from thinwire.job.job_loader import load_job
 
     loaded = load_job(job)
     loaded.link = link
@@ -157,13 +157,13 @@ class _Computing:
 
 def _party(job: str, name: str, out: str) -> None:
     """Prints the median and mean round in milliseconds, the computing, and the run's summary."""
-    from thinwire.job.own_part import read_own_part
+    from thinwire.job.party_view import read_party_view
     from thinwire.network.party_run import Audience
     from thinwire.network.starting import party_run
 
     times: list[float] = []
     audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))
-    run = party_run(read_own_part(job, name), Path(out), audience)
+    run = party_run(read_party_view(job, name), Path(out), audience)
     computing = _Computing(run.channel)
     run.channel = computing  # type: ignore[assignment]
     outcome = run.execute()

@@ -21,12 +21,12 @@ def abort(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
-    from thinwire.job.own_part import read_own_part
+    from thinwire.job.party_view import read_party_view
     from thinwire.network.asking import question
     from thinwire.network.standing import read_standing
     from thinwire.transport.grpc_channel import Unreached
 
-    own = read_own_part(job, name, settings)
+    own = read_party_view(job, name, settings)
     if not (yes or sys.stdin.isatty()):
         raise BadInput("this ends the run at every party, for good, and nobody is here to be asked: give --yes")
     try:

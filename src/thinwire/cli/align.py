@@ -65,8 +65,8 @@ def _here(job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, wo
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.aligned import ids_of
+    from thinwire.job.job_file import read_text
     from thinwire.job.messages import at
-    from thinwire.job.reading import read_text
     from thinwire.job.schema import RosterFile
 
     with at(str(job)):
@@ -88,11 +88,11 @@ def _between_organisations(
 ) -> dict[str, Any]:
     from thinwire.align import ristretto
     from thinwire.job.aligned import ids_of
-    from thinwire.job.own_part import read_own_part
+    from thinwire.job.party_view import read_party_view
     from thinwire.network.aligning import AligningParty
     from thinwire.transport.certificates import load_credentials
 
-    own = read_own_part(job, name, settings)
+    own = read_party_view(job, name, settings)
     load_credentials(own.certificate_files, own.certificate_names[own.me])
     _require_approval(own.me, own.label_party, own.feature_parties, yes)
     path = "label_party" if own.is_label_party else f"party.{own.me}"

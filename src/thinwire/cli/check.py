@@ -10,24 +10,24 @@ import typer
 from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, prepared_shown
 
 if TYPE_CHECKING:
-    from thinwire.job.preview import Preview
+    from thinwire.job.dry_run import DryRun
 
 __all__ = ["check"]
 
 
 def check(job: JobPath, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
     """Check a job: data, recipe, memory, bytes of the first round, who sees what."""
-    from thinwire.job.loading import load_job
-    from thinwire.job.preview import described, preview
+    from thinwire.job.dry_run import format_dry_run, run_dry
+    from thinwire.job.job_loader import load_job
 
-    shown = preview(load_job(job, settings))
+    shown = run_dry(load_job(job, settings))
     if as_json:
-        typer.echo(json.dumps({"ok": True, **described(shown)}))
+        typer.echo(json.dumps({"ok": True, **format_dry_run(shown)}))
     else:
         _print(shown)
 
 
-def _print(shown: Preview) -> None:
+def _print(shown: DryRun) -> None:
     first, say = shown.first_round_bytes, typer.echo
     say(f"{shown.method}: {shown.rows} training rows, {shown.test_rows} test rows, {shown.rounds} rounds")
     for line in prepared_shown(shown.prepared, shown.label):

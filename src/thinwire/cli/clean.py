@@ -37,12 +37,12 @@ def clean(
     as_json: AsJson = False,
 ) -> None:
     """Remove what the [retention] rules of a run's job no longer keep. Models, events and ledgers stay."""
-    from thinwire.job.retention import retention_of
+    from thinwire.job.job_snapshot import read_retention
     from thinwire.runs.retention import clean as clean_run
 
     done = []
     for run in runs:
-        rules = retention_of(run)
+        rules = read_retention(run)
         rules = replace(
             rules,
             checkpoints_days=rules.checkpoints_days if checkpoints_days is None else checkpoints_days,
@@ -64,11 +64,11 @@ def clean(
 
 def clean_at_the_end(run: Path) -> None:
     """Of a run that has just finished: what is not to be kept at all."""
-    from thinwire.job.retention import retention_of
+    from thinwire.job.job_snapshot import read_retention
     from thinwire.runs.retention import Retention
     from thinwire.runs.retention import clean as clean_run
 
-    rules = retention_of(run)
+    rules = read_retention(run)
     if rules != Retention():
         done = clean_run(run, rules, datetime.now(UTC))
         if done.removed:

@@ -41,7 +41,7 @@ def compare(
     """Train the same job under several methods and seeds, and compare what it took."""
     from rich.console import Console
 
-    from thinwire.job.loading import load_job, read_job_file
+    from thinwire.job.job_loader import load_job, read_job_file
     from thinwire.job.messages import at
     from thinwire.job.toml_text import inline
 

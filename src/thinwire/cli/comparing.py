@@ -50,29 +50,29 @@ class Run:
 
 def recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
-    from thinwire.job.calls import signature
     from thinwire.job.messages import did_you_mean
+    from thinwire.job.registry import list_parameters
     from thinwire.methods import METHODS
 
     if method not in METHODS:
         raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
     if str(own.get("method")).lower() == method:
         return {**own, "method": method}
-    fits = {key: value for key, value in own.items() if key in _SHARED and key in signature(METHODS[method])}
+    fits = {key: value for key, value in own.items() if key in _SHARED and key in list_parameters(METHODS[method])}
     return {"method": method, **_DEFAULTS[method], **fits}
 
 
 def outcome(run: Run) -> dict[str, Any]:
     """The run's numbers, to its target where it has one; or the error that ended it, as text."""
     from thinwire.job import train
-    from thinwire.job.loading import load_job, resolved
+    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_snapshot import save_job
     from thinwire.job.result import meets
-    from thinwire.job.saved import save_job
 
     try:
         overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
         job = load_job(Path(run.job), overrides)
-        save_job(Path(run.out), resolved(Path(run.job), overrides), job)
+        save_job(Path(run.out), resolve_job(Path(run.job), overrides), job)
         result = train(job, out=run.out)
     except ThinwireError as error:
         return {"error": str(error)}

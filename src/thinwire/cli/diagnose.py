@@ -41,7 +41,7 @@ def diagnose(
     from rich.console import Console
 
     from thinwire.diagnose import Diagnosis, planned
-    from thinwire.job.loading import load_job
+    from thinwire.job.job_loader import load_job
 
     chosen = list(dict.fromkeys(seed_numbers(seeds)))
     if epochs is not None and not epochs > 0:

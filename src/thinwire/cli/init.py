@@ -14,7 +14,7 @@ from thinwire.cli.shown import AsJson
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.init import Written, WrittenCore, WrittenPart
+    from thinwire.init import WrittenCore, WrittenJob, WrittenPart
     from thinwire.job.schema import RosterFile
 
 __all__ = ["init"]
@@ -59,9 +59,9 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Write a commented job file after a look at the parties' files; asks for what was not given."""
-    from thinwire.init import TEMPLATES, Asked, AskedCore, AskedPart, written_core, written_job, written_part
-    from thinwire.init.part import read_core
-    from thinwire.init.saving import require_free
+    from thinwire.init import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
+    from thinwire.init.job_writer import require_free
+    from thinwire.init.split_files import read_core
     from thinwire.job.messages import did_you_mean
 
     if template is not None and template not in TEMPLATES:
@@ -69,21 +69,21 @@ def init(
             f"--template must be one of {', '.join(TEMPLATES)}, got {template!r}{did_you_mean(template, TEMPLATES)}"
         )
     require_free(job, force)
-    found: Written | WrittenCore | WrittenPart
+    found: WrittenJob | WrittenCore | WrittenPart
     if core is not None:
         roster = read_core(core)
         own = party or [_asked_own(roster)]
         label = label or _asked_own_label(roster, own[0])
-        found = written_part(AskedPart.parsed(template, core, own, label, id), job, force)
+        found = write_part(PartAnswers.parsed(template, core, own, label, id), job, force)
         lines = _of_part(found, bool(id))
     elif (parties := party or _asked_parties()) and not any("=" in one for one in parties):
         label = label or _asked_label(parties, "Who holds the label")
-        told = AskedCore.parsed(template or _USUAL, parties, label)
-        found = written_core(replace(told, address=address or _asked_address()), job, force)
+        told = CoreAnswers.parsed(template or _USUAL, parties, label)
+        found = write_core(replace(told, address=address or _asked_address()), job, force)
         lines = [f"{found.path} is written: the same file for {', '.join([*found.parties, found.label_party])}"]
     else:
         label = label or _asked_label(parties, "Who holds the label, and in which column, as party:column")
-        found = written_job(Asked.parsed(template or _USUAL, parties, label, id), job, force)
+        found = write_job(JobAnswers.parsed(template or _USUAL, parties, label, id), job, force)
         lines = _of_job(found, bool(id))
     if as_json:
         typer.echo(json.dumps(asdict(found), default=str))
@@ -92,7 +92,7 @@ def init(
         typer.echo(line)
 
 
-def _of_job(found: Written, ids_given: bool) -> list[str]:
+def _of_job(found: WrittenJob, ids_given: bool) -> list[str]:
     lines = [f"{found.path} is written: {found.task}, {found.rows} rows that all parties hold"]
     if found.ids is not None:
         how = "as given" if ids_given else "guessed by overlap"

@@ -38,12 +38,12 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Show what happened in a run, in words; never data, ids or keys."""
-    from thinwire.job.own_part import read_own_part
+    from thinwire.job.party_view import read_party_view
     from thinwire.network.logs import OwnLog, SharedLog
 
     if follow and as_json:
         raise BadInput("--follow and --json: one JSON object has an end; follow the file log.jsonl itself")
-    own = read_own_part(job, name, settings)
+    own = read_party_view(job, name, settings)
     mine = party is None or party == own.me
     log = OwnLog(out or Path("runs") / job.stem / own.me) if mine else SharedLog(own, str(party))
     lines = list(deque(log.lines(), maxlen=count))

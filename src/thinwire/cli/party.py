@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from thinwire.group import Ranks
     from thinwire.integrations import Writer
     from thinwire.integrations.party import PartyWriters
-    from thinwire.job.own_part import OwnPart
+    from thinwire.job.party_view import PartyView
     from thinwire.network.consent import Terms
     from thinwire.network.outcome import Outcome
     from thinwire.network.party_run import PartyRun
@@ -65,7 +65,7 @@ def party(
     """Run one party of a job; the same command again goes on where it stopped."""
     from thinwire.group import is_group
     from thinwire.integrations.party import PartyWriters
-    from thinwire.job.own_part import read_own_part
+    from thinwire.job.party_view import read_party_view
     from thinwire.network.consent import Terms
     from thinwire.network.grouping import joined_for
     from thinwire.network.metrics import MetricsServer
@@ -77,7 +77,7 @@ def party(
     address = None if metrics is None else _address(metrics)
     named = [] if log_to is None else _writers_named(log_to)
     beginning = beginning_of(from_run, fresh, with_optimizers)
-    own = read_own_part(job, name, settings)
+    own = read_party_view(job, name, settings)
     ranks = joined_for(own) if is_group() else None
     if ranks is not None and not ranks.is_first:
         _follow(own, ranks)
@@ -108,7 +108,7 @@ def party(
     clean_at_the_end(folder)
 
 
-def _follow(own: OwnPart, ranks: Ranks) -> None:
+def _follow(own: PartyView, ranks: Ranks) -> None:
     """One of this party's other processes: rank 0 speaks to the world, and ends it."""
     from thinwire.network.grouping import follow_party
 

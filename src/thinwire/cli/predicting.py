@@ -13,7 +13,7 @@ import typer
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.job.own_part import OwnPart
+    from thinwire.job.party_view import PartyView
     from thinwire.predict.starting import Named
     from thinwire.predict.table import IdTable
 
@@ -136,7 +136,7 @@ class Half:
         return {"party": own.me, "questions": party.questions, "bytes": traffic.bytes, "messages": traffic.messages}
 
 
-def require_approval(own: OwnPart, yes: bool, more: Sequence[str] = ()) -> None:
+def require_approval(own: PartyView, yes: bool, more: Sequence[str] = ()) -> None:
     """Before any data is read: the party sees what leaves it."""
     from thinwire.network.consent import Terms
 

@@ -20,7 +20,7 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON schema of job files, for an editor that completes and checks them."""
-    from thinwire.job.published import job_schema
+    from thinwire.job.schema import job_schema
 
     text = json.dumps(job_schema(), indent=2, sort_keys=True)
     if out is None:

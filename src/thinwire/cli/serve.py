@@ -13,7 +13,7 @@ from thinwire.cli.shown import PartyName, Settings
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.job.own_part import OwnPart
+    from thinwire.job.party_view import PartyView
     from thinwire.serve.running import FeatureServer, LabelServer
 
 __all__ = ["serve"]
@@ -67,7 +67,7 @@ def serve(
     say("stopped")
 
 
-def _allowed(own: OwnPart) -> list[str]:
+def _allowed(own: PartyView) -> list[str]:
     """What this feature party's section allows beyond its answers."""
     terms = own.section.serve
     if terms is None or own.is_label_party:

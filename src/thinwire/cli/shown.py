@@ -11,7 +11,7 @@ from thinwire.charts.numbers import bytes_shown, seconds_shown
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.job.continuing import Beginning
+    from thinwire.job.init_from import InitFrom
 
 __all__ = [
     "AsJson",
@@ -63,15 +63,15 @@ WithOptimizers = Annotated[
 ]
 
 
-def beginning_of(run: Path | None, fresh: list[str], optimizers: bool) -> Beginning | None:
+def beginning_of(run: Path | None, fresh: list[str], optimizers: bool) -> InitFrom | None:
     """The earlier run that was named; None where there is none."""
     if run is None:
         if fresh or optimizers:
             raise BadInput("--fresh and --with-optimizers go with --from RUN, the earlier run to begin from")
         return None
-    from thinwire.job.continuing import Beginning
+    from thinwire.job.init_from import InitFrom
 
-    return Beginning(run, fresh, optimizers)
+    return InitFrom(run, fresh, optimizers)
 
 
 def metrics_shown(event: dict[str, Any]) -> str:

@@ -37,13 +37,13 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Ask the label party how the run stands; any party of the job may."""
-    from thinwire.job.own_part import read_own_part
+    from thinwire.job.party_view import read_party_view
     from thinwire.network.asking import question, target_of
     from thinwire.network.standing import read_standing
     from thinwire.network.stopped import stopped_parties
     from thinwire.transport.grpc_channel import HandshakeFailed, Unreached
 
-    own = read_own_part(job, name, settings)
+    own = read_party_view(job, name, settings)
     try:
         target, answer = question(own, "Status")
     except Unreached as error:

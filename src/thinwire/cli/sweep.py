@@ -45,7 +45,7 @@ def sweep(
     """Train a job with every combination of settings and seeds; the same command again goes on where it stopped."""
     from rich.console import Console
 
-    from thinwire.job.loading import load_job, read_job_file, resolved
+    from thinwire.job.job_loader import load_job, read_job_file, resolve_job
     from thinwire.job.messages import at
     from thinwire.sweeps import Grid
     from thinwire.sweeps.grid import read_axis
@@ -60,7 +60,7 @@ def sweep(
     trials = grid.trials()
     for trial in trials:  # before anything starts: are the settings such as can be?
         with at(trial.said):
-            resolved(job, trial.overrides)
+            resolve_job(job, trial.overrides)
     load_job(job, trials[0].overrides)
     with at(str(job)):
         file = read_job_file(job, settings)

@@ -69,9 +69,9 @@ def train(
     """Train a job in this process."""
     from rich.console import Console
 
-    from thinwire.job.loading import load_job, resolved
-    from thinwire.job.preview import prepared
-    from thinwire.job.saved import require_same_job, save_job
+    from thinwire.job.dry_run import describe_preparation
+    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_snapshot import require_same_job, save_job
 
     if resume and out is None:
         raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
@@ -84,9 +84,9 @@ def train(
     if beginning is not None and not resume:  # a resumed run has weights of its own
         for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).said():
             typer.echo(f"  {line}", err=True)
-    text = resolved(job, overrides)
+    text = resolve_job(job, overrides)
     coding = loaded.label_party.coding
-    for line in prepared_shown(prepared(loaded), None if coding is None else coding.says):
+    for line in prepared_shown(describe_preparation(loaded), None if coding is None else coding.says):
         typer.echo(line, err=True)
     folder = out or new_folder(job.stem)
     (require_same_job if resume else save_job)(folder, text, loaded)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import embedded, outputs
 from thinwire.job import Job
-from thinwire.job.evaluating import require_finite_loss, scores
+from thinwire.job.result import compute_scores, require_finite_loss
 from thinwire.models.fusion import fuse
 from thinwire.models.optimizers import set_lr
 
@@ -57,4 +57,4 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
     looked_at: list[Tensor] = [test if tested else training for training, test in tables]
     found = [embedded(bottom, x.to(device)) for bottom, x in zip(bottoms, looked_at, strict=True)]
     truth = label.test_labels if tested else label.labels
-    return scores(outputs(top, label.fusion, found), truth, label.loss, job.metrics)
+    return compute_scores(outputs(top, label.fusion, found), truth, label.loss, job.metrics)

@@ -18,7 +18,7 @@ from thinwire.errors import BadInput, BadLabels, BadParameter
 from thinwire.estimators.columns import Prepared, split
 from thinwire.job import Job, train
 from thinwire.job.messages import did_you_mean
-from thinwire.job.modules import weight_seed
+from thinwire.job.registry import derive_weight_seed
 from thinwire.methods import METHODS
 from thinwire.models.losses import Loss, cross_entropy, squared_error
 from thinwire.models.mlp import MLP
@@ -105,7 +105,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
     def _built(self, party: PartyName, part: str, build: Any) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(weight_seed(self.seed, party, part))
+            torch.manual_seed(derive_weight_seed(self.seed, party, part))
             module: nn.Module = build()
         return module
 

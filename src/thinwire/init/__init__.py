@@ -1,20 +1,19 @@
 """Job files from a look at files: types, gaps, the id they share, a template for the case."""
 
-from thinwire.init.asked import Asked, AskedCore, AskedPart
-from thinwire.init.core import WrittenCore, written_core
-from thinwire.init.draft import Written, written_job
-from thinwire.init.part import WrittenPart, written_part
+from thinwire.init.answers import CoreAnswers, JobAnswers, PartAnswers
+from thinwire.init.job_writer import WrittenJob, write_job
+from thinwire.init.split_files import WrittenCore, WrittenPart, write_core, write_part
 from thinwire.init.templates import TEMPLATES
 
 __all__ = [
     "TEMPLATES",
-    "Asked",
-    "AskedCore",
-    "AskedPart",
-    "Written",
+    "CoreAnswers",
+    "JobAnswers",
+    "PartAnswers",
     "WrittenCore",
+    "WrittenJob",
     "WrittenPart",
-    "written_core",
-    "written_job",
-    "written_part",
+    "write_core",
+    "write_job",
+    "write_part",
 ]

@@ -1,26 +1,175 @@
-"""All sections of a job file from a look at all parties' files."""
+"""The sections of a job file, one for each party, from a look at its table or arrays."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from thinwire.errors import BadInput
-from thinwire.init.array_section import array_labels, array_section, require_for_arrays
-from thinwire.init.asked import Asked
-from thinwire.init.ids import SharedIds, guessed_ids, shared_ids
-from thinwire.init.looking import Arrays, Table, looked_at
-from thinwire.init.section import Section
-from thinwire.init.table_section import TableIds, table_labels, table_section
+from thinwire.data import read_labels
+from thinwire.data.naming import wanted
+from thinwire.errors import BadColumn, BadInput
+from thinwire.init.answers import JobAnswers
+from thinwire.init.file_inspection import Arrays, SharedIds, Table, guess_ids, inspect_file, match_ids, propose_public
 from thinwire.init.templates import TEMPLATES, Template
-from thinwire.prepare import Task
+from thinwire.prepare import LabelCoding, Task
+from thinwire.prepare.columns import AnyColumn, Category, Hashed, LeftOut
 
-__all__ = ["Drafted", "drafted", "require_parties"]
+__all__ = [
+    "Labelled",
+    "Section",
+    "SectionDraft",
+    "TableIds",
+    "array_labels",
+    "array_section",
+    "draft_sections",
+    "relative",
+    "require_for_arrays",
+    "require_parties",
+    "table_labels",
+    "table_section",
+]
 
 
 @dataclass(frozen=True)
-class Drafted:
+class Section:
+    """One party's: its keys, and what is worth saying about its file."""
+
+    name: str
+    about: tuple[str, ...]
+    keys: dict[str, Any]
+
+    def after(self, first: Mapping[str, Any]) -> Section:
+        """With other keys before its own."""
+        return Section(self.name, self.about, {**first, **self.keys})
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """What the labels are, and the keys that name them."""
+
+    keys: dict[str, Any]
+    task: Task
+    classes: int  # 1 for a regression
+
+
+def relative(file: Path, folder: Path) -> str:
+    """As a job file in `folder` names it."""
+    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+
+
+def require_for_arrays(template: str) -> None:
+    if TEMPLATES[template].known or TEMPLATES[template].label_model is not None:
+        raise BadInput(f"the template {template!r} is for tables, .csv and .parquet")
+
+
+def array_section(name: str, look: Arrays, label: str | None, template: str, folder: Path) -> Section:
+    about = (f"{look.file.name} holds {look.listed}",)
+    keys: dict[str, Any] = {}
+    if label is not None and all(len(shape) < 2 for key, shape in look.shapes.items() if key != label):
+        return Section(name, about, keys)
+    file = relative(look.file, folder)
+    training, test = look.features(label)
+    keys["features"] = {"file": file, "key": training}
+    if test is not None:
+        keys["test_features"] = {"file": file, "key": test}
+    return Section(name, about, {**keys, "model": _model(look.shapes[training][1:], template)})
+
+
+def array_labels(look: Arrays, label: str, folder: Path) -> Labelled:
+    if label not in look.shapes:
+        raise BadColumn(f"{look.file}: there is no array {label!r}, it holds {look.listed}")
+    keys: dict[str, Any] = {"labels": {"file": relative(look.file, folder), "key": label}}
+    test = look.test_of(label)
+    if test is not None:
+        keys["test_labels"] = {"file": relative(look.file, folder), "key": test}
+    return Labelled(keys, *_task(look.file, label))
+
+
+def _task(file: Path, key: str) -> tuple[Task, int]:
+    labels = read_labels(file, key)
+    if labels.dtype.kind == "f":
+        return "regression", 1
+    classes = int(labels.max()) + 1
+    return ("binary" if classes == 2 else "multiclass"), classes
+
+
+def _model(shape: tuple[int, ...], template: str) -> dict[str, Any]:
+    """By the rows' shape: [channels, height, width], [time, features], or numbers."""
+    if len(shape) == 3 and min(shape[1:]) >= 4:
+        return {"name": "cnn", "width": 16, "channels": [8, 16]}
+    if len(shape) == 2 and template == "series":
+        return {"name": "lstm", "hidden": 32, "width": 16}
+    return {"name": "mlp", "hidden": [64], "width": 16}
+
+
+@dataclass(frozen=True)
+class TableIds:
+    """What names a table's rows."""
+
+    column: str
+    about: str  # the rows, for people
+    alignment: dict[str, str]  # the key, where rows have to be aligned first
+
+
+def table_section(
+    name: str, table: Table, ids: TableIds, template: Template, folder: Path, label: str | None = None
+) -> Section:
+    """Of all columns but the id and the label."""
+    column, taken = ids.column, () if label is None else (label,)
+    keys: dict[str, Any] = {"ids": {**_file(table, folder), "column": column}, **ids.alignment}
+    about = [ids.about]
+    others = [one for one in table.cells.names if one not in (column, *taken)]
+    if not others:
+        if not taken:
+            raise BadColumn(f"{table.file}: it holds nothing beside {column!r}; there is nothing to learn from")
+        return Section(name, (*about, "no columns of its own beside id and label"), keys)
+    preparation, settings = table.prepared((column, *taken), template.prepare)
+    left_out: tuple[str, ...] = ()
+    if template.known and not taken:
+        settings, left_out = propose_public(table, preparation, settings)
+        about.append("REPLACE prepare.known by what is public: it was proposed from the file, and a guarantee for")
+        about.append("single rows is whole only if it does not follow from them")
+    about.append("guessed of its columns; say otherwise by types = { ... } in prepare:")
+    longest = max(len(one.name) for one in preparation.columns)
+    about += [f"  {one.name:{longest}}  {_kind(one, table)}" for one in preparation.columns]
+    features = {**_file(table, folder), **({"all_but": list(left_out)} if left_out else {})}
+    prepare = settings.model_dump(exclude_defaults=True)
+    model = template.model if label is None else template.label_model or template.model
+    return Section(name, tuple(about), {"features": features, **keys, "prepare": prepare, "model": model})
+
+
+def table_labels(table: Table, label: str, folder: Path) -> Labelled:
+    wanted(table.file, table.cells.names, [label])
+    coding = LabelCoding.fit(table.cells, label)
+    keys = {"labels": {**_file(table, folder), "column": label, "task": coding.task}}
+    return Labelled(keys, coding.task, len(coding.classes) or 1)
+
+
+def _file(table: Table, folder: Path) -> dict[str, Any]:
+    delimiter = {} if table.delimiter == "," else {"delimiter": table.delimiter}
+    return {"file": relative(table.file, folder), **delimiter}
+
+
+def _kind(column: AnyColumn, table: Table) -> str:
+    """Without a value of the table: job files are passed on."""
+    gaps = table.cells.column(column.name).null_count
+    missing = f", {gaps} missing" if gaps else ""
+    match column:
+        case Category():
+            return f"category, {len(column.words)} values{missing}"
+        case Hashed():
+            return f"category, too many values for a vocabulary: hashed{missing}"
+        case LeftOut():
+            return "left out: " + ("constant" if "every training row" in column.says else column.says)
+        case _:
+            return f"{column.kind}{missing}"
+
+
+@dataclass(frozen=True)
+class SectionDraft:
     """All that was found out."""
 
     template: Template
@@ -32,11 +181,11 @@ class Drafted:
     ids: SharedIds | None  # of tables
 
 
-def drafted(asked: Asked, folder: Path) -> Drafted:
+def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
     """`folder` is where the job file will stand: paths start from there."""
     template = TEMPLATES[asked.template]
     require_parties(asked.template, len(asked.files) - 1)
-    looks = {name: looked_at(file) for name, file in asked.files.items()}
+    looks = {name: inspect_file(file) for name, file in asked.files.items()}
     tables = {name: look for name, look in looks.items() if isinstance(look, Table)}
     if tables and len(tables) < len(looks):
         other = next(name for name in looks if name not in tables)
@@ -58,17 +207,17 @@ def require_parties(template: str, count: int) -> None:
         )
 
 
-def _of_tables(asked: Asked, template: Template, tables: Mapping[str, Table], folder: Path) -> Drafted:
+def _of_tables(asked: JobAnswers, template: Template, tables: Mapping[str, Table], folder: Path) -> SectionDraft:
     party, label = asked.label
     labels = table_labels(tables[party], label, folder)
-    ids = guessed_ids(tables) if asked.ids is None else shared_ids(tables, asked.ids)
+    ids = guess_ids(tables) if asked.ids is None else match_ids(tables, asked.ids)
 
     def section(name: str, label: str | None = None) -> Section:
         return table_section(name, tables[name], _ids(name, tables[name], ids), template, folder, label)
 
     features = tuple(section(name) for name in tables if name != party)
     own = section(party, label).after(labels.keys)
-    return Drafted(template, features, own, labels.task, labels.classes, ids.common, ids)
+    return SectionDraft(template, features, own, labels.task, labels.classes, ids.common, ids)
 
 
 def _ids(name: str, table: Table, ids: SharedIds) -> TableIds:
@@ -77,7 +226,7 @@ def _ids(name: str, table: Table, ids: SharedIds) -> TableIds:
     return TableIds(column, about, {} if ids.in_order else {"alignment": f"{name}.alignment"})
 
 
-def _of_arrays(asked: Asked, template: Template, looks: Mapping[str, Arrays], folder: Path) -> Drafted:
+def _of_arrays(asked: JobAnswers, template: Template, looks: Mapping[str, Arrays], folder: Path) -> SectionDraft:
     require_for_arrays(asked.template)
     party, label = asked.label
     labels = array_labels(looks[party], label, folder)
@@ -89,7 +238,7 @@ def _of_arrays(asked: Asked, template: Template, looks: Mapping[str, Arrays], fo
         for name, look in looks.items()
     }
     own = sections.pop(party).after(labels.keys)
-    return Drafted(template, tuple(sections.values()), own, labels.task, labels.classes, rows.pop(), None)
+    return SectionDraft(template, tuple(sections.values()), own, labels.task, labels.classes, rows.pop(), None)
 
 
 def _first(look: Arrays, label: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.integrations.writer import Ending, Opening, Writer, plain_parameters
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 
 __all__ = ["PartyWriters", "part_parameters"]
 
@@ -21,7 +21,7 @@ class PartyWriters:
     Started again, a party writes all that its folder holds once more. Rounds that it then repeats are written once.
     """
 
-    def __init__(self, writers: Sequence[Writer], own: OwnPart, folder: Path) -> None:
+    def __init__(self, writers: Sequence[Writer], own: PartyView, folder: Path) -> None:
         self._writers = writers
         self._own = own
         self._folder = folder
@@ -79,7 +79,7 @@ class PartyWriters:
         return Path(shutil.copyfile(kept, path)) if kept.is_file() else None
 
 
-def part_parameters(own: OwnPart) -> dict[str, str | int | float]:
+def part_parameters(own: PartyView) -> dict[str, str | int | float]:
     """What this party was asked to do: no data, no paths, and of the others their names alone."""
     settings = own.settings
     return plain_parameters(

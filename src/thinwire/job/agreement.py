@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.job.calls import filled
+from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry
 from thinwire.job.who_sees import Roster
 from thinwire.models import MODELS
@@ -36,7 +36,7 @@ def agreement(recipe: Recipe, settings: JobSection, roster: Roster, top: LabelEn
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss
         found["label_party.class_weights"] = _text(top.class_weights)
-        found |= _leaves("label_party.top", filled(top.top or {}, "name", MODELS))
+        found |= _leaves("label_party.top", fill_defaults(top.top or {}, "name", MODELS))
     return found
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
-from thinwire.job.continuing import Beginning, Inherited
+from thinwire.job.init_from import InheritedWeights, InitFrom
 from thinwire.job.privacy_plan import PrivacyPlan, is_noisy
 from thinwire.models.fusion import check_fusion
 from thinwire.models.metrics import metric
@@ -156,9 +156,9 @@ class Job:
             found[self.label_party.name] = self.label_party.bottom
         return {**found, "top": self.label_party.top}
 
-    def start_from(self, folder: str | Path, fresh: Sequence[str] = (), optimizers: bool = False) -> Inherited:
+    def start_from(self, folder: str | Path, fresh: Sequence[str] = (), optimizers: bool = False) -> InheritedWeights:
         """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
-        beginning = Beginning(Path(folder), fresh, optimizers)
+        beginning = InitFrom(Path(folder), fresh, optimizers)
         beginning.require_no_guarantee(self.recipe, self.training)
         taken = beginning.take_over(self.modules(), self.check(), self.label_party.fusion)
         self.memories, self.begun_from = taken.memories, taken.recorded()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from thinwire.errors import BadInput
 from thinwire.job.schema import JobFile
 
-__all__ = ["at", "did_you_mean", "said"]
+__all__ = ["at", "describe_problems", "did_you_mean"]
 
 _MOST = 4  # problems in one message
 
@@ -33,7 +33,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def said(error: ValidationError, document: Mapping[str, Any], under: Sequence[str | int] = ()) -> str:
+def describe_problems(error: ValidationError, document: Mapping[str, Any], under: Sequence[str | int] = ()) -> str:
     """The first few problems that pydantic found in the document, or in what stands there `under` a place."""
     problems = error.errors(include_url=False, include_context=False)
     found = [_said(one, (*under, *one["loc"]), document) for one in problems]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from thinwire.job.described import about_job
 from thinwire.job.job import Job
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.pulses import Pulses
 from thinwire.job.quality import quality_of
 from thinwire.job.result import Result
-from thinwire.job.simulated import SimulatedParties
+from thinwire.job.run_info import describe_job
+from thinwire.job.simulator import SimulatedParties
 from thinwire.party import Evaluated
 from thinwire.report.keeping import keep_about, keep_pulse, keep_result
 from thinwire.report.record import Entry, Event, Quality, RunRecord
@@ -27,7 +27,7 @@ class Recording:
         self._job = job
         self._parties = parties
         self._folder = None if directory is None else directory.folder
-        self._about = about_job(job, parties.widths, parties.batches)
+        self._about = describe_job(job, parties.widths, parties.batches)
         self._tested: Evaluated | None = None  # the last evaluation
         self._pulses = Pulses(
             {program.seat.me: program.seat.stopwatch for program in parties.programs},

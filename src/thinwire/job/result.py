@@ -1,22 +1,24 @@
-"""What a run gave."""
+"""What a run gave: its evaluations, bytes and models, and whether it reached its goal."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-from thinwire.errors import BadInput
+from thinwire.errors import BadInput, Diverged
 from thinwire.extras import needed
-from thinwire.models.metrics import METRICS
+from thinwire.models.metrics import METRICS, metric
 from thinwire.report.keeping import write_report
 from thinwire.report.record import RunRecord
 from thinwire.transport.ledger import Ledger, Traffic
 from thinwire.types import PartyName
 
-__all__ = ["Result", "better"]
+__all__ = ["Goal", "Result", "better", "compute_scores", "require_finite_loss"]
 
 
 def better(metric: str) -> int:
@@ -113,3 +115,36 @@ def meets(row: dict[str, Any], target: tuple[str, float]) -> bool:
     name, value = target
     found = row["test"].get(name, row["train"].get(name) if not row["test"] else None)
     return found is not None and better(name) * found >= better(name) * value
+
+
+def compute_scores(
+    outputs: Tensor, labels: Tensor, loss: Callable[[Tensor, Tensor], Tensor], metrics: Sequence[str]
+) -> dict[str, float]:
+    """The mean loss and every metric."""
+    outputs = outputs.cpu()
+    mean = require_finite_loss(float(loss(outputs, labels).double().mean()))
+    return {"loss": mean, **{name: metric(name).compute(outputs, labels) for name in metrics}}
+
+
+def require_finite_loss(loss: float) -> float:
+    if not isfinite(loss):
+        raise Diverged(f"the loss is {loss}; use a smaller step size, or a finer compressor")
+    return loss
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When a run may end before its last round."""
+
+    target: tuple[str, float] | None = None
+    stop: bool = True  # at the target
+    byte_budget: int | None = None
+    link_seconds_budget: float | None = None
+
+    def is_met(self, event: dict[str, Any]) -> bool:
+        if self.target is not None and self.stop and meets(event, self.target):
+            return True
+        if self.byte_budget is not None and event["bytes"]["total"] >= self.byte_budget:
+            return True
+        seconds = event["link_seconds"]
+        return self.link_seconds_budget is not None and seconds is not None and seconds >= self.link_seconds_budget

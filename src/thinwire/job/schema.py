@@ -1,8 +1,7 @@
 """What a job file may hold. Tables that name a method, compressor, model or optimiser are read by `calls`.
 
 The simulator reads a whole job, `JobFile`. One party over the network reads a `RosterFile`: of the others it
-needs the names only, and of its own section what `PartySection` or `LabelSection` asks for.
-"""
+needs the names only, and of its own section what `PartySection` or `LabelSection` asks for."""
 
 from __future__ import annotations
 
@@ -16,6 +15,7 @@ from thinwire.job.endpoint import Endpoint
 from thinwire.prepare import Settings
 
 __all__ = [
+    "SCHEMA_VERSION",
     "BudgetSection",
     "ColumnSource",
     "EncryptionSection",
@@ -35,6 +35,7 @@ __all__ = [
     "ServeTerms",
     "Source",
     "SplitSection",
+    "job_schema",
 ]
 
 Table = dict[str, Any]
@@ -291,3 +292,48 @@ class RosterFile(_Shared):
 
     party: Annotated[list[PartyEntry], Field(min_length=1)]
     label_party: LabelEntry
+
+
+SCHEMA_VERSION = 1  # a new one where a job file that was right would be refused
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def job_schema() -> dict[str, Any]:
+    """A whole job, or one party's file that includes the rest. Arguments of named things are not in it."""
+    whole, part = (kind.model_json_schema(ref_template="#/$defs/{model}") for kind in (JobFile, RosterFile))
+    definitions = {**part.pop("$defs"), **whole.pop("$defs")}
+    part["properties"]["include"] = {
+        "type": "string",
+        "minLength": 1,
+        "description": "The file that all parties share.",
+    }
+    part["required"] = ["include"]
+    for document in (whole, part):
+        document["properties"]["recipe"] = _named("method", _method_names())
+        document["properties"]["optimizer"] |= _named("name", _optimizer_names())
+    return {
+        "$schema": _DRAFT,
+        "$id": f"job-{SCHEMA_VERSION}.json",
+        "title": "A job file of thinwire",
+        "anyOf": [whole, part],
+        "$defs": definitions,
+    }
+
+
+def _named(word: str, names: list[str]) -> dict[str, Any]:
+    """A table that names a thing, in any case, and holds its arguments."""
+    spelled = {"anyOf": [{"enum": names}, {"type": "string"}], "description": f"One of {', '.join(names)}."}
+    return {"type": "object", "properties": {word: spelled}, "required": [word]}
+
+
+def _method_names() -> list[str]:
+    from thinwire.methods import METHODS
+
+    return sorted(METHODS)
+
+
+def _optimizer_names() -> list[str]:
+    from thinwire.models import OPTIMIZERS
+
+    return sorted(OPTIMIZERS)

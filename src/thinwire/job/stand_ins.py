@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from thinwire.job.calls import training_of
+from thinwire.job.checks import build_budget
 from thinwire.job.job import Job
-from thinwire.job.judged import budget_of
+from thinwire.job.registry import build_training
 from thinwire.job.schema import JobSection
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.recipe import Recipe
@@ -63,8 +63,8 @@ def job_of(recipe: Recipe, settings: JobSection, parties: Sequence[FeatureParty]
         metrics=settings.metrics,
         effort=settings.effort,
         device=settings.device,
-        training=training_of("job.training", settings.training),
-        budget=budget_of(settings),
+        training=build_training("job.training", settings.training),
+        budget=build_budget(settings),
     )
 
 

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from thinwire.errors import BadInput
 from thinwire.job.callbacks import Begun, Callback, Following
-from thinwire.job.evaluating import Goal, scores
 from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
 from thinwire.job.recording import Recording
-from thinwire.job.result import Result
-from thinwire.job.simulated import SimulatedParties
+from thinwire.job.result import Goal, Result, compute_scores
+from thinwire.job.simulator import SimulatedParties
 from thinwire.models.outputs import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
 from thinwire.party.description import kept_of
@@ -27,7 +26,7 @@ from thinwire.runs import RunDirectory, RunFacts
 from thinwire.transport.base import Message
 from thinwire.types import Kind, PartyName
 
-__all__ = ["described", "train"]
+__all__ = ["describe_models", "train"]
 
 
 def train(
@@ -56,7 +55,9 @@ def train(
                 everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
                 for party in everyone:
                     directory.keep(party.name, kept_of(party))
-                directory.write("model.json", json.dumps({"format": 1, **described(job)}, indent=2).encode() + b"\n")
+                directory.write(
+                    "model.json", json.dumps({"format": 1, **describe_models(job)}, indent=2).encode() + b"\n"
+                )
             return following.ended(run.go())
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
@@ -69,7 +70,7 @@ def train(
         return following.ended(run.go())
 
 
-def described(job: Job) -> dict[str, Any]:
+def describe_models(job: Job) -> dict[str, Any]:
     """What a run's models need to be put together again: who is who, how embeddings meet, what comes out."""
     return {
         "feature_parties": [party.name for party in job.parties],
@@ -179,7 +180,7 @@ class _Run:
         }
 
     def _scores(self, outputs: Tensor, labels: Tensor) -> dict[str, float]:
-        return scores(outputs, labels, self.job.label_party.loss, self.job.metrics)
+        return compute_scores(outputs, labels, self.job.label_party.loss, self.job.metrics)
 
     def _diagnostics(self) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -30,7 +30,7 @@ from thinwire.align import (
 )
 from thinwire.align import Terms as AlignTerms
 from thinwire.errors import ThinwireError
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.network.told import printable
 from thinwire.seeds import derived_seed
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
@@ -90,7 +90,7 @@ class _Attempt:
 class AligningParty:
     """Connects to the others and aligns; implements `Desk` for a listener and `Greeter` for a dialler."""
 
-    def __init__(self, own: OwnPart, what: str, say: Callable[[str], None]) -> None:
+    def __init__(self, own: PartyView, what: str, say: Callable[[str], None]) -> None:
         self.own = own
         self.ledger = Ledger()
         self._say = say

@@ -7,8 +7,8 @@ from typing import Any
 
 from thinwire.errors import BadInput
 from thinwire.job.endpoint import Endpoint
-from thinwire.job.own_part import OwnPart
-from thinwire.job.seating import run_number
+from thinwire.job.party_view import PartyView
+from thinwire.job.program_factory import derive_run_number
 from thinwire.network.told import printable
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.grpc_channel import Target, ask
@@ -17,7 +17,7 @@ from thinwire.transport.service import RPCS, Denied, Refused
 __all__ = ["question", "require_this_run", "run_of", "target_of"]
 
 
-def question(own: OwnPart, rpc: str, more: Mapping[str, Any] | None = None) -> tuple[Target, dict[str, Any]]:
+def question(own: PartyView, rpc: str, more: Mapping[str, Any] | None = None) -> tuple[Target, dict[str, Any]]:
     """Asks the label party about the run of this job file; whom was asked, and the answer."""
     target = target_of(own)
     try:
@@ -26,7 +26,7 @@ def question(own: OwnPart, rpc: str, more: Mapping[str, Any] | None = None) -> t
         raise BadInput(f"{target.address} refuses to answer {own.me!r}: {printable(error)}") from None
 
 
-def target_of(own: OwnPart) -> Target:
+def target_of(own: PartyView) -> Target:
     """The label party; at the label party itself, its own process on this machine."""
 
     def credentials() -> Credentials:
@@ -36,7 +36,7 @@ def target_of(own: OwnPart) -> Target:
     return Target(address, own.certificate_names[own.label_party], own.me, credentials)
 
 
-def _own_address(own: OwnPart) -> str:
+def _own_address(own: PartyView) -> str:
     place = Endpoint.parse(own.network.listen_address())
     if place.port == 0:
         return own.network.dial_address()
@@ -45,9 +45,9 @@ def _own_address(own: OwnPart) -> str:
     return str(Endpoint("::1" if ":" in place.host else "127.0.0.1", place.port))
 
 
-def run_of(own: OwnPart) -> str:
+def run_of(own: PartyView) -> str:
     """Which run this job file is about."""
-    return f"{run_number(own.recipe, own.settings.seed, own.feature_parties):016x}"
+    return f"{derive_run_number(own.recipe, own.settings.seed, own.feature_parties):016x}"
 
 
 def require_this_run(request: Mapping[str, Any], run: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from thinwire.errors import BadInput
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 
 __all__ = ["Terms"]
 
@@ -16,7 +16,7 @@ _SHORTEST = 12  # hex digits of a digest
 class Terms:
     """A recipe, its digest, who will see what, and the budget."""
 
-    own: OwnPart
+    own: PartyView
 
     @property
     def digest(self) -> str:

@@ -11,9 +11,9 @@ from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.conversations.spending import Spending
 from thinwire.group import Group
-from thinwire.job.continuing import Beginning
-from thinwire.job.own_part import OwnPart
-from thinwire.job.seating import Own, Seating
+from thinwire.job.init_from import InitFrom
+from thinwire.job.party_view import PartyView
+from thinwire.job.program_factory import PartySecrets, ProgramFactory
 from thinwire.network.introduction import About, compare, read_about, read_news
 from thinwire.network.party_run import Audience, Held, PartyRun
 from thinwire.network.recording import spent_so_far
@@ -47,14 +47,14 @@ class FeatureRun(PartyRun):
 
     def __init__(
         self,
-        own: OwnPart,
+        own: PartyView,
         lock: FolderLock,
         folder: Path,
         held: Held,
         party: FeatureParty,
         audience: Audience,
         *,
-        beginning: Beginning | None = None,
+        beginning: InitFrom | None = None,
         group: Group | None = None,
     ) -> None:
         super().__init__(own, lock, folder, held, audience.say, beginning)
@@ -108,10 +108,10 @@ class FeatureRun(PartyRun):
     def _known_widths(self) -> dict[PartyName, int]:
         return self._widths or {}
 
-    def _seating(self) -> Seating:
+    def _seating(self) -> ProgramFactory:
         return replace(super()._seating(), group=self._group)
 
-    def _program(self, seating: Seating, control: Control) -> FeatureProgram:
+    def _program(self, seating: ProgramFactory, control: Control) -> FeatureProgram:
         widths = self._known_widths()
         seating = self._inherited(seating, {self.own.me: self._party.bottom}, None)
         side = None
@@ -122,7 +122,7 @@ class FeatureRun(PartyRun):
         ledger = self.own.privacy_plan(widths).ledger(self.own.me, self._held.rows + self._held.test_rows)
         self._spending = Spending(ledger, self._held.rows, self)
         nonce = self.private.run_nonce or ""
-        own = Own(identity, run_secret(self.private.noise_secret, nonce), self._spending, nonce)
+        own = PartySecrets(identity, run_secret(self.private.noise_secret, nonce), self._spending, nonce)
         return seating.feature_program(self._party, seat, widths, control, own=own, side=side)
 
     def _described(self) -> FeatureParty:

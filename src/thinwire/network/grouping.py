@@ -6,8 +6,8 @@ from thinwire.conversations.learner import Learner, Untrained
 from thinwire.errors import BadInput
 from thinwire.group import Order, Part, Ranks, follow, joined
 from thinwire.job.job import embedding_width
-from thinwire.job.own_part import OwnPart
-from thinwire.job.sharing import Share, load_share
+from thinwire.job.party_view import PartyView
+from thinwire.job.rank_share import Share, load_share
 from thinwire.network.party_run import batches_of
 from thinwire.party import FeatureParty
 from thinwire.privacy.dp_bottom import APART, DPBottom, Frozen, rows_seen_together
@@ -18,7 +18,7 @@ _MOST_WAITS = 7  # a peer that is connected has six times wait_seconds, and one 
 _COMPUTING_SECONDS = 600.0
 
 
-def joined_for(own: OwnPart) -> Ranks:
+def joined_for(own: PartyView) -> Ranks:
     """This party's processes, met; refuses what only one process can do, before any data is read."""
     if own.is_label_party:
         raise BadInput(
@@ -30,7 +30,7 @@ def joined_for(own: OwnPart) -> Ranks:
     return joined(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
 
 
-def first_share(own: OwnPart, ranks: Ranks) -> Share:
+def first_share(own: PartyView, ranks: Ranks) -> Share:
     """At rank 0: its own rows, once all ranks are known to have read the same tables."""
     share = load_share(own, ranks)
     require_separate_rows(own, share.party)
@@ -38,7 +38,7 @@ def first_share(own: OwnPart, ranks: Ranks) -> Share:
     return share
 
 
-def follow_party(own: OwnPart, ranks: Ranks) -> None:
+def follow_party(own: PartyView, ranks: Ranks) -> None:
     """At every other rank: reads its rows once rank 0 says so, and works until rank 0 says that it is over."""
     if ranks.told().order is not Order.READ:
         return
@@ -58,7 +58,7 @@ def follow_party(own: OwnPart, ranks: Ranks) -> None:
     follow(ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, width)
 
 
-def require_separate_rows(own: OwnPart, party: FeatureParty) -> None:
+def require_separate_rows(own: PartyView, party: FeatureParty) -> None:
     """Refuses a bottom model in which rows see each other: a part of a batch would come out otherwise."""
     like = next(party.bottom.parameters(), party.features)
     why = rows_seen_together(party.bottom, party.features[:3].to(like.device))

@@ -8,12 +8,11 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
-from thinwire.job.continuing import Beginning
-from thinwire.job.evaluating import Goal, require_finite_loss, scores
-from thinwire.job.own_part import LabelData, OwnPart
+from thinwire.job.init_from import InitFrom
+from thinwire.job.party_view import LabelData, PartyView
+from thinwire.job.program_factory import ProgramFactory
 from thinwire.job.quality import quality_of
-from thinwire.job.result import Result
-from thinwire.job.seating import Seating
+from thinwire.job.result import Goal, Result, compute_scores, require_finite_loss
 from thinwire.network.asking import require_this_run
 from thinwire.network.introduction import compare, read_about
 from thinwire.network.party_run import Audience, Held, PartyRun
@@ -39,13 +38,13 @@ class LabelRun(PartyRun):
 
     def __init__(
         self,
-        own: OwnPart,
+        own: PartyView,
         lock: FolderLock,
         folder: Path,
         held: Held,
         data: LabelData,
         audience: Audience,
-        beginning: Beginning | None = None,
+        beginning: InitFrom | None = None,
     ) -> None:
         super().__init__(own, lock, folder, held, audience.say, beginning)
         if self.private.run_nonce is None:
@@ -88,7 +87,7 @@ class LabelRun(PartyRun):
         waits = (name for name, link in self.links.items() if not (link.connected or self.peers[name].finished))
         return next(waits, None)
 
-    def _program(self, seating: Seating, control: Control) -> LabelProgram:
+    def _program(self, seating: ProgramFactory, control: Control) -> LabelProgram:
         widths = self._known_widths()
         party = self._party = self.own.label_party_of(self._data, widths)
         bottom = {} if party.bottom is None else {self.own.me: party.bottom}
@@ -222,7 +221,7 @@ class LabelRun(PartyRun):
         if running is not None:
             train["loss"] = require_finite_loss(running)
         if evaluated.outputs is not None and party is not None:
-            test = scores(evaluated.outputs, party.test_labels, party.loss, settings.metrics)
+            test = compute_scores(evaluated.outputs, party.test_labels, party.loss, settings.metrics)
         return {
             "round": evaluated.round,
             "epoch": self.batches.epoch(evaluated.round),

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire.errors import BadInput, Malformed
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.network.asking import question
 from thinwire.network.events import MOST_SHARED
 from thinwire.network.told import Count, Text, printable
@@ -71,7 +71,7 @@ class _Answer(BaseModel):
 class SharedLog:
     """The label party's, as far as it shares it: when, what, with whom, in which round."""
 
-    def __init__(self, own: OwnPart, party: str) -> None:
+    def __init__(self, own: PartyView, party: str) -> None:
         if party != own.label_party:
             known = (*own.feature_parties, own.label_party)
             why = "it only calls others, and nobody can call it" if party in known else "it is no party of this job"

@@ -17,10 +17,10 @@ from torch import nn
 
 from thinwire import __version__
 from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError, WireError
-from thinwire.job.continuing import Beginning
-from thinwire.job.judged import storage_of
-from thinwire.job.own_part import OwnPart
-from thinwire.job.seating import Seating, run_number
+from thinwire.job.checks import build_storage
+from thinwire.job.init_from import InitFrom
+from thinwire.job.party_view import PartyView
+from thinwire.job.program_factory import ProgramFactory, derive_run_number
 from thinwire.network.events import EventLog
 from thinwire.network.introduction import About, read_news
 from thinwire.network.outcome import Outcome, state_digest
@@ -97,12 +97,12 @@ class PartyRun(ABC):
 
     def __init__(
         self,
-        own: OwnPart,
+        own: PartyView,
         lock: FolderLock,
         folder: Path,
         held: Held,
         say: Callable[[str], None],
-        beginning: Beginning | None = None,
+        beginning: InitFrom | None = None,
     ) -> None:
         self.own = own
         self._beginning = beginning
@@ -121,7 +121,7 @@ class PartyRun(ABC):
         self._instance = secrets.token_hex(8)
         self._held = held
         parties = (*own.feature_parties, own.label_party)
-        self.run = run_number(own.recipe, own.settings.seed, own.feature_parties)
+        self.run = derive_run_number(own.recipe, own.settings.seed, own.feature_parties)
         self.peers = Peers(folder, self._peer_names())
         self.ledger = Ledger()
         self.links = {
@@ -179,7 +179,7 @@ class PartyRun(ABC):
         """Of every party's embedding, once all is agreed."""
 
     @abstractmethod
-    def _program(self, seating: Seating, control: Control) -> FeatureProgram | LabelProgram: ...
+    def _program(self, seating: ProgramFactory, control: Control) -> FeatureProgram | LabelProgram: ...
 
     @abstractmethod
     def _results(self) -> dict[str, Any]:
@@ -300,9 +300,9 @@ class PartyRun(ABC):
         if self.batches.rounds < planned:
             self.events("budget", rounds=self.batches.rounds, planned=planned)
 
-    def _seating(self) -> Seating:
+    def _seating(self) -> ProgramFactory:
         own, settings = self.own, self.own.settings
-        return Seating(
+        return ProgramFactory(
             feature_parties=own.feature_parties,
             label_party=own.label_party,
             recipe=own.recipe,
@@ -314,10 +314,12 @@ class PartyRun(ABC):
             effort=settings.effort,
             device=settings.device,
             training=own.training,
-            storage=self.directory.storage(storage_of(settings, own.folder)),
+            storage=self.directory.storage(build_storage(settings, own.folder)),
         )
 
-    def _inherited(self, seating: Seating, modules: Mapping[str, nn.Module], fusion: str | None) -> Seating:
+    def _inherited(
+        self, seating: ProgramFactory, modules: Mapping[str, nn.Module], fusion: str | None
+    ) -> ProgramFactory:
         """Weights from an earlier run, where this one begins from it; what this run is, on disk."""
         if self._loaded is not None:
             return seating
@@ -557,7 +559,7 @@ class PartyRun(ABC):
         }
 
 
-def batches_of(own: OwnPart, rows: int) -> Batches:
+def batches_of(own: PartyView, rows: int) -> Batches:
     """The same at every party, and at every process of one."""
     settings = own.settings
     return Batches(rows, settings.batch_size, settings.epochs, settings.seed, settings.batches == "announced")

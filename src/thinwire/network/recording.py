@@ -7,12 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from thinwire.job.described import held_by, loss_name, settled, svfl_round
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.pulses import Pulses
-from thinwire.job.recipe_words import axes_of
 from thinwire.job.result import better
+from thinwire.job.run_info import describe_axes, describe_party, describe_start, loss_name, svfl_round
 from thinwire.party import Batches, FeatureParty, LabelParty
 from thinwire.report.keeping import keep_about, keep_pulse, keep_result
 from thinwire.report.record import About, Held, Quality
@@ -56,11 +55,11 @@ class PartyRecording:
 
 
 def about_part(
-    own: OwnPart, party: FeatureParty | LabelParty, widths: Mapping[PartyName, int], batches: Batches, rows: int
+    own: PartyView, party: FeatureParty | LabelParty, widths: Mapping[PartyName, int], batches: Batches, rows: int
 ) -> About:
     """Of the others the names and the widths; what they hold is theirs to tell."""
     settings = own.settings
-    mine = held_by(party, widths.get(own.me), party.optimizer or own.optimizer)
+    mine = describe_party(party, widths.get(own.me), party.optimizer or own.optimizer)
     held = [
         mine if name == own.me else Held(name=name, role="feature", width=widths.get(name))
         for name in own.feature_parties
@@ -72,7 +71,7 @@ def about_part(
         me=own.me,
         label_party=own.label_party,
         parties=tuple(held),
-        axes=axes_of(own.recipe, _WHERE),
+        axes=describe_axes(own.recipe, _WHERE),
         rows=rows,
         test_rows=mine.test_rows or 0,
         batch_size=settings.batch_size,
@@ -83,16 +82,16 @@ def about_part(
         who_sees={name: tuple(seen) for name, seen in own.who_sees().items()},
         protection=own.budget(),
         svfl_round=svfl_round(_exchanged(own, widths), rows, settings.batch_size),
-        **settled(own.recipe.digest(), batches, settings.seed),
+        **describe_start(own.recipe.digest(), batches, settings.seed),
     )
 
 
-def _exchanged(own: OwnPart, widths: Mapping[PartyName, int]) -> list[int]:
+def _exchanged(own: PartyView, widths: Mapping[PartyName, int]) -> list[int]:
     """Of the embeddings that this party sends or takes."""
     return [widths[name] for name in (own.feature_parties if own.is_label_party else (own.me,))]
 
 
-def spent_so_far(own: OwnPart, spent: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+def spent_so_far(own: PartyView, spent: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
     """What changes from round to round; nothing does where nothing is proven."""
     if not is_noisy(own.recipe):
         return []

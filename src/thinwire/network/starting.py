@@ -7,10 +7,10 @@ from pathlib import Path
 
 from thinwire.errors import BadInput
 from thinwire.group import Ranks
-from thinwire.job.continuing import Beginning
+from thinwire.job.init_from import InitFrom
 from thinwire.job.job import embedding_width
-from thinwire.job.own_part import OwnPart
-from thinwire.job.saved import require_same_text, save_text
+from thinwire.job.job_snapshot import require_same_text, save_text
+from thinwire.job.party_view import PartyView
 from thinwire.network.feature_run import FeatureRun
 from thinwire.network.grouping import first_share
 from thinwire.network.label_run import LabelRun
@@ -23,10 +23,10 @@ __all__ = ["party_run"]
 
 
 def party_run(
-    own: OwnPart,
+    own: PartyView,
     folder: Path,
     audience: Audience,
-    beginning: Beginning | None = None,
+    beginning: InitFrom | None = None,
     ranks: Ranks | None = None,
 ) -> PartyRun:
     """Reads this party's data, refuses a folder of another job or of changed data, and opens the run.
@@ -64,11 +64,11 @@ def party_run(
     return FeatureRun(own, lock, folder, held, party, audience, beginning=beginning)
 
 
-def _width(own: OwnPart, party: FeatureParty) -> int:
+def _width(own: PartyView, party: FeatureParty) -> int:
     return embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
 
 
-def _keep(own: OwnPart, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:
+def _keep(own: PartyView, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:
     text = own.resolved_text()
     if (folder / "data.json").exists():  # the last to be written
         require_same_text(folder, text, digests)

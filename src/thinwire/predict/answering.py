@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.own_part import OwnPart
-from thinwire.job.seating import run_number
+from thinwire.job.party_view import PartyView
+from thinwire.job.program_factory import derive_run_number
 from thinwire.network.stopping import ToldToStop
 from thinwire.network.told import Count, Text, printable
 from thinwire.predict.charged import AskedBefore
@@ -78,7 +78,7 @@ class _News(BaseModel):
 class AnsweringParty:
     """Answers until it is told that all is done, or stopped; implements `Greeter` for the dialler."""
 
-    def __init__(self, own: OwnPart, model: FeatureModel, terms: Terms, say: Callable[[str], None]) -> None:
+    def __init__(self, own: PartyView, model: FeatureModel, terms: Terms, say: Callable[[str], None]) -> None:
         self.own = own
         self.ledger = Ledger()
         self.questions = 0
@@ -94,7 +94,7 @@ class AnsweringParty:
         self._error: ThinwireError | None = None
         self._told = (0.0, "")
         parties = (*own.feature_parties, own.label_party)
-        number = run_number(own.recipe, 0, own.feature_parties)
+        number = derive_run_number(own.recipe, 0, own.feature_parties)
         ends = LinkEnds(number, own.me, own.label_party, parties)
         self.line = QuestionLine(ends, self.ledger, self._heard, self._take)
         self.line.max_body = (1 << 16) + 8 * _MOST_ROWS

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.own_part import OwnPart
-from thinwire.job.seating import run_number
+from thinwire.job.party_view import PartyView
+from thinwire.job.program_factory import derive_run_number
 from thinwire.network.told import printable
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
@@ -51,7 +51,7 @@ class AskingParty:
     """Implements `Desk` for the listener."""
 
     def __init__(
-        self, own: OwnPart, model: LabelModel, say: Callable[[str], None], clients: Sequence[str] = ()
+        self, own: PartyView, model: LabelModel, say: Callable[[str], None], clients: Sequence[str] = ()
     ) -> None:
         self.own = own
         self.ledger = Ledger()
@@ -65,7 +65,7 @@ class AskingParty:
         self._offers: dict[PartyName, dict[str, Offered]] = {}  # by party and run, of those that were met
         self._ready: Ready | None = None
         parties = (*own.feature_parties, own.label_party)
-        number = run_number(own.recipe, 0, own.feature_parties)
+        number = derive_run_number(own.recipe, 0, own.feature_parties)
         self.lines = {
             party: QuestionLine(
                 LinkEnds(number, own.me, party, parties), self.ledger, self._heard, partial(self._take, party)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput
-from thinwire.job.own_part import LabelData, OwnPart, read_own_part
+from thinwire.job.job_loader import find_loss
+from thinwire.job.party_view import LabelData, PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
-from thinwire.job.sections import loss_of
 from thinwire.models.fusion import fused_width
 from thinwire.models.outputs import Outputs
 from thinwire.party import FeatureParty
@@ -42,7 +42,7 @@ def export_own(folder: Path, to: str, out: Path) -> dict[str, Path]:
     run, facts = RunFolder(folder), read_facts(folder)
     if facts is None or facts.party is None:
         raise BadInput(f"{folder} is no party's part of a run over the network; thinwire.load_run exports whole runs")
-    own = read_own_part(run.job, facts.party)
+    own = read_party_view(run.job, facts.party)
     if own.is_label_party:
         models, shape = _of_label_party(own, own.load_label_data(), facts)
     else:
@@ -67,13 +67,13 @@ class _OwnShape:
         return dict(self.said)
 
 
-def _of_feature_party(own: OwnPart, party: FeatureParty, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
+def _of_feature_party(own: PartyView, party: FeatureParty, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
     rows = torch.as_tensor(party.features[:_LOOKED_AT])
     said = {"party": own.me, "fusion": {"how": facts.fusion, "order": list(facts.widths)}, "outputs": None}
     return {own.me: party.bottom}, _OwnShape({own.me: rows}, said)
 
 
-def _of_label_party(own: OwnPart, data: LabelData, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
+def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
     if not isinstance(own.section, LabelEntry):
         raise BadInput(f"{own.me!r} is no label party")
     widths = {name: width for name, width in facts.widths.items() if name != own.me}
@@ -84,7 +84,7 @@ def _of_label_party(own: OwnPart, data: LabelData, facts: RunFacts) -> tuple[dic
     said = {
         "party": own.me,
         "fusion": {"how": party.fusion, "order": list(facts.widths)},
-        "outputs": Outputs.of(loss_of(own.section)).value,
+        "outputs": Outputs.of(find_loss(own.section)).value,
     }
     return models, _OwnShape(rows, said)
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput
-from thinwire.job.own_part import LabelData, OwnPart, read_own_part
+from thinwire.job.job_loader import find_loss
+from thinwire.job.party_view import LabelData, PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
-from thinwire.job.sections import loss_of
 from thinwire.models.outputs import Outputs
 from thinwire.party import FeatureParty
 from thinwire.predict.answers import Answers
@@ -56,7 +56,7 @@ class OwnRows:
 
 
 def read_rows(
-    own: OwnPart, held: FeatureParty | LabelData, which: Which | None, new: NewRows | None, run: Path
+    own: PartyView, held: FeatureParty | LabelData, which: Which | None, new: NewRows | None, run: Path
 ) -> OwnRows:
     """The job's own rows, or new ones, prepared as those of the run."""
     tests = held.test_labels if isinstance(held, LabelData) else held.test_features
@@ -99,7 +99,7 @@ class FeatureModel:
     def __init__(
         self, me: PartyName, folder: RunFolder, which: Which | None, new: NewRows | None, identity: Identity
     ) -> None:
-        own = read_own_part(folder.job, me)
+        own = read_party_view(folder.job, me)
         party = own.load_features()
         self.rows = read_rows(own, party, which, new, folder.path)
         load_model(folder.path, me, party.bottom)
@@ -140,7 +140,7 @@ class LabelModel:
     """The label party's models of one run; whole once the others' widths are known."""
 
     def __init__(self, me: PartyName, folder: RunFolder, which: Which | None, new: NewRows | None) -> None:
-        self._own = own = read_own_part(folder.job, me)
+        self._own = own = read_party_view(folder.job, me)
         self._data = data = own.load_label_data()
         self._folder = folder
         self.rows = read_rows(own, data, which, new, folder.path)
@@ -148,7 +148,7 @@ class LabelModel:
         self.recipe = own.recipe.digest()
         if not isinstance(own.section, LabelEntry):
             raise BadInput(f"{me!r} is no label party")
-        self.outputs = Answers.of(Outputs.of(loss_of(own.section)), folder.path, me)
+        self.outputs = Answers.of(Outputs.of(find_loss(own.section)), folder.path, me)
         self.pins = Pins(folder.path / "serving.json", folder.files)
         if data.bottom is not None:
             load_model(folder.path, me, data.bottom)

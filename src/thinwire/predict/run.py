@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from thinwire.errors import BadInput
 from thinwire.job import Job
 from thinwire.job.job import embedding_width
-from thinwire.job.loading import load_job
-from thinwire.job.training import described
+from thinwire.job.job_loader import load_job
+from thinwire.job.training import describe_models
 from thinwire.methods import svfl
 from thinwire.models.outputs import Outputs
 from thinwire.party.description import floats
@@ -56,7 +56,7 @@ def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None =
         there.require_whole()
         job = load_job(there.job)
     if job is not None:
-        shape = described(job)
+        shape = describe_models(job)
         found: Mapping[PartyName, nn.Module] = modules or _modules_of(job)
     else:
         shape, found = _described(path), modules or {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from thinwire.conversations.seat import Seat
 from thinwire.conversations.sums import Sealing
 from thinwire.job.privacy_plan import PrivacyPlan
-from thinwire.job.seating import run_number
+from thinwire.job.program_factory import derive_run_number
 from thinwire.predict.charged import PredictionCharges, spent_in_training
 from thinwire.predict.halves import Plainly, Sealed, Way
 from thinwire.predict.run_folder import RunFolder
@@ -76,6 +76,6 @@ def seat_of(
     me: PartyName, label_party: PartyName, features: tuple[PartyName, ...], recipe: Recipe, seed: int, effort: Effort
 ) -> Seat:
     """A seat of which only the names, the recipe and the codec are used: questions have a way of their own."""
-    run = run_number(recipe, seed, features)
+    run = derive_run_number(recipe, seed, features)
     silent = Simulation([*features, label_party], run, label_party=label_party).channel(me)
     return Seat(me, label_party, features, silent, recipe, rows=1, seed=seed, run=run, effort=effort)

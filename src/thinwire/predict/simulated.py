@@ -14,7 +14,7 @@ from torch import Tensor
 from thinwire.align import intersect
 from thinwire.errors import BadInput
 from thinwire.job import Job
-from thinwire.job.reading import read_job_file
+from thinwire.job.job_file import read_job_file
 from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.predict.new_rows import new_features, new_ids

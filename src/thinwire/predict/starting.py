@@ -13,7 +13,7 @@ from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alig
 from thinwire.align import Terms as AlignTerms
 from thinwire.at_rest import Files
 from thinwire.errors import BadInput
-from thinwire.job.own_part import OwnPart, read_own_part
+from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.network.aligning import AligningParty
 from thinwire.predict.new_rows import new_ids
 from thinwire.predict.own_models import NewRows
@@ -32,7 +32,7 @@ __all__ = ["Named", "aligned_rows", "identity_of", "look_beside", "named"]
 class Named:
     """A party's part of the job, and the path to its run; the path may lead elsewhere later."""
 
-    own: OwnPart
+    own: PartyView
     run: Path
 
     def folder(self) -> RunFolder:
@@ -46,8 +46,8 @@ def named(source: Path, name: PartyName, run: Path | None, settings: Sequence[st
     if source.is_dir():
         if run is not None:
             raise BadInput(f"{source} is a run's folder already; leave --run out")
-        return Named(read_own_part(source / "job.toml", name, settings), source)
-    own = read_own_part(source, name, settings)
+        return Named(read_party_view(source / "job.toml", name, settings), source)
+    own = read_party_view(source, name, settings)
     return Named(own, run or Path("runs") / source.stem / name)
 
 
@@ -59,7 +59,7 @@ def look_beside(source: Path) -> None:
             sys.path.append(text)
 
 
-def identity_of(own: OwnPart) -> CertifiedIdentity:
+def identity_of(own: PartyView) -> CertifiedIdentity:
     """Who this party is to the others, where keys are agreed on."""
 
     def credentials() -> Credentials:
@@ -96,7 +96,7 @@ def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Cal
     return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
 
 
-def _kept(file: Path, files: Files, own: OwnPart, ids: Ids) -> Alignment | None:
+def _kept(file: Path, files: Files, own: PartyView, ids: Ids) -> Alignment | None:
     """The last alignment, where it was of these ids with these parties."""
     if not file.exists():
         return None
@@ -106,7 +106,7 @@ def _kept(file: Path, files: Files, own: OwnPart, ids: Ids) -> Alignment | None:
     return found if same else None
 
 
-def _align(own: OwnPart, ids: Ids, kept: Path, say: Callable[[str], None]) -> Alignment:
+def _align(own: PartyView, ids: Ids, kept: Path, say: Callable[[str], None]) -> Alignment:
     try:
         with ristretto() as backend:
             return AligningParty(own, "rows to score", say).align(ids, backend, AlignTerms(), lambda *_: None)

@@ -11,10 +11,9 @@ from torch import Tensor
 from thinwire.data.vertical import LABEL, VerticalData
 from thinwire.errors import BadInput
 from thinwire.job import Job
-from thinwire.job.calls import optimizer_of, recipe_of, signature
 from thinwire.job.job import embedding_width
 from thinwire.job.messages import at
-from thinwire.job.modules import module_of, weight_seed
+from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
 from thinwire.models import LOSSES, MODELS, fused_width
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.models.step_sizes import StepMilestones
@@ -31,7 +30,7 @@ def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) 
     """The job of one curve and seed; first weights follow from the seed, and are the same for every curve."""
     with at(f"{experiment.name}, curve {curve.name!r}"):
         settings = curve.settings
-        recipe = recipe_of("recipe", curve.recipe)
+        recipe = build_recipe("recipe", curve.recipe)
         held = zip(data.names, data.features, data.test_features, strict=True)
         parties = [_feature_party(experiment, seed, data, *one) for one in held]
         job = Job(
@@ -62,7 +61,7 @@ def _feature_party(
 ) -> FeatureParty:
     table = with_categories(experiment.model.bottom, data.categories.get(name))
     shape = tuple(features.shape[1:])
-    bottom = module_of("model.bottom", table, shape, weight_seed(seed, name, "bottom"), Path())
+    bottom = build_module("model.bottom", table, shape, derive_weight_seed(seed, name, "bottom"), Path())
     return FeatureParty(name, features, bottom, test_features)
 
 
@@ -77,7 +76,7 @@ def _label_party(
             raise BadInput("model.label_bottom is missing: the label party of this split holds features")
         table = with_categories(model.label_bottom, data.categories.get(LABEL))
         shape = tuple(data.label_features.shape[1:])
-        bottom = module_of("model.label_bottom", table, shape, weight_seed(seed, LABEL, "bottom"), Path())
+        bottom = build_module("model.label_bottom", table, shape, derive_weight_seed(seed, LABEL, "bottom"), Path())
         widths.append(embedding_width("model.label_bottom:", bottom, data.label_features))
     fused = fused_width(model.fusion, widths)
     if model.loss not in LOSSES:
@@ -85,7 +84,7 @@ def _label_party(
     return LabelParty(
         LABEL,
         data.labels,
-        module_of("model.top", model.top, (fused,), weight_seed(seed, LABEL, "top"), Path()),
+        build_module("model.top", model.top, (fused,), derive_weight_seed(seed, LABEL, "top"), Path()),
         data.test_labels,
         features=data.label_features,
         test_features=data.test_label_features,
@@ -99,7 +98,7 @@ def _label_party(
 def with_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Mapping[str, Any]:
     """Vocabularies follow from the data."""
     model: Callable[..., Any] | None = MODELS.get(str(table.get("name", "")).lower())
-    if model is None or "fields_vocab" not in signature(model):
+    if model is None or "fields_vocab" not in list_parameters(model):
         return table
     return {"fields_vocab": list(sizes or ()), **table}
 
@@ -107,7 +106,7 @@ def with_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Ma
 def _optimizer(settings: SettingsSection, rows: int) -> OptimizerSpec:
     """With the step size's factors at rounds: files say epochs."""
     table = dict(settings.optimizer or {"name": "sgd", "lr": 0.1})
-    spec = optimizer_of("optimizer", table)
+    spec = build_optimizer("optimizer", table)
     if not settings.lr_factors:
         return spec
     if not isinstance(spec.lr, float):

@@ -18,7 +18,7 @@ from thinwire.data.splits import (
 )
 from thinwire.data.vertical import VerticalData
 from thinwire.errors import BadInput
-from thinwire.job.calls import call, named
+from thinwire.job.registry import call, look_up
 from thinwire.reproduce.experiment import Experiment
 
 __all__ = ["is_here", "loaded", "split_of"]
@@ -63,5 +63,5 @@ def split_of(given: str | Mapping[str, Any] | None) -> Split | None:
     if given is None:
         return None
     table = {"name": given} if isinstance(given, str) else given
-    name, arguments = named("experiment.split", table, "name", _SPLITS)
+    name, arguments = look_up("experiment.split", table, "name", _SPLITS)
     return call("experiment.split", _SPLITS[name], name, arguments)

@@ -11,7 +11,7 @@ from typing import Any
 
 from thinwire.errors import BadInput
 from thinwire.job.endpoint import Endpoint
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.job.schema import ServeSection, ServeTerms
 from thinwire.predict.answering import AnsweringParty, Terms
 from thinwire.predict.asking import AskingParty
@@ -38,11 +38,11 @@ class Sources:
     new: NewRows | None = None
 
     @property
-    def own(self) -> OwnPart:
+    def own(self) -> PartyView:
         return self.named.own
 
 
-def terms_of(own: OwnPart) -> Terms:
+def terms_of(own: PartyView) -> Terms:
     """What this feature party's own section allows."""
     terms = own.section.serve or ServeTerms()
     default = None if terms.when_missing == "error" else terms.when_missing

@@ -107,11 +107,11 @@ def _made(pair: tuple[Trial, str]) -> Tried:
 
 def _run(trial: Trial, folder: Path) -> Tried:
     from thinwire.job import train
-    from thinwire.job.loading import load_job, resolved
-    from thinwire.job.saved import require_same_job, save_job
+    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.runs import RunDirectory
 
-    text = resolved(trial.job, trial.overrides)
+    text = resolve_job(trial.job, trial.overrides)
     job = load_job(trial.job, trial.overrides)
     resume = any((folder / "checkpoints").glob("*"))
     if resume:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from thinwire.errors import ThinwireError
 from thinwire.job import Job, train
-from thinwire.job.loading import load_job
+from thinwire.job.job_loader import load_job
 from thinwire.job.toml_text import inline
 from thinwire.transport.link import Link
 from thinwire.tuning.predicting import Aim, Point, Prediction, predicted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.job.loading import read_job_file, resolved
+from thinwire.job.job_loader import read_job_file, resolve_job
 from thinwire.job.toml_text import inline
 from thinwire.tuning.tuned import Tuned
 from thinwire.tuning.tuning import Asked
@@ -35,4 +35,4 @@ def overrides(asked: Asked, tuned: Tuned) -> list[str]:
 
 def tuned_job(asked: Asked, tuned: Tuned) -> str:
     """The whole job file, its paths absolute."""
-    return resolved(asked.job, overrides(asked, tuned))
+    return resolve_job(asked.job, overrides(asked, tuned))

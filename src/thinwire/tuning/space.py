@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from thinwire.job.calls import signature
+from thinwire.job.registry import list_parameters
 from thinwire.methods import METHODS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def starts() -> list[dict[str, Any]]:
 
 
 def _start(method: str) -> dict[str, Any]:
-    given = {key: parameter.default for key, parameter in signature(METHODS[method]).items()}
+    given = {key: parameter.default for key, parameter in list_parameters(METHODS[method]).items()}
     given |= _STARTS.get(method, {})
     kept = {key: _RANGES[key].nearest(given[key]) for key in _searched(method)}
     kept |= {"fraction": given["fraction"]} if "fraction" in given else {}
@@ -83,7 +83,7 @@ def _start(method: str) -> dict[str, Any]:
 
 def _searched(method: str) -> list[str]:
     """The parameters with a range, unless their default is no number: such a default is cleverer than a range."""
-    parameters = signature(METHODS[method])
+    parameters = list_parameters(METHODS[method])
     return [
         key
         for key in _RANGES
@@ -107,7 +107,7 @@ def one_step(method: str) -> dict[str, Any]:
     table: dict[str, Any] = {"method": method}
     if method == "efvfl":
         table |= {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"}
-    return table | {key: 1 for key in ("capacity", "reuse") if key in signature(METHODS[method])}
+    return table | {key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])}
 
 
 def recipe_said(table: Mapping[str, Any]) -> str:

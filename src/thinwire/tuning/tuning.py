@@ -10,7 +10,7 @@ from typing import Any
 
 from thinwire.errors import BadInput, Diverged
 from thinwire.job.job import Job
-from thinwire.job.loading import load_job, read_job_file
+from thinwire.job.job_loader import load_job, read_job_file
 from thinwire.job.messages import at
 from thinwire.job.result import better
 from thinwire.privacy import SecureSum

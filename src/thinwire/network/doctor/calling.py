@@ -10,7 +10,7 @@ from typing import Any
 
 from thinwire import __version__
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.network.asking import target_of
 from thinwire.network.doctor.check import Check, Verdict, not_checked, ok, problem, warning
 from thinwire.network.doctor.handshake import shake_hands
@@ -29,7 +29,7 @@ _OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "cl
 _NEEDED = ("address", "connection", "TLS", "version there")  # by the checks of a call that follow
 
 
-def calling(own: OwnPart, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
+def calling(own: PartyView, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
     left, needed = list(_OF_THE_CALL), ""
     for check in _call(own, credentials, brought, wait):
         left.remove(check.name)
@@ -42,7 +42,7 @@ def calling(own: OwnPart, credentials: Credentials | None, brought: Brought, wai
     yield from not_checked(left, f"needs the {needed}")
 
 
-def _call(own: OwnPart, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
+def _call(own: PartyView, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
     try:
         way = Way.to(own.network.dial_address(), os.environ)
         found = way.resolve()
@@ -79,7 +79,7 @@ def _connected(way: Way, wait: float) -> socket.socket | Trouble:
         sleep(0.2)
 
 
-def _hands(own: OwnPart, made: socket.socket, credentials: Credentials) -> Check:
+def _hands(own: PartyView, made: socket.socket, credentials: Credentials) -> Check:
     expected = own.certificate_names[own.label_party]
     try:
         shake_hands(made, credentials, own.certificate_files, expected)
@@ -88,7 +88,7 @@ def _hands(own: OwnPart, made: socket.socket, credentials: Credentials) -> Check
     return ok("TLS", f"TLS 1.3; the certificate there is for {expected!r}, and ours is accepted")
 
 
-def _probed(own: OwnPart, brought: Brought) -> Iterator[Check]:
+def _probed(own: PartyView, brought: Brought) -> Iterator[Check]:
     target = target_of(own)
     try:
         answer = ask(target, RPCS["Probe"], {"brought": brought.model_dump()})
@@ -110,7 +110,7 @@ def _probed(own: OwnPart, brought: Brought) -> Iterator[Check]:
     yield from _link(link)
 
 
-def _agreed(own: OwnPart, brought: Brought, answer: Mapping[str, Any]) -> Check:
+def _agreed(own: PartyView, brought: Brought, answer: Mapping[str, Any]) -> Check:
     told = answer.get("differences")
     found = [printable(one) for one in told] if isinstance(told, list) else ["it does not say"]
     if found:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from thinwire.errors import BadInput
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.network.doctor.check import Check, Checks, Verdict, not_checked, ok, problem, warning
 from thinwire.transport.certificates import (
     Credentials,
@@ -23,7 +23,7 @@ __all__ = ["certificates"]
 _FEW_DAYS = 30
 
 
-def certificates(own: OwnPart) -> Checks[Credentials | None]:
+def certificates(own: PartyView) -> Checks[Credentials | None]:
     files, name = own.certificate_files, own.certificate_names[own.me]
     key, named = _key(files.key), _named(files.certificate, name)
     yield key
@@ -74,7 +74,7 @@ def _lifetime(credentials: Credentials, name: str) -> Check:
     return warning("certificate", says, f"renew it soon: thinwire certs DIR --renew {name}", **facts)
 
 
-def _revoked(own: OwnPart, credentials: Credentials) -> Check:
+def _revoked(own: PartyView, credentials: Credentials) -> Check:
     try:
         listed = Revocations(own.revoked)
         refusal = listed.refusal(credentials.certificate_pem)

@@ -9,7 +9,7 @@ import torch
 
 from thinwire import __version__
 from thinwire.errors import BadInput
-from thinwire.job.own_part import OwnPart, read_own_part
+from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.network.consent import Terms
 from thinwire.network.doctor.check import Check, Checks, Patient, ok, problem, warning
 from thinwire.transport.grpc_channel import grpc
@@ -23,9 +23,9 @@ def versions() -> Check:
     return ok("versions", ", ".join(f"{name} {version}" for name, version in found.items()), **found)
 
 
-def job_file(patient: Patient) -> Checks[OwnPart | None]:
+def job_file(patient: Patient) -> Checks[PartyView | None]:
     try:
-        own = read_own_part(patient.job, patient.name, patient.settings)
+        own = read_party_view(patient.job, patient.name, patient.settings)
     except BadInput as error:
         yield problem("job file", "cannot be used", str(error))
         return None
@@ -34,7 +34,7 @@ def job_file(patient: Patient) -> Checks[OwnPart | None]:
     return own
 
 
-def recipe(own: OwnPart) -> Iterator[Check]:
+def recipe(own: PartyView) -> Iterator[Check]:
     terms = Terms(own)
     sights = (f"{party} sees {'; '.join(seen)}" for party, seen in own.who_sees().items())
     says = f"{own.recipe.name}, digest {terms.digest[:16]}"

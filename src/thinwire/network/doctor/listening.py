@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.endpoint import Endpoint
-from thinwire.job.own_part import OwnPart
+from thinwire.job.party_view import PartyView
 from thinwire.network.asking import target_of
 from thinwire.network.doctor.check import Check, Checks, Patient, Verdict, not_checked, ok, problem, warning
 from thinwire.network.doctor.reception import Reception
@@ -24,7 +24,7 @@ __all__ = ["listening"]
 
 
 def listening(
-    own: OwnPart, credentials: Credentials | None, brought: Brought, patient: Patient
+    own: PartyView, credentials: Credentials | None, brought: Brought, patient: Patient
 ) -> Checks[dict[PartyName, int]]:
     """Gives the embeddings' widths of the parties that were met, and its own."""
     ours = {own.me: brought.width} if brought.width else {}
@@ -46,7 +46,7 @@ def listening(
     return ours
 
 
-def _bound(own: OwnPart, credentials: Credentials | None, address: str) -> Check:
+def _bound(own: PartyView, credentials: Credentials | None, address: str) -> Check:
     place = Endpoint.parse(address)
     try:
         kind, *_, where = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
@@ -63,14 +63,14 @@ def _bound(own: OwnPart, credentials: Credentials | None, address: str) -> Check
     return ok("listen", f"{address} is free; the other parties call {_called(own)}")
 
 
-def _called(own: OwnPart) -> str:
+def _called(own: PartyView) -> str:
     try:
         return own.network.dial_address()
     except BadInput:
         return "what their own job files give as network.address"
 
 
-def _in_use(own: OwnPart, address: str) -> Check:
+def _in_use(own: PartyView, address: str) -> Check:
     """By this party's own run, which is as it should be, or by anything else."""
     try:
         state = ask(target_of(own), RPCS["Status"], {}, seconds=3.0).get("state")
@@ -81,7 +81,7 @@ def _in_use(own: OwnPart, address: str) -> Check:
     return warning("listen", f"{what} of {own.me!r} listens at {address} already", "`thinwire status` tells more")
 
 
-def _receive(own: OwnPart, brought: Brought, seconds: float) -> Checks[dict[PartyName, int]]:
+def _receive(own: PartyView, brought: Brought, seconds: float) -> Checks[dict[PartyName, int]]:
     """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
     reception = Reception(brought)
     roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked))
@@ -115,7 +115,7 @@ def _receive(own: OwnPart, brought: Brought, seconds: float) -> Checks[dict[Part
     return {name: one.width for name in own.feature_parties if (one := seen.get(name)) is not None and one.width}
 
 
-def _all_well(own: OwnPart, reception: Reception, brought: Brought) -> bool:
+def _all_well(own: PartyView, reception: Reception, brought: Brought) -> bool:
     done = reception.done()
     return set(done) == set(own.feature_parties) and not any(one.differences_to(brought) for one in done.values())
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from thinwire import __version__
 from thinwire.errors import BadInput
 from thinwire.job.job import embedding_width
-from thinwire.job.own_part import LabelData, OwnPart
+from thinwire.job.party_view import LabelData, PartyView
 from thinwire.network.doctor.check import Check, Checks, Verdict, not_checked, ok, problem, warning
 from thinwire.network.probe import Brought
 from thinwire.party import FeatureParty
@@ -30,7 +30,7 @@ class OwnData:
     bottom: nn.Module | None
 
 
-def own_rows(own: OwnPart) -> Checks[tuple[Brought, OwnData | None]]:
+def own_rows(own: PartyView) -> Checks[tuple[Brought, OwnData | None]]:
     """Says of itself to the others what could be read: sizes and digests."""
     digests = yield from _row_ids(own)
     held = yield from _data(own)
@@ -41,7 +41,7 @@ def own_rows(own: OwnPart) -> Checks[tuple[Brought, OwnData | None]]:
     return brought, held
 
 
-def _row_ids(own: OwnPart) -> Checks[dict[str, str | None]]:
+def _row_ids(own: PartyView) -> Checks[dict[str, str | None]]:
     try:
         ids, tests = own.row_ids(), own.test_row_ids()
     except BadInput as error:
@@ -56,7 +56,7 @@ def _row_ids(own: OwnPart) -> Checks[dict[str, str | None]]:
     return found
 
 
-def _data(own: OwnPart) -> Checks[OwnData | None]:
+def _data(own: PartyView) -> Checks[OwnData | None]:
     try:
         held = _labels_held(own) if own.is_label_party else _features_held(own)
     except BadInput as error:
@@ -75,13 +75,13 @@ def _data(own: OwnPart) -> Checks[OwnData | None]:
     return held
 
 
-def _labels_held(own: OwnPart) -> OwnData:
+def _labels_held(own: PartyView) -> OwnData:
     data = own.load_label_data()
     tests = 0 if data.test_labels is None else len(data.test_labels)
     return OwnData(data, len(data.labels), tests, data.width or 0, data.bottom)
 
 
-def _features_held(own: OwnPart) -> OwnData:
+def _features_held(own: PartyView) -> OwnData:
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
     width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
@@ -98,7 +98,7 @@ def parameters(module: nn.Module) -> int:
     return sum(part.numel() for part in module.parameters())
 
 
-def top_model(own: OwnPart, held: OwnData | None, widths: Mapping[PartyName, int]) -> Check:
+def top_model(own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int]) -> Check:
     if held is None or not isinstance(held.data, LabelData):
         return Check("top model", Verdict.NOT_CHECKED, "needs the data")
     unknown = [name for name in own.feature_parties if name not in widths]

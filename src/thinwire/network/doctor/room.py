@@ -9,9 +9,9 @@ from pathlib import Path
 
 from thinwire.at_rest import files_of
 from thinwire.errors import BadInput
-from thinwire.job.own_part import OwnPart
-from thinwire.job.preview import surrogate_bytes, workset_bytes
-from thinwire.job.saved import require_same_text
+from thinwire.job.dry_run import surrogate_bytes, workset_bytes
+from thinwire.job.job_snapshot import require_same_text
+from thinwire.job.party_view import PartyView
 from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.network.doctor.check import BytesShown, Check, not_checked, ok, problem, warning
 from thinwire.network.doctor.own_data import OwnData, parameters, tables
@@ -28,14 +28,14 @@ _LEAST_DISK = 50_000_000  # logs of what was sent, events, models
 _MEMINFO = Path("/proc/meminfo")
 
 
-def like_ours(own: OwnPart, held: OwnData | None) -> dict[PartyName, int]:
+def like_ours(own: PartyView, held: OwnData | None) -> dict[PartyName, int]:
     """The other parties' widths are not known here; they are mostly alike."""
     names = (*own.feature_parties, *((own.label_party,) if own.roster.label_party_has_features else ()))
     return {} if held is None else dict.fromkeys(names, held.width)
 
 
 def room(
-    own: OwnPart, held: OwnData | None, widths: Mapping[PartyName, int], folder: Path, bytes_shown: BytesShown
+    own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int], folder: Path, bytes_shown: BytesShown
 ) -> Iterator[Check]:
     if held is None:
         yield from not_checked(("memory",), "needs the data")
@@ -49,7 +49,7 @@ def room(
     yield _disk(folder, _GENERATIONS * state + _LEAST_DISK, bytes_shown)
 
 
-def _state_bytes(own: OwnPart, held: OwnData, widths: Mapping[PartyName, int]) -> int:
+def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int]) -> int:
     """Surrogates, workset and models, as the simulator's preview counts them."""
     weights = 0 if held.bottom is None else 4 * _COPIES_OF_WEIGHTS * parameters(held.bottom)
     if not widths:
@@ -82,7 +82,7 @@ def _free_memory() -> int | None:
         return None
 
 
-def _run_folder(own: OwnPart, held: OwnData | None, folder: Path) -> Check:
+def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
     if not (folder / PRIVATE_FILE).exists():
         return ok("run folder", f"{folder} is new: the run begins there")
     try:

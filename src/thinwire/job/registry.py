@@ -1,38 +1,49 @@
 """Tables that name a thing and its arguments: `{ name = "TopK", fraction = 0.01 }`.
 
 What may stand there follows from the thing's own signature, and its own checks judge the values; here they
-only learn where in the job file they stand.
-"""
+only learn where in the job file they stand."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
+
+import torch
+from torch import nn
 
 from thinwire.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.errors import BadInput
 from thinwire.job.messages import at, did_you_mean
 from thinwire.methods import METHODS
-from thinwire.models import OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
+from thinwire.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
 from thinwire.privacy import Plain, SecureSum
 from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
 from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
+from thinwire.seeds import derived_seed
 
 __all__ = [
+    "build_compressor",
+    "build_module",
+    "build_optimizer",
+    "build_recipe",
+    "build_training",
     "call",
-    "compressor_of",
-    "filled",
-    "filled_recipe",
-    "named",
-    "optimizer_of",
-    "recipe_of",
-    "signature",
-    "training_of",
+    "derive_weight_seed",
+    "fill_defaults",
+    "fill_recipe_defaults",
+    "list_parameters",
+    "look_up",
 ]
 
 T = TypeVar("T")
@@ -58,9 +69,9 @@ _TRAININGS: dict[str, Callable[..., Training]] = {
 _FLOAT, _INT = re.compile(r"\bfloat\b"), re.compile(r"\bint\b")
 
 
-def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
+def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     """`method` and its arguments; beside those of any method, what _BESIDE lists."""
-    name, arguments = named(path, table, "method", METHODS)
+    name, arguments = look_up(path, table, "method", METHODS)
     beside = {key: arguments.pop(key) for key in _BESIDE if key in arguments}
     on_outage = beside.get("on_outage", _ON_OUTAGE[0])
     if on_outage not in _ON_OUTAGE:
@@ -73,11 +84,11 @@ def recipe_of(path: str, table: Mapping[str, Any]) -> Recipe:
     if "defence" in beside:
         recipe = replace(recipe, defence=_one_of(f"{path}.defence", beside["defence"], _DEFENCES))
     if "scoring" in beside:
-        recipe = replace(recipe, scoring=compressor_of(f"{path}.scoring", beside["scoring"]))
+        recipe = replace(recipe, scoring=build_compressor(f"{path}.scoring", beside["scoring"]))
     return recipe
 
 
-def training_of(path: str, value: Any) -> Training:
+def build_training(path: str, value: Any) -> Training:
     """How the bottom models learn."""
     return _one_of(path, value, _TRAININGS)
 
@@ -87,47 +98,47 @@ def _one_of(path: str, value: Any, kinds: Mapping[str, Callable[..., T]]) -> T:
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
         raise BadInput(f"{path} must be one of {', '.join(kinds)}, or a table with that name and its arguments")
-    name, arguments = named(path, table, "name", kinds)
+    name, arguments = look_up(path, table, "name", kinds)
     return call(path, kinds[name], name, _read(path, kinds[name], arguments))
 
 
-def filled_recipe(table: Mapping[str, Any]) -> dict[str, Any]:
+def fill_recipe_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's table with what holds where it says nothing."""
     beside = {key: table[key] for key in _BESIDE if key in table}
     arguments = {key: value for key, value in table.items() if key not in beside}
-    return {**filled(arguments, "method", METHODS), "on_outage": _ON_OUTAGE[0], **beside}
+    return {**fill_defaults(arguments, "method", METHODS), "on_outage": _ON_OUTAGE[0], **beside}
 
 
-def optimizer_of(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
+def build_optimizer(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
     """`name` and its arguments; the step size is a number, or a table that changes with the round."""
-    name, arguments = named(path, table, "name", OPTIMIZERS)
+    name, arguments = look_up(path, table, "name", OPTIMIZERS)
     if isinstance(arguments.get("lr"), Mapping):
         arguments["lr"] = _step_size(f"{path}.lr", arguments["lr"])
     return call(path, OPTIMIZERS[name], name, arguments)
 
 
-def compressor_of(path: str, value: Any) -> Compressor:
+def build_compressor(path: str, value: Any) -> Compressor:
     """`name` and its arguments, or the name alone."""
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
         raise BadInput(f'{path} must be a table such as {{ name = "TopK", fraction = 0.01 }}, got {value!r}')
-    name, arguments = named(path, table, "name", _COMPRESSORS)
+    name, arguments = look_up(path, table, "name", _COMPRESSORS)
     kind = _COMPRESSORS[name]
     return call(path, kind, name, _read(path, kind, arguments))
 
 
-def filled(table: Mapping[str, Any], word: str, kinds: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
+def fill_defaults(table: Mapping[str, Any], word: str, kinds: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
     """The table with the defaults of what it names, those that TOML can say."""
-    name, arguments = named("", table, word, kinds)
+    name, arguments = look_up("", table, word, kinds)
     defaults = {
         key: parameter.default
-        for key, parameter in signature(kinds[name]).items()
+        for key, parameter in list_parameters(kinds[name]).items()
         if isinstance(parameter.default, (bool, int, float, str, tuple)) and key not in arguments
     }
     return {word: name, **arguments, **defaults}
 
 
-def named(path: str, table: Mapping[str, Any], word: str, kinds: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def look_up(path: str, table: Mapping[str, Any], word: str, kinds: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name, as we spell it, and the arguments."""
     if word not in table:
         raise BadInput(f"{path}.{word} is missing; it is one of {', '.join(kinds)}")
@@ -141,7 +152,7 @@ def named(path: str, table: Mapping[str, Any], word: str, kinds: Mapping[str, An
 
 def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str, Any]) -> T:
     """target(**arguments); what is wrong is said with the field's path."""
-    parameters = signature(target)
+    parameters = list_parameters(target)
     for key in arguments:
         if key not in parameters:
             known = f"; it takes {', '.join(parameters)}" if parameters else "; it takes nothing"
@@ -161,7 +172,7 @@ def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str,
 
 
 @lru_cache(maxsize=256)
-def signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def list_parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Parameters that have a name."""
     return {
         name: parameter
@@ -172,12 +183,12 @@ def signature(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Compressors and schedules inside the arguments, as values."""
-    parameters = signature(target)
+    parameters = list_parameters(target)
     found: dict[str, Any] = {}
     for key, value in arguments.items():
         here = f"{path}.{key}"
         if key in parameters and "Compressor" in str(parameters[key].annotation) and value != _NONE:
-            found[key] = compressor_of(here, value)
+            found[key] = build_compressor(here, value)
         elif isinstance(value, Mapping):
             found[key] = _schedule(here, value)
         elif key in parameters and type(value) is int and _is_float(parameters[key]):
@@ -206,7 +217,7 @@ def _schedule(path: str, table: Mapping[str, Any]) -> Milestones | Diminishing |
 
 
 def _step_size(path: str, table: Mapping[str, Any]) -> StepSize:
-    name, arguments = named(path, table, "name", STEP_SIZES)
+    name, arguments = look_up(path, table, "name", STEP_SIZES)
     kind: Callable[..., StepSize] = STEP_SIZES[name]
     return call(path, kind, name, arguments)
 
@@ -227,3 +238,75 @@ def _place(path: str, message: str, parameters: Mapping[str, Any]) -> str:
         return path
     field = found[1] if found[1] in parameters else _SAME.get(found[1], "")
     return f"{path}.{field}" if field in parameters else path
+
+
+def build_module(
+    path: str,
+    table: Mapping[str, Any],
+    shape: Sequence[int],
+    seed: int,
+    folder: Path,
+    follows: Mapping[str, Any] = MappingProxyType({}),
+) -> nn.Module:
+    """The module that `table` describes, for rows of `shape`; its weights follow from the seed alone.
+
+    Sizes that follow from the data (in_features, in_channels, image_size, dense_features) may be left out, and what
+    `follows` from how it was prepared.
+    """
+    if "module" in table:
+        build, name, arguments = _own(path, table, folder)
+    else:
+        name, arguments = look_up(path, table, "name", MODELS)
+        build = MODELS[name]
+    arguments |= {
+        key: value for key, value in follows.items() if key in list_parameters(build) and key not in arguments
+    }
+    for key in list_parameters(build):
+        if key in _FOLLOWS and key not in arguments:
+            arguments[key] = _FOLLOWS[key](name, shape, arguments)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        module = call(path, build, name, arguments)
+    if not isinstance(module, nn.Module):
+        raise BadInput(f"{path}.module: {name} gives {type(module).__name__}, not a torch module")
+    return module
+
+
+def derive_weight_seed(seed: int, party: str, part: str) -> int:
+    """A party's first weights do not depend on the other parties."""
+    return derived_seed(seed, "weights", party, part)
+
+
+_FOLLOWS: dict[str, Callable[[str, Sequence[int], Mapping[str, Any]], Any]] = {
+    "in_features": lambda name, shape, _: shape[-1] if name == "lstm" else prod(shape),
+    "in_channels": lambda _, shape, __: shape[0],
+    "image_size": lambda _, shape, __: tuple(shape[1:]),
+    "dense_features": lambda _, shape, given: max(0, prod(shape) - len(given.get("fields_vocab") or ())),
+}
+
+
+def _own(path: str, table: Mapping[str, Any], folder: Path) -> tuple[Callable[..., Any], str, dict[str, Any]]:
+    """A class by the name of its module, which is looked for next to the job file first."""
+    where = table["module"]
+    package, _, name = str(where).partition(":")
+    if not isinstance(where, str) or not package or not name:
+        raise BadInput(f'{path}.module must be "package.module:Class", got {where!r}')
+    if "name" in table:
+        raise BadInput(f"{path}: give a name, for one of ours, or a module, for your own; not both")
+    try:
+        with _findable(folder):
+            build = getattr(importlib.import_module(package), name)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise BadInput(f"{path}.module: {where} cannot be loaded: {error}") from error
+    if not callable(build):
+        raise BadInput(f"{path}.module: {where} is {type(build).__name__}, not a class")
+    return build, name, {key: value for key, value in table.items() if key != "module"}
+
+
+@contextmanager
+def _findable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))

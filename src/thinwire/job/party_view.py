@@ -5,8 +5,7 @@ own.agreement(), own.who_sees()               # to compare, and to show, before 
 party = own.load_features()                   # a feature party's data and bottom model
 
 data = own.load_label_data()                  # the label party's, while it waits for the others
-party = own.label_party_of(data, {"bank": 16, "shop": 16})
-"""
+party = own.label_party_of(data, {"bank": 16, "shop": 16})"""
 
 from __future__ import annotations
 
@@ -22,45 +21,58 @@ from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
 from thinwire.job import who_sees as sights
 from thinwire.job.aligned import RowsOf
-from thinwire.job.calls import training_of
+from thinwire.job.checks import build_budget, check_batch_size, check_job, check_settings
 from thinwire.job.fates import SplitRows
 from thinwire.job.held import Held, Reader
 from thinwire.job.job import embedding_width
-from thinwire.job.judged import budget_of, judge, judge_batch_size
-from thinwire.job.messages import at
+from thinwire.job.job_file import JobText, read_text, resolve_document
+from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
+from thinwire.job.job_snapshot import digest_tables
+from thinwire.job.messages import at, did_you_mean
 from thinwire.job.privacy_plan import PrivacyPlan
-from thinwire.job.reading import JobText
+from thinwire.job.registry import build_optimizer, build_recipe, build_training, look_up
 from thinwire.job.row_ids import RowIds, read_ids
-from thinwire.job.saved import table_digests
 from thinwire.job.schema import (
     ColumnSource,
     JobSection,
     LabelEntry,
     LabelSection,
     NetworkSection,
+    PartyEntry,
     PartySection,
+    RosterFile,
     ServeSection,
+    SplitSection,
 )
-from thinwire.job.sections import LabelData, Sections, loss_of
 from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.job.toml_text import toml_text
 from thinwire.job.who_sees import Roster
+from thinwire.models import MODELS
 from thinwire.models.losses import Loss, weighted
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import FeatureParty, LabelParty
+from thinwire.privacy import Labels
 from thinwire.privacy.accounting import Parties
 from thinwire.privacy.dp_bottom import Training
 from thinwire.recipe import Recipe
 from thinwire.transport.certificates import CertificateFiles
 from thinwire.types import PartyName
 
-__all__ = ["OwnPart"]
+__all__ = [
+    "LabelData",
+    "PartyView",
+    "build_party_view",
+    "find_certificate_files",
+    "list_certificate_names",
+    "read_party_view",
+    "read_roster",
+]
 
 _WIDEST = 1 << 20  # an embedding that a peer may announce
 
 
 @dataclass(frozen=True)
-class OwnPart:
+class PartyView:
     """What one party knows of a job before it meets the others."""
 
     me: PartyName
@@ -130,18 +142,18 @@ class OwnPart:
 
     def budget(self) -> str:
         """What protects the rows, in one sentence."""
-        return sights.budget(self.recipe, self.training, budget_of(self.settings))
+        return sights.budget(self.recipe, self.training, build_budget(self.settings))
 
     @property
     def training(self) -> Training:
         """How the bottom models learn."""
-        return training_of("job.training", self.settings.training)
+        return build_training("job.training", self.settings.training)
 
     def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
         """What rows cost; the same at every party. `widths` has the label party's where it holds features."""
         noisy = Parties(len(self.feature_parties), self.label_party in widths)
         width = widths[self.feature_parties[0] if self.is_label_party else self.me]
-        return PrivacyPlan(self.recipe, self.training, budget_of(self.settings), width, noisy)
+        return PrivacyPlan(self.recipe, self.training, build_budget(self.settings), width, noisy)
 
     def resolved_text(self) -> str:
         """The job as this party reads it, for its run directory: of the other parties, the names."""
@@ -195,7 +207,7 @@ class OwnPart:
             party.optimizer = self.optimizer
             rows = Rows(len(party.labels), None if party.test_labels is None else len(party.test_labels))
             absent = [absent_feature_party(name, rows, width) for name, width in others.items()]
-            judge(job_of(self.recipe, self.settings, absent, party))
+            check_job(job_of(self.recipe, self.settings, absent, party))
         return party
 
     def top_module(self, widths: Mapping[PartyName, int]) -> tuple[nn.Module, Loss, str]:
@@ -209,13 +221,13 @@ class OwnPart:
         ordered = _checked(widths, names)
         with self.text.located():
             top = self._sections.top(self.shared_top, list(ordered.values()))
-            loss, weights = loss_of(self.shared_top), self.shared_top.class_weights
+            loss, weights = find_loss(self.shared_top), self.shared_top.class_weights
             with at("label_party"):
                 return top, loss if weights is None else weighted(loss, weights), self.shared_top.fusion
 
     def data_digests(self, data: FeatureParty | LabelData) -> dict[str, str]:
         """One digest for each table, so that a resumed party can tell whether its data has changed."""
-        return table_digests(self.me, data)
+        return digest_tables(self.me, data)
 
     def row_ids(self) -> RowIds | None:
         """Which training rows these are, in order; None where the section does not say."""
@@ -252,7 +264,7 @@ class OwnPart:
             return read_ids(self.folder / source.file, source.key, source.column, source.delimiter or ",")
 
     def _judge_rows(self, rows: Rows) -> None:
-        judge_batch_size(self.settings, rows.training)
+        check_batch_size(self.settings, rows.training)
         for name, ids, held in (("ids", self._ids, rows.training), ("test_ids", self._test_ids, rows.test)):
             if ids is not None and ids.count != held:
                 raise BadInput(f"{self._path}.{name} has {ids.count} ids, but there are {held or 'no'} such rows")
@@ -269,8 +281,8 @@ class OwnPart:
             job.limited_batching(widths)
 
     @property
-    def _sections(self) -> Sections:
-        return Sections(self.folder, self.settings.seed, self.settings.split)
+    def _sections(self) -> PartyLoader:
+        return PartyLoader(self.folder, self.settings.seed, self.settings.split)
 
     @property
     def _label_section(self) -> LabelSection:
@@ -292,3 +304,151 @@ def _checked(widths: Mapping[PartyName, int], names: Sequence[PartyName]) -> dic
         if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= _WIDEST:
             raise BadInput(f"party {name!r}: an embedding's width is from 1 to {_WIDEST}, got {width!r}")
     return {name: widths[name] for name in names}
+
+
+_OF_OTHERS = ("name", "certificate_name")
+_OF_THE_TOP = ("top", "fusion", "loss", "class_weights")
+
+
+def read_party_view(path: str | Path, name: PartyName, overrides: Sequence[str] = ()) -> PartyView:
+    """The part of party `name`, with `key=value` settings on top; refuses whatever cannot run."""
+    path = Path(path)
+    with at(str(path)):
+        text = read_text(path, overrides, name)
+    with text.located():
+        return build_party_view(text, name)
+
+
+def read_roster(text: JobText) -> RosterFile:
+    """What all parties share, and who they are; refuses what no party could run, whatever its own section says."""
+    file = text.validated(RosterFile)
+    recipe = build_recipe("recipe", file.recipe)
+    build_optimizer("optimizer", file.optimizer)
+    if recipe.labels is Labels.SHARED:
+        _shared_top(file.label_party)
+    _judge(file, recipe, _roster(file, file.label_party))
+    return file
+
+
+def build_party_view(text: JobText, me: PartyName) -> PartyView:
+    """The part of party `me` in a job that was read as its own."""
+    folder = text.path.resolve().parent
+    file = text.validated(RosterFile)
+    section = _own_section(text, file, me)
+    recipe = build_recipe("recipe", file.recipe)
+    optimizer = build_optimizer("optimizer", file.optimizer)
+    if section.optimizer is not None:
+        path = "label_party" if isinstance(section, LabelSection) else f"party.{me}"
+        optimizer = build_optimizer(f"{path}.optimizer", section.optimizer)
+    roster = _roster(file, section)
+    _judge(file, recipe, roster)
+    network = file.network or NetworkSection()
+    return PartyView(
+        me=me,
+        roster=roster,
+        recipe=recipe,
+        optimizer=optimizer,
+        settings=file.job,
+        network=network,
+        serve=file.serve or ServeSection(),
+        certificate_files=find_certificate_files(section, folder / network.certs, folder),
+        certificate_names=list_certificate_names([*file.party, file.label_party]),
+        folder=folder,
+        section=section,
+        shared_top=_shared_top(file.label_party) if recipe.labels is Labels.SHARED else None,
+        document=_document(file.model_copy(update={"network": network}), me, recipe, folder),
+        text=text,
+    )
+
+
+def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection | LabelSection:
+    if file.label_party.name == me:
+        return text.validated(LabelSection, ("label_party",))
+    names = [party.name for party in file.party]
+    if me in names:
+        return text.validated(PartySection, ("party", names.index(me)))
+    known = [*names, file.label_party.name]
+    raise BadInput(f"no party is called {me!r}; there are {', '.join(known)}{did_you_mean(me, known)}")
+
+
+def _roster(file: RosterFile, section: PartyEntry) -> Roster:
+    tests = section.test_labels if isinstance(section, LabelEntry) else section.test_features
+    return Roster(
+        label_party=file.label_party.name,
+        feature_parties=tuple(party.name for party in file.party),
+        label_party_has_features=file.label_party.features is not None,
+        has_test_rows=tests is not None or _keeps_rows_back(file.job.split),
+    )
+
+
+def _keeps_rows_back(split: SplitSection | None) -> bool:
+    return split is not None and bool(getattr(split, split.evaluate))
+
+
+def _judge(file: RosterFile, recipe: Recipe, roster: Roster) -> None:
+    check_settings(file.job)
+    rows = Rows(file.job.batch_size or 1)
+    parties = [absent_feature_party(name, rows, 1) for name in roster.feature_parties]
+    job_of(recipe, file.job, parties, absent_label_party(roster.label_party, rows))  # names, and what [job] says
+    with at("recipe"):
+        recipe.check(len(parties), file.label_party.fusion, file.job.batches)
+
+
+def _shared_top(entry: LabelEntry) -> LabelEntry:
+    """What every party must know of the label party under shared labels."""
+    if entry.top is None:
+        raise BadInput(
+            "label_party.top is missing: under shared labels every party builds the top model, so its table belongs "
+            "into the part of the job that all parties share"
+        )
+    if "module" in entry.top:
+        raise BadInput(
+            "label_party.top.module: under shared labels every party runs the top model, and no party runs code that "
+            "another one names; use one of ours, such as mlp_top, or private labels"
+        )
+    look_up("label_party.top", entry.top, "name", MODELS)
+    find_loss(entry)
+    return LabelEntry(
+        name=entry.name, top=entry.top, fusion=entry.fusion, loss=entry.loss, class_weights=entry.class_weights
+    )
+
+
+def _document(file: RosterFile, me: PartyName, recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """The resolved job, without what is no matter of this party's."""
+    document = resolve_document(file, folder)
+    document.pop("link", None)
+    shared = _OF_THE_TOP if recipe.labels is Labels.SHARED else ()
+    document["party"] = [party if party["name"] == me else _only(party, _OF_OTHERS) for party in document["party"]]
+    if file.label_party.name != me:
+        document["label_party"] = _only(document["label_party"], (*_OF_OTHERS, *shared))
+    return document
+
+
+def _only(table: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    return {key: table[key] for key in keys if key in table}
+
+
+def find_certificate_files(section: PartyEntry, certs: Path, folder: Path) -> CertificateFiles:
+    """What the section names, from the job file's folder; the rest as `thinwire certs` leaves it in `certs`."""
+    usual = CertificateFiles.in_folder(certs, section.name)
+    return CertificateFiles(
+        authority=usual.authority if section.authority is None else folder / section.authority,
+        certificate=usual.certificate if section.certificate is None else folder / section.certificate,
+        key=usual.key if section.key is None else folder / section.key,
+        revoked=usual.revoked if section.revoked is None else folder / section.revoked,
+    )
+
+
+def list_certificate_names(sections: Sequence[PartyEntry]) -> dict[PartyName, str]:
+    """The name that each party's certificate carries: the party's own unless given."""
+    found: dict[PartyName, str] = {}
+    for section in sections:
+        name = section.certificate_name or section.name
+        other = next((party for party, taken in found.items() if taken == name), None)
+        if other is not None:
+            raise BadInput(
+                f"certificate_name: {other!r} and {section.name!r} would both be {name!r}, so that nobody could tell "
+                "them apart"
+            )
+        found[section.name] = name
+    return found

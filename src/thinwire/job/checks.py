@@ -18,10 +18,10 @@ from thinwire.party import LabelParty
 from thinwire.privacy.accounting import Budget, Observer
 from thinwire.surrogates import Storage
 
-__all__ = ["budget_of", "judge", "judge_batch_size", "judge_settings", "storage_of"]
+__all__ = ["build_budget", "build_storage", "check_batch_size", "check_job", "check_settings"]
 
 
-def judge_settings(settings: JobSection) -> None:
+def check_settings(settings: JobSection) -> None:
     """What `[job]` says can be had here."""
     with at("job.device"):
         _require_device(settings.device)
@@ -34,14 +34,14 @@ def judge_settings(settings: JobSection) -> None:
         raise BadInput(f"job.target.metric {target.metric!r} is not among job.metrics, and not 'loss'{hint}")
 
 
-def judge_batch_size(settings: JobSection, rows: int) -> None:
+def check_batch_size(settings: JobSection, rows: int) -> None:
     if settings.batch_size is not None and settings.batch_size > rows:
         raise BadInput(
             f"job.batch_size is {settings.batch_size}, but there are {rows} training rows; leave it out for all rows"
         )
 
 
-def judge(job: Job) -> None:
+def check_job(job: Job) -> None:
     """Refuses what would fail, or teach nothing, only after the start."""
     with at("recipe"):
         job.recipe.check(len(job.parties), job.label_party.fusion, job.batches)
@@ -66,12 +66,12 @@ def judge(job: Job) -> None:
                 raise BadInput(f"link.parties.{name}: no feature party has this name; {known}")
 
 
-def budget_of(settings: JobSection) -> Budget | None:
+def build_budget(settings: JobSection) -> Budget | None:
     given = settings.budget
     return None if given is None else Budget(given.epsilon, given.delta, Observer(given.observer))
 
 
-def storage_of(settings: JobSection, folder: Path) -> Storage:
+def build_storage(settings: JobSection, folder: Path) -> Storage:
     """`folder` is the job file's."""
     with at("job.scratch"):
         scratch = None if settings.scratch is None else folder / settings.scratch

@@ -12,7 +12,7 @@ from thinwire.conversations.evaluation import embedded, outputs
 from thinwire.conversations.seat import on
 from thinwire.conversations.spending import Spending, Unrecorded
 from thinwire.job.job import Job
-from thinwire.job.seating import Own, Seating
+from thinwire.job.program_factory import PartySecrets, ProgramFactory
 from thinwire.models.fusion import fuse
 from thinwire.party import Control, Evaluated, FeatureProgram, LabelProgram
 from thinwire.privacy import Labels, in_process_identities
@@ -62,7 +62,9 @@ class SimulatedParties:
         self.features: list[FeatureProgram] = []
         for party in job.parties:
             seat = seating.seat(party.name, self.simulation.channel(party.name))
-            own = Own(identities[party.name], own_secret(noise_secret, party.name), self.spending[party.name])
+            own = PartySecrets(
+                identities[party.name], own_secret(noise_secret, party.name), self.spending[party.name]
+            )
             self.features.append(
                 seating.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
             )
@@ -78,9 +80,9 @@ class SimulatedParties:
         )
         self._features = [party.features.to(job.device) for party in job.parties]
 
-    def _seating(self, names: tuple[PartyName, ...]) -> Seating:
+    def _seating(self, names: tuple[PartyName, ...]) -> ProgramFactory:
         job = self.job
-        return Seating(
+        return ProgramFactory(
             feature_parties=names,
             label_party=job.label_party.name,
             recipe=job.recipe,

@@ -15,13 +15,13 @@ from thinwire.privacy import Labels
 from thinwire.schedule import CachedSteps
 from thinwire.types import Kind, PartyName
 
-__all__ = ["Preview", "described", "prepared", "preview", "surrogate_bytes", "workset_bytes"]
+__all__ = ["DryRun", "describe_preparation", "format_dry_run", "run_dry", "surrogate_bytes", "workset_bytes"]
 
 _ONCE = {Kind.LABELS.name, Kind.WARM_START.name, Kind.KEYS.name}
 
 
 @dataclass(frozen=True)
-class Preview:
+class DryRun:
     """A checked job in numbers and words."""
 
     method: str
@@ -46,14 +46,14 @@ class Preview:
         return self.once_bytes + self.rounds * sum(self.first_round_bytes.values())
 
 
-def preview(job: Job) -> Preview:
+def run_dry(job: Job) -> DryRun:
     """Takes one real round with copies of the models, and throws its result away."""
     widths = job.check()
     modules = {party.name: party.bottom for party in job.parties} | {"top": job.label_party.top}
     if job.label_party.bottom is not None:
         modules[job.label_party.name] = job.label_party.bottom
     first, once = _first_round(job)
-    return Preview(
+    return DryRun(
         method=job.recipe.name,
         rows=job.rows,
         test_rows=0 if job.label_party.test_labels is None else len(job.label_party.test_labels),
@@ -67,12 +67,12 @@ def preview(job: Job) -> Preview:
         who_sees=who_sees(job.recipe, _roster(job)),
         protection=budget(job.recipe, job.training, job.budget),
         warnings=_warnings(job),
-        prepared=prepared(job),
+        prepared=describe_preparation(job),
         label=None if job.label_party.coding is None else job.label_party.coding.says,
     )
 
 
-def prepared(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
+def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
     """A line a column, for each party that prepares a table."""
     everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
     return {party.name: party.preparation.described() for party in everyone if party.preparation is not None}
@@ -161,6 +161,6 @@ def _warnings(job: Job) -> list[str]:
     return found
 
 
-def described(shown: Preview) -> dict[str, Any]:
+def format_dry_run(shown: DryRun) -> dict[str, Any]:
     """As `thinwire check --json` prints it."""
     return {**vars(shown), "all_rounds_bytes": shown.all_rounds_bytes}

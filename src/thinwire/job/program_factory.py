@@ -29,16 +29,16 @@ from thinwire.transport.base import TimedChannel
 from thinwire.types import PartyName, Round
 from thinwire.wire.entropy import Effort
 
-__all__ = ["Own", "Seating", "run_number"]
+__all__ = ["PartySecrets", "ProgramFactory", "derive_run_number"]
 
 
-def run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
+def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
     """What frames carry to tell runs apart; it follows from what all parties agreed on."""
     return derived_seed(recipe.digest(), seed, *feature_parties)
 
 
 @dataclass(frozen=True)
-class Own:
+class PartySecrets:
     """What only this feature party has: who it is, its secret, and its privacy ledger."""
 
     identity: Identity
@@ -48,7 +48,7 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Seating:
+class ProgramFactory:
     """What every program of a run is built from."""
 
     feature_parties: tuple[PartyName, ...]  # in the job's order
@@ -70,7 +70,7 @@ class Seating:
 
     @property
     def run(self) -> int:
-        return run_number(self.recipe, self.seed, self.feature_parties)
+        return derive_run_number(self.recipe, self.seed, self.feature_parties)
 
     def seat(self, me: PartyName, channel: TimedChannel) -> Seat:
         return Seat(
@@ -107,7 +107,7 @@ class Seating:
         widths: Mapping[PartyName, int],
         control: Control,
         *,
-        own: Own,
+        own: PartySecrets,
         side: LabelSide | None = None,
     ) -> FeatureProgram:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
@@ -164,7 +164,7 @@ class Seating:
             on_round=on_round,
         )
 
-    def _bottom(self, party: FeatureParty, own: Own, width: int) -> Bottom:
+    def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         learner = self._bottom_learner(party, own)
         features, tests = party.features.to(self.device), self._moved(party.test_features)
         if self.group is None:
@@ -172,7 +172,7 @@ class Seating:
         part = Part(learner, 0, self.group.shares, features, tests)
         return GroupBottom(self.group.ranks, part, self.batches, width, self.group.test_shares)
 
-    def _bottom_learner(self, party: FeatureParty, own: Own) -> Learner:
+    def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
         match self.training:
             case TrainedOnRawRows():

@@ -12,23 +12,28 @@ from typing import Any
 
 import torch
 import xxhash
+from pydantic import ValidationError
 from torch import Tensor
 
 from thinwire.at_rest import Files, begin_files
 from thinwire.errors import BadInput
 from thinwire.job.job import Job
-from thinwire.job.sections import LabelData
+from thinwire.job.job_loader import LabelData
+from thinwire.job.messages import describe_problems
+from thinwire.job.schema import RetentionSection
 from thinwire.party import FeatureParty, LabelParty
+from thinwire.runs.retention import Retention
 from thinwire.types import PartyName
 
 __all__ = [
-    "data_digests",
-    "digest_of_pieces",
+    "digest_data",
+    "digest_pieces",
+    "digest_tables",
+    "read_retention",
     "require_same_job",
     "require_same_text",
     "save_job",
     "save_text",
-    "table_digests",
 ]
 
 _PIECE = 65_536  # rows
@@ -58,12 +63,12 @@ _MAY_CHANGE_AT_A_PARTY = re.compile(
 
 def save_job(folder: Path, text: str, job: Job) -> None:
     """Writes job.toml and data.json; refuses a folder that holds a run."""
-    save_text(folder, text, data_digests(job))
+    save_text(folder, text, digest_data(job))
 
 
 def require_same_job(folder: Path, text: str, job: Job) -> None:
     """Is this the job, and the data, that the run in the folder began with?"""
-    require_same_text(folder, text, data_digests(job))
+    require_same_text(folder, text, digest_data(job))
 
 
 def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
@@ -111,26 +116,26 @@ def _may_change(path: str) -> bool:
     return free or _MAY_CHANGE_AT_A_PARTY.fullmatch(path) is not None
 
 
-def data_digests(job: Job) -> dict[str, str]:
+def digest_data(job: Job) -> dict[str, str]:
     """One digest for each party's features and labels."""
     everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
     found: dict[str, str] = {}
     for party in everyone:
-        found |= table_digests(party.name, party)
+        found |= digest_tables(party.name, party)
     return found
 
 
-def table_digests(name: PartyName, data: FeatureParty | LabelParty | LabelData) -> dict[str, str]:
+def digest_tables(name: PartyName, data: FeatureParty | LabelParty | LabelData) -> dict[str, str]:
     """One digest for each table of one party."""
     tables = {field: getattr(data, field, None) for field in ("features", "test_features", "labels", "test_labels")}
     return {f"{name}.{field}": _digest(table) for field, table in tables.items() if isinstance(table, Tensor)}
 
 
 def _digest(tensor: Tensor) -> str:
-    return digest_of_pieces(tensor.dtype, tuple(tensor.shape), tensor.split(_PIECE))
+    return digest_pieces(tensor.dtype, tuple(tensor.shape), tensor.split(_PIECE))
 
 
-def digest_of_pieces(dtype: torch.dtype, shape: tuple[int, ...], pieces: Iterable[Tensor]) -> str:
+def digest_pieces(dtype: torch.dtype, shape: tuple[int, ...], pieces: Iterable[Tensor]) -> str:
     """Of a table that need not be in memory: its rows in order, some at a time."""
     digest = xxhash.xxh3_128(f"{dtype} {shape}".encode())
     for piece in pieces:
@@ -154,3 +159,19 @@ def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.part")
     temporary.write_text(text)
     os.replace(temporary, path)
+
+
+def read_retention(run: Path) -> Retention:
+    """Of the run in this folder; no rules where its job has none, or where there is no job file."""
+    path = run / "job.toml"
+    if not path.exists():
+        return Retention()
+    try:
+        document = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from None
+    try:
+        section = RetentionSection.model_validate(document.get("retention", {}))
+    except ValidationError as error:
+        raise BadInput(f"{path}: {describe_problems(error, document, ('retention',))}") from None
+    return Retention(**section.model_dump())

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from thinwire.init.section import Section
-from thinwire.init.sections import Drafted
+from thinwire.errors import BadInput
+from thinwire.init.answers import JobAnswers
+from thinwire.init.sections import Section, SectionDraft, draft_sections
 from thinwire.init.templates import Template
+from thinwire.job.registry import build_recipe
+from thinwire.job.schema import JobFile
 from thinwire.job.toml_text import inline
 from thinwire.prepare import Task
 
 __all__ = [
     "METRICS",
     "TEST_SHARE",
-    "commands",
-    "comment",
+    "WrittenJob",
+    "build_top",
+    "format_comment",
+    "format_job",
     "job_section",
-    "job_text",
+    "list_commands",
     "optimizer_section",
     "party_section",
     "recipe_section",
-    "top_of",
+    "require_free",
+    "save_file",
+    "write_job",
 ]
 
 TEST_SHARE = 0.2
 METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
 
 
-def job_text(draft: Drafted, path: Path) -> str:
+def format_job(draft: SectionDraft, path: Path) -> str:
     """TOML with comments."""
     test_share = 0.0 if draft.ids is None else TEST_SHARE
     job = {"batch_size": _batch_size(int(draft.rows * (1 - test_share))), "metrics": METRICS[draft.task]}
@@ -37,25 +47,27 @@ def job_text(draft: Drafted, path: Path) -> str:
     parts = [_head(draft, path), job_section(draft.template, job, test_share)]
     parts += [recipe_section(draft.template), optimizer_section(), _network()]
     parts += [party_section("[[party]]", section) for section in draft.parties]
-    parts.append(party_section("[label_party]", draft.label_party, {**top_of(draft.task, draft.classes), **fusion}))
+    parts.append(
+        party_section("[label_party]", draft.label_party, {**build_top(draft.task, draft.classes), **fusion})
+    )
     return "\n\n".join(parts) + "\n"
 
 
-def commands(draft: Drafted, path: Path) -> list[str]:
+def list_commands(draft: SectionDraft, path: Path) -> list[str]:
     """What to type next, each with what it does."""
     align = [] if draft.ids is None or draft.ids.in_order else [f"thinwire align {path.name}"]
     return [*align, f"thinwire check {path.name}", f"thinwire train {path.name}"]
 
 
-def _head(draft: Drafted, path: Path) -> str:
+def _head(draft: SectionDraft, path: Path) -> str:
     what = {
         "align": "find the rows that all parties hold, by their ids",
         "check": "is everything right? what will it cost? who sees what?",
         "train": "train it here, with simulated parties",
     }
-    lines = [f"  {line:32} {what[line.split()[1]]}" for line in commands(draft, path)]
+    lines = [f"  {line:32} {what[line.split()[1]]}" for line in list_commands(draft, path)]
     said = [f"A job for {draft.template.title}. Change what you like: docs/jobs.md explains every key.", *lines]
-    return comment(said)
+    return format_comment(said)
 
 
 def job_section(template: Template, keys: Mapping[str, Any], test_share: float) -> str:
@@ -80,7 +92,7 @@ def job_section(template: Template, keys: Mapping[str, Any], test_share: float) 
 
 def recipe_section(template: Template) -> str:
     other = "`thinwire compare` tries several, `thinwire methods` lists them."
-    said = comment([f"How the parties talk: {template.why}.", other])
+    said = format_comment([f"How the parties talk: {template.why}.", other])
     return "\n".join([said, "[recipe]", *_lines(template.recipe)])
 
 
@@ -89,7 +101,7 @@ def optimizer_section() -> str:
 
 
 def _network() -> str:
-    return comment(
+    return format_comment(
         [
             "Between organisations (docs/network.md): `thinwire certs`, then `thinwire party` at each of them.",
             "[network]",
@@ -98,7 +110,7 @@ def _network() -> str:
     )
 
 
-def top_of(task: Task, classes: int) -> dict[str, Any]:
+def build_top(task: Task, classes: int) -> dict[str, Any]:
     """The label party's keys that follow from the labels."""
     loss = "squared_error" if task == "regression" else "cross_entropy"
     return {"top": {"name": "linear_top", "classes": classes}, "loss": loss}
@@ -112,7 +124,7 @@ def party_section(head: str, section: Section, more: Mapping[str, Any] | None = 
     }
     if section.keys.get("prepare", {}).get("known"):
         said["prepare"] = "only what is public: nothing is fitted"
-    return "\n".join([*([comment(section.about)] if section.about else []), head, *_lines(keys, said)])
+    return "\n".join([*([format_comment(section.about)] if section.about else []), head, *_lines(keys, said)])
 
 
 def _lines(keys: Mapping[str, Any], said: Mapping[str, str] | None = None) -> list[str]:
@@ -120,7 +132,7 @@ def _lines(keys: Mapping[str, Any], said: Mapping[str, str] | None = None) -> li
     return [f"{text}  # {said[key]}" if said and key in said else text for key, text in found.items()]
 
 
-def comment(lines: list[str] | tuple[str, ...]) -> str:
+def format_comment(lines: list[str] | tuple[str, ...]) -> str:
     """What came from a file must not end the comment."""
     printable = ("".join(sign if sign.isprintable() else "?" for sign in line) for line in lines)
     return "\n".join(f"# {line}".rstrip() for line in printable)
@@ -132,3 +144,45 @@ def _batch_size(rows: int) -> int:
     while size < 256 and size * 20 < rows:
         size *= 2
     return max(1, min(size, rows))
+
+
+def require_free(path: Path, force: bool) -> None:
+    """Nothing is overwritten unasked."""
+    if path.exists() and not force:
+        raise BadInput(f"{path} is there already; give another name, or --force to write it anew")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent} is no folder")
+
+
+def save_file(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class WrittenJob:
+    """Where the job file is, what was found, and what to do next."""
+
+    path: Path
+    rows: int  # that all parties hold
+    ids: dict[str, str] | None
+    task: str
+    commands: list[str]
+
+
+def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
+    """Looks at the files, then writes the job."""
+    require_free(path, force)
+    draft = draft_sections(asked, path.parent)
+    text = format_job(draft, path)
+    file = JobFile.model_validate(tomllib.loads(text))  # what is written can be read
+    build_recipe("recipe", file.recipe).check(len(file.party), file.label_party.fusion)
+    save_file(path, text)
+    columns = None if draft.ids is None else draft.ids.columns
+    return WrittenJob(path, draft.rows, columns, draft.task, list_commands(draft, path))

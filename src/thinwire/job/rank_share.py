@@ -14,9 +14,9 @@ from thinwire.errors import BadInput
 from thinwire.group import Group, Ranks, Table, TensorTable, pieces
 from thinwire.job.aligned import RowsOf
 from thinwire.job.held import Held
+from thinwire.job.job_snapshot import digest_pieces
 from thinwire.job.messages import at
-from thinwire.job.own_part import OwnPart
-from thinwire.job.saved import digest_of_pieces
+from thinwire.job.party_view import PartyView
 from thinwire.job.schema import PartySection, Source
 from thinwire.job.stand_ins import Rows
 from thinwire.party import FeatureParty
@@ -39,7 +39,7 @@ class Share:
         """Of the whole tables, as one process computes them; they are read once through, a piece at a time."""
         tables = {"features": self.features, "test_features": self.test_features}
         return {
-            f"{self.party.name}.{field}": digest_of_pieces(
+            f"{self.party.name}.{field}": digest_pieces(
                 torch.float32,
                 (len(table), *table.read(0, 1).shape[1:]),
                 pieces(table, range(len(table))),
@@ -49,7 +49,7 @@ class Share:
         }
 
 
-def load_share(own: OwnPart, ranks: Ranks) -> Share:
+def load_share(own: PartyView, ranks: Ranks) -> Share:
     """This rank's rows of the party's tables, its bottom model, and how the rows are shared out."""
     section = own.section
     if not isinstance(section, PartySection):
@@ -90,7 +90,7 @@ class _FileTable:
         return found
 
 
-def _read(own: OwnPart, section: PartySection, ranks: Ranks) -> Share:
+def _read(own: PartyView, section: PartySection, ranks: Ranks) -> Share:
     path = f"party.{own.me}"
     features = _opened(own, f"{path}.features", section.features, RowsOf.training(path, section))
     tests = None
@@ -103,7 +103,7 @@ def _read(own: OwnPart, section: PartySection, ranks: Ranks) -> Share:
     return _shared(party, features, tests, ranks)
 
 
-def _opened(own: OwnPart, path: str, source: Source, rows: RowsOf) -> _FileTable:
+def _opened(own: PartyView, path: str, source: Source, rows: RowsOf) -> _FileTable:
     with at(path):
         table = open_columns(own.folder / source.file, source.columns, source.all_but or ())
     alignment = rows.read(own.folder)

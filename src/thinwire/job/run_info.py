@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
+from math import isinf
 from typing import Any, Literal
 
 import torch
@@ -13,33 +14,46 @@ from torch import Tensor, nn
 from thinwire.compress import Identity
 from thinwire.environment import environment
 from thinwire.job.job import Job
-from thinwire.job.recipe_words import axes_of, link_said
 from thinwire.job.result import better
 from thinwire.job.who_sees import Roster, budget, who_sees
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, FeatureParty, LabelParty
+from thinwire.privacy import Labels, SecureSum
+from thinwire.privacy.defences import NoDefence
+from thinwire.recipe import Recipe
 from thinwire.report.record import About, Held, SvflRound
+from thinwire.schedule import CachedSteps, LocalSteps, Overlap
+from thinwire.streams import ErrorFeedback, StreamSpec
+from thinwire.transport.link import Link
 from thinwire.types import PartyName
 from thinwire.wire.codec import encode
 from thinwire.wire.frame import HEADER_SIZE
 
-__all__ = ["about_job", "held_by", "loss_name", "settled", "svfl_round"]
+__all__ = [
+    "describe_axes",
+    "describe_job",
+    "describe_link",
+    "describe_party",
+    "describe_start",
+    "loss_name",
+    "svfl_round",
+]
 
 _FEW = 1024
 
 
-def about_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> About:
+def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> About:
     """Of a job whose parties are all simulated here."""
     label = job.label_party
     tests = 0 if label.test_labels is None else len(label.test_labels)
-    held = [held_by(party, widths[party.name], party.optimizer or job.optimizer) for party in job.parties]
-    held.append(held_by(label, widths.get(label.name), label.optimizer or job.optimizer))
+    held = [describe_party(party, widths[party.name], party.optimizer or job.optimizer) for party in job.parties]
+    held.append(describe_party(label, widths.get(label.name), label.optimizer or job.optimizer))
     roster = Roster(label.name, tuple(party.name for party in job.parties), label.features is not None, tests > 0)
     return About(
         method=job.recipe.name,
         label_party=label.name,
         parties=tuple(held),
-        axes=axes_of(job.recipe, link_said(job.link)),
+        axes=describe_axes(job.recipe, describe_link(job.link)),
         rows=job.rows,
         test_rows=tests,
         batch_size=job.batch_size,
@@ -50,11 +64,11 @@ def about_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> Ab
         who_sees={name: tuple(seen) for name, seen in who_sees(job.recipe, roster).items()},
         protection=budget(job.recipe, job.training, job.budget),
         svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, job.batch_size),
-        **settled(job.recipe.digest(), batches, job.seed),
+        **describe_start(job.recipe.digest(), batches, job.seed),
     )
 
 
-def settled(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
+def describe_start(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
     """What every kind of run says in the same way."""
     return {
         "recipe_digest": recipe_digest,
@@ -66,7 +80,7 @@ def settled(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
     }
 
 
-def held_by(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> Held:
+def describe_party(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> Held:
     """A party that is here, with its data and models."""
     models: list[nn.Module] = [] if party.bottom is None else [party.bottom]
     if isinstance(party, LabelParty):
@@ -125,3 +139,68 @@ def _shape(features: Tensor) -> str:
 
 def loss_name(loss: object) -> str:
     return str(getattr(loss, "__name__", type(loss).__name__)).strip("_")
+
+
+_ONCE = "every batch is exchanged, and learned from once"
+_OVERLAPS = {
+    Overlap.NONE: "",
+    Overlap.DETERMINISTIC: ", taken while an embedding travels",
+    Overlap.FILLING: ", as many as fit while an embedding travels",
+    Overlap.AHEAD: ", taken while two embeddings travel",
+}
+
+
+def describe_axes(recipe: Recipe, where: str) -> dict[str, str]:
+    """What travels, when the parties talk, who sees what, where it runs."""
+    return {"what travels": _what(recipe), "when": _when(recipe), "who sees": _who(recipe), "where": where}
+
+
+def describe_link(link: Link | None) -> str:
+    """Where a simulated run runs."""
+    if link is None:
+        return "all parties simulated in one process, without a link's clock"
+    rate = "a link without limit" if isinf(link.bandwidth_mbit) else f"a link of {link.bandwidth_mbit:g} Mbit/s"
+    down = "" if link.down_bandwidth_mbit is None else f" up and {link.down_bandwidth_mbit:g} Mbit/s down"
+    more = f", {len(link.parties)} parties with links of their own" if link.parties else ""
+    return f"all parties simulated in one process, on {rate}{down}, {link.latency_ms:g} ms one way{more}"
+
+
+def _what(recipe: Recipe) -> str:
+    up = f"embeddings go up {_stream(recipe.uplink)}"
+    scored = "" if isinstance(recipe.scoring, Identity) else f"; of rows that are only scored, by {recipe.scoring}"
+    if recipe.labels is Labels.SHARED:
+        return f"{up}{scored}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
+    return f"{up}{scored}; derivatives come down {_stream(recipe.downlink)}"
+
+
+def _stream(spec: StreamSpec) -> str:
+    if isinstance(spec, ErrorFeedback):
+        return f"with error feedback, by {spec.compressor}"
+    return "as they are" if isinstance(spec.compressor, Identity) else f"by {spec.compressor}"
+
+
+def _when(recipe: Recipe) -> str:
+    match recipe.schedule:
+        case CachedSteps(reuse=1, overlap=Overlap.AHEAD):
+            return f"{_ONCE}; the next embedding leaves before this one's answer is here"
+        case CachedSteps(reuse=1):
+            return _ONCE
+        case CachedSteps() as cached:
+            xi = cached.xi_degrees
+            weights = "" if xi is None else f", rows weighted by their cosine, up to {xi:g} degrees"
+            return (
+                f"the last {cached.capacity} exchanges are kept, each serves {cached.reuse} updates, {cached.steps} "
+                f"local steps a round{_OVERLAPS[cached.overlap]}{weights}"
+            )
+        case LocalSteps(steps=1):
+            return _ONCE
+        case LocalSteps() as local:
+            return f"every batch is exchanged, and learned from {local.steps} times"
+    return _ONCE
+
+
+def _who(recipe: Recipe) -> str:
+    labels = "labels go to every party" if recipe.labels is Labels.SHARED else "labels stay with the label party"
+    summed = "; it sees the sum of the embeddings alone" if isinstance(recipe.aggregation, SecureSum) else ""
+    defence = "" if isinstance(recipe.defence, NoDefence) else f"; derivatives are guarded by {recipe.defence}"
+    return labels + summed + defence

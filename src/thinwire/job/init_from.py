@@ -21,13 +21,13 @@ from thinwire.recipe import Recipe
 from thinwire.runs import Earlier
 from thinwire.types import PartyName
 
-__all__ = ["Beginning", "Inherited"]
+__all__ = ["InheritedWeights", "InitFrom"]
 
 TOP = "top"
 
 
 @dataclass(frozen=True)
-class Inherited:
+class InheritedWeights:
     """What came from an earlier run, for people and for the record."""
 
     run: str
@@ -61,7 +61,7 @@ class Inherited:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitFrom:
     """An earlier run to begin from. `fresh` names models that are not taken over, which may be "top"."""
 
     folder: Path
@@ -78,7 +78,7 @@ class Beginning:
 
     def take_over(
         self, modules: Mapping[str, nn.Module], widths: Mapping[PartyName, int], fusion: str | None
-    ) -> Inherited:
+    ) -> InheritedWeights:
         """Changes the modules in place; refuses weights that do not fit, before any is changed.
 
         `modules` are those of this process by name, the top model as "top"; `widths` those of all parties with
@@ -106,7 +106,7 @@ class Beginning:
             notes.append(
                 f"the embeddings of {', '.join(joined)} join the {fusion} from fresh weights: the loss may rise first"
             )
-        return Inherited(
+        return InheritedWeights(
             run=str(self.folder),
             digest=earlier.digest(),
             taken=tuple(fitting),

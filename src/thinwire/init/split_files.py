@@ -1,4 +1,4 @@
-"""One organisation's own part of a job, beside the core that it got: its own file is looked at, and no other."""
+"""A job between organisations: the core that all of them share, and one party's part beside it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,105 @@ from typing import Any
 
 from thinwire.data.naming import wanted
 from thinwire.errors import BadColumn, BadInput
-from thinwire.init.array_section import array_labels, array_section, require_for_arrays
-from thinwire.init.asked import AskedPart
-from thinwire.init.ids import own_id
-from thinwire.init.looking import Arrays, Table, looked_at
-from thinwire.init.saving import require_free, saved
-from thinwire.init.section import Labelled, Section, relative
-from thinwire.init.table_section import TableIds, table_labels, table_section
-from thinwire.init.templates import TEMPLATES
-from thinwire.init.writing import METRICS, comment, party_section, top_of
+from thinwire.init.answers import CoreAnswers, PartAnswers
+from thinwire.init.file_inspection import Arrays, Table, guess_own_id, inspect_file
+from thinwire.init.job_writer import (
+    METRICS,
+    TEST_SHARE,
+    build_top,
+    format_comment,
+    job_section,
+    optimizer_section,
+    party_section,
+    recipe_section,
+    require_free,
+    save_file,
+)
+from thinwire.init.sections import (
+    Labelled,
+    Section,
+    TableIds,
+    array_labels,
+    array_section,
+    relative,
+    require_for_arrays,
+    require_parties,
+    table_labels,
+    table_section,
+)
+from thinwire.init.templates import TEMPLATES, Template
+from thinwire.job.job_file import build_text, read_text
 from thinwire.job.messages import at, did_you_mean
-from thinwire.job.own_part import own_part_of, roster_of
-from thinwire.job.reading import read_text, text_of
+from thinwire.job.party_view import build_party_view, read_roster
 from thinwire.job.schema import RosterFile
 from thinwire.job.toml_text import inline
 
-__all__ = ["WrittenPart", "read_core", "written_part"]
+__all__ = ["WrittenCore", "WrittenPart", "read_core", "write_core", "write_part"]
+
+_BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class WrittenCore:
+    """Where the core is, whom it names, and what each of them does next."""
+
+    path: Path
+    parties: list[str]
+    label_party: str
+    commands: list[str]
+
+
+def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCore:
+    require_free(path, force)
+    require_parties(asked.template, len(asked.parties))
+    text = _core_text(asked, path)
+    read_roster(build_text(path, tomllib.loads(text)))  # what is written can be read, and could run
+    save_file(path, text)
+    every = [*asked.parties, asked.label_party]
+    certs = f"thinwire certs certs {' '.join(f'--party {name}' for name in every)}"
+    return WrittenCore(path, list(asked.parties), asked.label_party, [certs, *_parts(asked, path)])
+
+
+def _core_text(asked: CoreAnswers, path: Path) -> str:
+    template = TEMPLATES[asked.template]
+    head = [
+        f"The core of a job for {template.title}: the same file at every organisation.",
+        "It names no data and no code. Each writes its own part beside it, after a look at its own file alone:",
+        *(f"  {line}" for line in _parts(asked, path)),
+    ]
+    parts = [
+        format_comment(head),
+        job_section(template, {"batch_size": _BATCH_SIZE}, 0.0 if template.arrays else TEST_SHARE),
+    ]
+    parts += [recipe_section(template), optimizer_section(), _network(asked.address)]
+    parts += [party_section("[[party]]", Section(name, (), {})) for name in asked.parties]
+    fusion = {} if template.fusion == "sum" else {"fusion": template.fusion}
+    parts.append(party_section("[label_party]", Section(asked.label_party, _about_widths(template), fusion)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _parts(asked: CoreAnswers, path: Path) -> list[str]:
+    """A command for each organisation."""
+    template = "" if asked.template == "tabular" else f" --template {asked.template}"
+    begun = {
+        name: f"thinwire init {name}.toml --core {path.name} --party {name}=FILE{template}"
+        for name in (*asked.parties, asked.label_party)
+    }
+    begun[asked.label_party] += " --label COLUMN"
+    return list(begun.values())
+
+
+def _network(address: str) -> str:
+    said = format_comment(
+        ["Certificates are looked for in certs/ beside each part: `thinwire certs` makes them, once."]
+    )
+    return f"{said}\n[network]\naddress = {inline(address)}  # where the label party can be reached"
+
+
+def _about_widths(template: Template) -> tuple[str, ...]:
+    if template.fusion == "concat":
+        return ()
+    return (f"Embeddings are added up, so all bottom models are of one width: {template.model['width']} here.",)
 
 
 @dataclass(frozen=True)
@@ -54,10 +137,10 @@ def read_core(path: Path) -> RosterFile:
     with at(str(path)):
         text = read_text(path)
     with text.located():
-        return roster_of(text)
+        return read_roster(text)
 
 
-def written_part(asked: AskedPart, path: Path, force: bool = False) -> WrittenPart:
+def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPart:
     """Looks at the party's file, then writes its part."""
     require_free(path, force)
     if path.resolve() == asked.core.resolve():
@@ -65,23 +148,23 @@ def written_part(asked: AskedPart, path: Path, force: bool = False) -> WrittenPa
     core = read_core(asked.core)
     _require_role(asked, core)
     template = asked.template or _template_for(core)
-    look = looked_at(asked.file)
+    look = inspect_file(asked.file)
     draft = (
         _of_table(asked, look, template, path.parent)
         if isinstance(look, Table)
         else _of_arrays(asked, look, template, core, path.parent)
     )
     commands = _commands(asked.party, draft.section, path)
-    text = _text(asked, draft, core, path, commands)
-    read = text_of(path, tomllib.loads(text), me=asked.party)
+    text = _part_text(asked, draft, core, path, commands)
+    read = build_text(path, tomllib.loads(text), me=asked.party)
     with read.located():
-        own_part_of(read, asked.party)  # what is written can be read, and could run
-    saved(path, text)
+        build_party_view(read, asked.party)  # what is written can be read, and could run
+    save_file(path, text)
     task = None if draft.labels is None else draft.labels.task
     return WrittenPart(path, asked.core, asked.party, draft.rows, draft.id, task, commands)
 
 
-def _require_role(asked: AskedPart, core: RosterFile) -> None:
+def _require_role(asked: PartAnswers, core: RosterFile) -> None:
     features, label_party = [party.name for party in core.party], core.label_party.name
     if asked.party not in (*features, label_party):
         known = [*features, label_party]
@@ -102,9 +185,9 @@ def _template_for(core: RosterFile) -> str:
     return "private" if name == "DPBottom" else "tabular"
 
 
-def _of_table(asked: AskedPart, table: Table, template: str, folder: Path) -> _Draft:
+def _of_table(asked: PartAnswers, table: Table, template: str, folder: Path) -> _Draft:
     labels = None if asked.label is None else table_labels(table, asked.label, folder)
-    column = asked.id or own_id(table, asked.label)
+    column = asked.id or guess_own_id(table, asked.label)
     wanted(table.file, table.cells.names, [column])
     about = f"{table.file.name}: {table.rows} rows, named by {column!r}"
     ids = TableIds(column, about, {"alignment": f"{asked.party}.alignment"})
@@ -112,7 +195,7 @@ def _of_table(asked: AskedPart, table: Table, template: str, folder: Path) -> _D
     return _Draft(section, table.rows, column, labels)
 
 
-def _of_arrays(asked: AskedPart, look: Arrays, template: str, core: RosterFile, folder: Path) -> _Draft:
+def _of_arrays(asked: PartAnswers, look: Arrays, template: str, core: RosterFile, folder: Path) -> _Draft:
     require_for_arrays(template)
     if core.job.split is not None and asked.id is None:
         raise BadColumn(
@@ -153,7 +236,7 @@ def _commands(party: str, section: Section, path: Path) -> list[str]:
     return [*align, *tests, f"thinwire doctor {named}", f"thinwire party {named}"]
 
 
-def _text(asked: AskedPart, draft: _Draft, core: RosterFile, path: Path, commands: list[str]) -> str:
+def _part_text(asked: PartAnswers, draft: _Draft, core: RosterFile, path: Path, commands: list[str]) -> str:
     what = {
         "align": "find the rows that all parties hold, by their ids",
         "doctor": "can it run? certificates, names, clocks, the way, data, memory",
@@ -165,7 +248,7 @@ def _text(asked: AskedPart, draft: _Draft, core: RosterFile, path: Path, command
     head += ["Each at the same time as at the other parties:"]
     longest = max(map(len, commands))
     head += [f"  {line:{longest}}  {what[line.split()[1]]}" for line in commands]
-    parts = [comment(head), f"include = {inline(relative(asked.core, path.parent))}"]
+    parts = [format_comment(head), f"include = {inline(relative(asked.core, path.parent))}"]
     if draft.labels is None:
         entry = next(party for party in core.party if party.name == asked.party)
         parts.append(party_section("[[party]]", _without(draft.section, entry.model_fields_set)))
@@ -175,7 +258,7 @@ def _text(asked: AskedPart, draft: _Draft, core: RosterFile, path: Path, command
         parts.append(f"[job]\nmetrics = {metrics}  # the label party's matter; the first one decides which is best")
     section = draft.section.after(draft.labels.keys)
     section = Section(
-        section.name, section.about, {**section.keys, **top_of(draft.labels.task, draft.labels.classes)}
+        section.name, section.about, {**section.keys, **build_top(draft.labels.task, draft.labels.classes)}
     )
     parts.append(party_section("[label_party]", _without(section, core.label_party.model_fields_set)))
     return "\n\n".join(parts) + "\n"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from thinwire.errors import BadInput
 
-__all__ = ["Asked", "AskedCore", "AskedPart"]
+__all__ = ["CoreAnswers", "JobAnswers", "PartAnswers"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class JobAnswers:
     """Everything that a whole job needs."""
 
     template: str
@@ -22,7 +22,7 @@ class Asked:
     ids: dict[str, str] | None = None  # of each party; None: guessed
 
     @classmethod
-    def parsed(cls, template: str, parties: Sequence[str], label: str, ids: Sequence[str]) -> Asked:
+    def parsed(cls, template: str, parties: Sequence[str], label: str, ids: Sequence[str]) -> JobAnswers:
         """From flags: bank=bank.csv, shop:bought, customer or bank:customer."""
         files = dict(_pair(text, "=", "--party", "bank=bank.csv") for text in parties)
         _require_different(list(files), parties)
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class AskedCore:
+class CoreAnswers:
     """What all parties share: who takes part, and where they meet."""
 
     template: str
@@ -56,7 +56,7 @@ class AskedCore:
     address: str = ""  # host:port
 
     @classmethod
-    def parsed(cls, template: str, parties: Sequence[str], label: str) -> AskedCore:
+    def parsed(cls, template: str, parties: Sequence[str], label: str) -> CoreAnswers:
         """From flags: bank, shop; who holds the label."""
         _require_different(parties, parties)
         if ":" in label:
@@ -69,7 +69,7 @@ class AskedCore:
 
 
 @dataclass(frozen=True)
-class AskedPart:
+class PartAnswers:
     """One party's part of a job, beside the core that it got."""
 
     template: str | None  # None: as the core asks for
@@ -82,7 +82,7 @@ class AskedPart:
     @classmethod
     def parsed(
         cls, template: str | None, core: Path, parties: Sequence[str], label: str, ids: Sequence[str]
-    ) -> AskedPart:
+    ) -> PartAnswers:
         """From flags: bank=bank.csv; bought, or shop:bought; customer, or bank:customer."""
         if len(parties) != 1:
             raise BadInput(

@@ -1,0 +1,328 @@
+"""A job file: read with what it includes, changed by `--set key=value`, checked against the schema; no data is read.
+
+What all parties share may stand in one file, a party's own matters in another that includes it. The two become one
+document. A party's own file takes precedence on its own section, on [network], [retention] and [encryption]; what the
+parties share may stand in both files, but only with one meaning. Code is never named, and nothing ever approved, by
+the included file: it may come from another party.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from thinwire.errors import BadInput, BadJob
+from thinwire.job.messages import at, describe_problems, did_you_mean
+from thinwire.job.registry import fill_defaults, fill_recipe_defaults
+from thinwire.job.schema import JobFile, RosterFile, Section
+from thinwire.models import OPTIMIZERS
+from thinwire.types import PartyName
+
+__all__ = [
+    "JobText",
+    "build_text",
+    "merge_documents",
+    "override",
+    "read_job_file",
+    "read_text",
+    "require_harmless",
+    "resolve_document",
+]
+
+_FIELD = re.compile(r"[\w-]+(?:(?:\.|: )[\w-]+)*")
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+@dataclass(frozen=True)
+class JobText:
+    """A job file's document, and in which file each field stands."""
+
+    path: Path
+    document: Mapping[str, Any]  # merged, settings applied
+    written: Mapping[str, Any]  # as it stands in the file itself
+    core: Mapping[str, Any]  # as it stands in the included file
+    core_name: str
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """A refusal of a field that stands in the included file names that file."""
+        try:
+            yield
+        except BadInput as error:
+            found = _FIELD.match(str(error))
+            keys = re.split(r"\.|: ", found[0]) if found else []
+            if _depth(self.core, keys) > _depth(self.written, keys):
+                raise error.at(self.core_name) from error
+            raise
+
+    @contextmanager
+    def located(self) -> Iterator[None]:
+        """Every refusal names the file that was asked for."""
+        with at(str(self.path)), self.named():
+            yield
+
+    def validated(self, kind: type[AnySection], under: Sequence[str | int] = ()) -> AnySection:
+        """The document, or the part of it `under` a place, as a section."""
+        part: Any = self.document
+        for key in under:
+            part = part[key]
+        try:
+            return kind.model_validate(part)
+        except ValidationError as error:
+            raise BadJob(describe_problems(error, self.document, under)) from None
+
+
+def read_text(path: Path, overrides: Sequence[str] = (), me: PartyName | None = None) -> JobText:
+    """The file with what it includes, and `key=value` settings on top; `me` is the party that reads it."""
+    return build_text(path, _parsed(path), overrides, me)
+
+
+def build_text(
+    path: Path, written: Mapping[str, Any], overrides: Sequence[str] = (), me: PartyName | None = None
+) -> JobText:
+    """The same of what stands, or is to stand, in the file `path`."""
+    core: dict[str, Any] = {}
+    include = written.get("include", "")
+    if "include" in written:
+        core = _included(path, include)
+    text = JobText(path, {}, written, core, str(include))
+    with text.named():
+        require_harmless(core)
+        document = merge_documents(written, core, text.core_name, me)
+        override(document, overrides)
+    return replace(text, document=document)
+
+
+def read_job_file(path: Path, overrides: Sequence[str] = ()) -> JobFile:
+    """A whole job, validated."""
+    text = read_text(path, overrides)
+    with text.named():
+        return text.validated(JobFile)
+
+
+def _included(path: Path, include: Any) -> dict[str, Any]:
+    if not isinstance(include, str) or not include:
+        raise BadJob(f'include must be a path, such as "core.toml", got {include!r}')
+    core_path = path.parent / include
+    if core_path.resolve() == path.resolve():
+        raise BadJob("include: a file cannot include itself")
+    with at(include):
+        core = _parsed(core_path)
+        if "include" in core:
+            raise BadJob("include: an included file may not include another")
+    return core
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        raise BadJob("a folder, not a job file")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise BadJob("there is no such job file") from None
+    except OSError as error:
+        raise BadJob(f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadJob("not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise BadJob(f"not TOML: {error}") from None
+
+
+def _depth(document: Mapping[str, Any], keys: Sequence[str]) -> int:
+    """How far down the path the document goes."""
+    part: Any = document
+    for depth, key in enumerate(keys):
+        if isinstance(part, list):
+            part = next((one for one in part if isinstance(one, Mapping) and one.get("name") == key), None)
+        else:
+            part = part.get(key) if isinstance(part, Mapping) else None
+        if part is None:
+            return depth
+    return len(keys)
+
+
+Document = dict[str, Any]
+_OWN = ("network", "retention", "encryption")  # sections
+
+
+def merge_documents(
+    document: Mapping[str, Any], core: Mapping[str, Any], core_name: str, me: PartyName | None
+) -> Document:
+    """Both as one. `me` says whose section the including file may change; None, for the simulator: any."""
+    found = dict(core)
+    merging = _Merging(core_name, me)
+    for key, here in document.items():
+        there = core.get(key)
+        if key == "include":
+            continue
+        if there is None:
+            found[key] = here
+        elif key == "party" and _are_sections(here) and _are_sections(there):
+            found[key] = merging.parties(here, there)
+        elif key == "label_party" and isinstance(here, Mapping) and isinstance(there, Mapping):
+            found[key] = merging.section(key, here, there)
+        elif key in _OWN and isinstance(here, Mapping) and isinstance(there, Mapping):
+            found[key] = {**there, **here}
+        else:
+            found[key] = merging.same(key, here, there)
+    return deepcopy(found)  # settings change it
+
+
+def require_harmless(core: Mapping[str, Any]) -> None:
+    """No code and no approval in a file that others may have written."""
+    sections = core.get("party") if _are_sections(core.get("party")) else []
+    named = [(f"party.{section.get('name')}", section) for section in sections or []]
+    named += [("label_party", core.get("label_party"))]
+    for path, section in named:
+        if not isinstance(section, Mapping):
+            continue
+        if "approved" in section:
+            raise BadInput(f"{path}.approved: a party approves in its own file, not in one that it includes")
+        for key in ("model", "top"):
+            table = section.get(key)
+            if isinstance(table, Mapping) and "module" in table:
+                raise BadInput(
+                    f"{path}.{key}.module: an included file names no code, or one party could run it at another; "
+                    "name it in the party's own file"
+                )
+
+
+class _Merging:
+    def __init__(self, core_name: str, me: PartyName | None) -> None:
+        self._core_name = core_name
+        self._me = me
+
+    def parties(self, here: list[Any], there: list[Any]) -> list[Any]:
+        """The included file's order."""
+        found = dict(zip(self._names(there), there, strict=True))
+        names = self._names(here)
+        for name, section in zip(names, here, strict=True):
+            if name not in found:
+                hint = did_you_mean(name, found)
+                raise BadInput(
+                    f"party.{name}: {self._core_name} has no party of this name, it has {', '.join(found)}{hint}"
+                )
+            found[name] = self.section(f"party.{name}", section, found[name])
+        ordered = [name for name in found if name in names]
+        if ordered != names:
+            raise BadInput(
+                f"party: the order is {', '.join(names)} here and {', '.join(ordered)} in {self._core_name}; "
+                "all parties share it"
+            )
+        return list(found.values())
+
+    def _names(self, sections: list[Any]) -> list[str]:
+        names = [section.get("name") for section in sections]
+        if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+            raise BadInput(
+                f"party: every section needs a name of its own, here and in {self._core_name}, got "
+                f"{', '.join(map(repr, names))}"
+            )
+        return names
+
+    def section(self, path: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> Document:
+        """Key by key."""
+        if "name" in here and "name" in there:
+            self.same(f"{path}.name", here["name"], there["name"])
+        name = here.get("name", there.get("name"))
+        if self._me is None or name == self._me:
+            return {**there, **here}
+        return dict(self.same(path, here, there))
+
+    def same(self, path: str, here: Any, there: Any) -> Any:
+        """The union of two tables; what stands in both must be equal."""
+        if isinstance(here, Mapping) and isinstance(there, Mapping):
+            found = {key: self.same(f"{path}.{key}", here[key], there[key]) for key in here if key in there}
+            return {**there, **here, **found}
+        if here != there:
+            raise BadInput(
+                f"{path} is {here!r} here and {there!r} in {self._core_name}; it is not this file's to change, "
+                "so leave it out here"
+            )
+        return here
+
+
+def _are_sections(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(section, Mapping) for section in value)
+
+
+_WORD = re.compile(r"[A-Za-z_.~/][\w./:@~+-]*")
+
+
+def override(document: dict[str, Any], settings: Iterable[str]) -> None:
+    """Changes the document in place. `party.bank.model.width=8` finds the party by name, or by its number from 0."""
+    for setting in settings:
+        path, equals, value = setting.partition("=")
+        keys = path.strip().split(".")
+        if not equals or not all(keys):
+            raise BadInput(f"--set {setting}: write key=value, as in --set recipe.compressor.fraction=0.05")
+        _set(document, keys, _value(setting, value.strip()), setting)
+
+
+def _set(document: dict[str, Any], keys: list[str], value: Any, setting: str) -> None:
+    table: Any = document
+    for depth, key in enumerate(keys[:-1]):
+        table = _party(table, key, setting) if isinstance(table, list) else table.setdefault(key, {})
+        if not isinstance(table, (dict, list)):
+            raise BadInput(f"--set {setting}: {'.'.join(keys[: depth + 1])} is {table!r}, not a table")
+    if isinstance(table, list):
+        raise BadInput(f"--set {setting}: say which key of the party: party.NAME.KEY=value")
+    table[keys[-1]] = value
+
+
+def _party(parties: list[Any], key: str, setting: str) -> Any:
+    named = [party for party in parties if isinstance(party, dict) and party.get("name") == key]
+    if named:
+        return named[0]
+    if key.isdecimal() and int(key) < len(parties):
+        return parties[int(key)]
+    names = [str(party.get("name")) for party in parties if isinstance(party, dict)]
+    raise BadInput(
+        f"--set {setting}: no party is called {key!r}; there are {', '.join(names)}{did_you_mean(key, names)}"
+    )
+
+
+def _value(setting: str, text: str) -> Any:
+    """TOML; a single word needs no quotes, since shells eat them."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError as error:
+        if _WORD.fullmatch(text):
+            return text
+        raise BadInput(f"--set {setting}: the value is not TOML ({error}); write text as '\"text\"'") from None
+    if len(parsed) != 1:
+        raise BadInput(f"--set {setting}: one value, on one line")
+    return parsed["value"]
+
+
+_SOURCES = ("features", "test_features", "labels", "test_labels", "ids", "test_ids")
+_FILES = ("certificate", "key", "authority", "revoked", "alignment", "test_alignment")
+
+
+def resolve_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any]:
+    """As plain data that runs from anywhere; recipe and optimiser have been read before."""
+    document = file.model_dump(exclude_none=True)
+    document["recipe"] = fill_recipe_defaults(document["recipe"])
+    document["optimizer"] = fill_defaults(document["optimizer"], "name", OPTIMIZERS)
+    if "scratch" in document["job"]:
+        document["job"]["scratch"] = str(folder / document["job"]["scratch"])
+    if "encryption" in document:
+        document["encryption"]["key"] = str(folder / document["encryption"]["key"])
+    if "network" in document:
+        document["network"]["certs"] = str(folder / document["network"]["certs"])
+    for party in [*document["party"], document["label_party"]]:
+        for field in _SOURCES:
+            if field in party:
+                party[field]["file"] = str(folder / party[field]["file"])
+        for field in _FILES:
+            if field in party:
+                party[field] = str(folder / party[field])
+    return document

@@ -1,0 +1,207 @@
+"""From a job file to a job: its sections' data read and models built, for the simulator and for one party alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.errors import BadInput
+from thinwire.job.aligned import RowsOf, require_one_alignment, require_same_rows
+from thinwire.job.checks import build_budget, build_storage, check_batch_size, check_job, check_settings
+from thinwire.job.held import Held, Reader
+from thinwire.job.job import Job, embedding_width
+from thinwire.job.job_file import read_job_file, read_text, resolve_document
+from thinwire.job.label_column import read_labels_of
+from thinwire.job.messages import at, did_you_mean
+from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_training, derive_weight_seed
+from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
+from thinwire.job.toml_text import toml_text
+from thinwire.models import LOSSES, fused_width
+from thinwire.models.losses import Loss
+from thinwire.party import FeatureParty, LabelParty
+from thinwire.prepare import LabelCoding, Preparation
+from thinwire.transport.link import Link
+
+__all__ = ["LabelData", "PartyLoader", "find_loss", "load_job", "read_job_file", "resolve_job"]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelData:
+    """All that a label party holds but its top model, which waits for the embeddings' widths."""
+
+    labels: Tensor  # [N]
+    test_labels: Tensor | None = None
+    features: Tensor | None = None  # [N, ...]
+    test_features: Tensor | None = None
+    bottom: nn.Module | None = None
+    width: int | None = None  # of the bottom model's embedding
+    preparation: Preparation | None = None
+    coding: LabelCoding | None = None  # where the labels have a task
+
+
+@dataclass(frozen=True)
+class PartyLoader:
+    """Reads what sections name, from the job file's folder; first weights follow from the seed."""
+
+    folder: Path
+    seed: int
+    split: SplitSection | None = None
+
+    def feature_party(self, section: PartySection) -> FeatureParty:
+        path = f"party.{section.name}"
+        held = Reader(path, section, self.folder, self.split).features(section.features)
+        return FeatureParty(
+            section.name,
+            held.features,
+            self.bottom(path, section.name, section.model, held),
+            held.test_features,
+            None if section.optimizer is None else build_optimizer(f"{path}.optimizer", section.optimizer),
+            held.preparation,
+        )
+
+    def label_data(self, section: LabelSection) -> LabelData:
+        path = "label_party"
+        find_loss(section)
+        reader = Reader(path, section, self.folder, self.split)
+        labels, test_labels, coding = read_labels_of(reader, section)
+        if section.features is None:
+            return LabelData(labels, test_labels, coding=coding)
+        if section.model is None:
+            raise BadInput(f"{path}.model is missing: features need a bottom model")
+        own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
+        held = reader.features(section.features, [] if own is None else [own])
+        bottom = self.bottom(path, section.name, section.model, held)
+        features = torch.as_tensor(held.features)
+        return LabelData(
+            labels,
+            test_labels,
+            features,
+            None if held.test_features is None else torch.as_tensor(held.test_features),
+            bottom,
+            embedding_width(f"{path}.model:", bottom, features),
+            held.preparation,
+            coding,
+        )
+
+    def label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
+        """The label party whose top model takes embeddings of the feature parties' `widths`, and its own last."""
+        top = self.top(section, widths if data.width is None else [*widths, data.width], data.coding)
+        with at("label_party"):
+            return LabelParty(
+                section.name,
+                data.labels,
+                top,
+                data.test_labels,
+                data.features,
+                data.test_features,
+                data.bottom,
+                fusion=section.fusion,
+                loss=LOSSES[section.loss],
+                class_weights=section.class_weights,
+                optimizer=None if section.optimizer is None else build_optimizer("optimizer", section.optimizer),
+                preparation=data.preparation,
+                coding=data.coding,
+            )
+
+    def top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
+        """The same first weights wherever it is built; how many classes there are follows from the labels' coding."""
+        with at("label_party.fusion"):
+            width = fused_width(section.fusion, widths)
+        if section.top is None:
+            raise BadInput("label_party.top is missing")
+        seed = derive_weight_seed(self.seed, section.name, "top")
+        follows = {} if coding is None else {"classes": coding.outputs(section.loss)}
+        with at("label_party"):
+            return build_module("top", section.top, [width], seed, self.folder, follows)
+
+    def bottom(self, path: str, name: str, table: dict[str, Any], held: Held) -> nn.Module:
+        seed = derive_weight_seed(self.seed, name, "bottom")
+        shape = held.features.shape[1:]
+        return build_module(f"{path}.model", table, shape, seed, self.folder, held.follows)
+
+
+def find_loss(section: LabelEntry) -> Loss:
+    """By its name, without class weights."""
+    if section.loss not in LOSSES:
+        hint = did_you_mean(section.loss, LOSSES)
+        raise BadInput(f"label_party.loss must be one of {', '.join(LOSSES)}, got {section.loss!r}{hint}")
+    return LOSSES[section.loss]
+
+
+def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
+    """The job of a file, with `key=value` settings on top; refuses whatever cannot run."""
+    path = Path(path)
+    with at(str(path)):
+        text = read_text(path, overrides)
+    with text.located():
+        return _job(text.validated(JobFile), path.resolve().parent)
+
+
+def resolve_job(path: str | Path, overrides: Sequence[str] = ()) -> str:
+    """The job file as it was meant: settings applied, defaults said, paths absolute; runs from anywhere."""
+    path = Path(path)
+    with at(str(path)):
+        text = read_text(path, overrides)
+    with text.located():
+        file = text.validated(JobFile)
+        build_recipe("recipe", file.recipe)
+        build_optimizer("optimizer", file.optimizer)
+    return toml_text(resolve_document(file, path.resolve().parent))
+
+
+def _job(file: JobFile, folder: Path) -> Job:
+    settings = file.job
+    recipe = build_recipe("recipe", file.recipe)
+    optimizer = build_optimizer("optimizer", file.optimizer)
+    check_settings(settings)
+    _require_one_alignment(file, folder)
+    sections = PartyLoader(folder, settings.seed, settings.split)
+    parties = [sections.feature_party(section) for section in file.party]
+    data = sections.label_data(file.label_party)
+    widths = [embedding_width(f"party.{party.name}.model:", party.bottom, party.features) for party in parties]
+    label_party = sections.label_party(file.label_party, data, widths)
+    check_batch_size(settings, len(label_party.labels))
+    job = Job(
+        parties=parties,
+        label_party=label_party,
+        recipe=recipe,
+        optimizer=optimizer,
+        batch_size=settings.batch_size,
+        batches=settings.batches,
+        epochs=settings.epochs,
+        seed=settings.seed,
+        eval_every=settings.eval_every,
+        metrics=settings.metrics,
+        link=None if file.link is None else _link(file.link),
+        target=None if settings.target is None else (settings.target.metric, settings.target.value),
+        stop=settings.stop,
+        byte_budget=settings.byte_budget,
+        link_seconds_budget=settings.link_seconds_budget,
+        diagnostics=settings.diagnostics,
+        effort=settings.effort,
+        device=settings.device,
+        storage=build_storage(settings, folder),
+        encryption_key=None if file.encryption is None else folder / file.encryption.key,
+        training=build_training("job.training", settings.training),
+        budget=build_budget(settings),
+    )
+    check_job(job)
+    return job
+
+
+def _require_one_alignment(file: JobFile, folder: Path) -> None:
+    sections = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
+    for kind in (RowsOf.training, RowsOf.test):
+        every = [kind(path, section) for path, section in sections]
+        require_one_alignment({f"{rows.path}.{rows.prefix}alignment": rows.read(folder) for rows in every})
+        require_same_rows(every, folder)
+
+
+def _link(section: LinkSection) -> Link:
+    given = section.model_dump(exclude_none=True, exclude={"parties"})
+    return Link(**given, parties={name: _link(part) for name, part in (section.parties or {}).items()})
