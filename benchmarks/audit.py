@@ -26,6 +26,7 @@ from thinwire.privacy import NoiseKey, SecureSum, poisson_binomial_epsilon
 from thinwire.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
 from thinwire.privacy.accounting.exposure import end_to_end_epsilon
 from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
+from thinwire.process import share_memory_pool
 
 KEY = NoiseKey(bytes(range(32)))
 SEEDS = (0, 1, 2)
@@ -195,4 +196,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     main()

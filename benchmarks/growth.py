@@ -32,6 +32,7 @@ from torch import nn
 
 import thinwire as tw
 from thinwire.methods import thin
+from thinwire.process import share_memory_pool
 from thinwire.schedule import CachedSteps
 
 COLUMNS = 4  # of each party
@@ -203,4 +204,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     main()

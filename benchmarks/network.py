@@ -31,6 +31,7 @@ from typing import Any
 import thinwire as tw
 from thinwire.bench.network import WIDTH, Loopback, loopback, parties, simulated_ms, write_job
 from thinwire.bench.raw_tcp import free_port, raw_tcp_ms, round_ms
+from thinwire.process import configure_grpc, share_memory_pool
 from thinwire.transport.authority import issue
 
 MBIT, ROUND_TRIP_MS = 300.0, 20.0
@@ -250,4 +251,6 @@ def show(local: Local, far: list[Shaped]) -> None:
 
 
 if __name__ == "__main__":
+    configure_grpc()
+    share_memory_pool()
     main()

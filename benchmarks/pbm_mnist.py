@@ -28,6 +28,7 @@ import thinwire as tw
 from real_data.mnist import quadrants
 from thinwire.privacy import DPBottom, TrainedOnRawRows
 from thinwire.privacy.dp_bottom import Training
+from thinwire.process import share_memory_pool
 from thinwire.recipe import Recipe
 
 WIDTH, PARTIES, BATCH = 16, 4, 256
@@ -130,4 +131,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     main()

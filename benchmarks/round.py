@@ -23,6 +23,7 @@ from rich.table import Table
 from torch import nn
 
 from thinwire.bench.engine import Case, engine_ms, full_batch, plain_ms, resnets
+from thinwire.process import share_memory_pool
 
 
 @dataclass(frozen=True)
@@ -122,4 +123,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     main()

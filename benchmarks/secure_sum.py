@@ -21,6 +21,7 @@ from torch import nn
 import thinwire as tw
 from thinwire.compress import Uniform
 from thinwire.privacy import SecureSum
+from thinwire.process import share_memory_pool
 from thinwire.recipe import Recipe
 from thinwire.streams import Direct
 
@@ -105,4 +106,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     main()

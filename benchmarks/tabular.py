@@ -40,6 +40,7 @@ from thinwire.init import JobAnswers, write_job
 from thinwire.job.job_loader import load_job
 from thinwire.models.losses import cross_entropy
 from thinwire.models.metrics import metric
+from thinwire.process import share_memory_pool
 
 BAR = 0.005  # of AUC below the central network
 LABEL = "default.payment.next.month"
@@ -150,4 +151,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     sys.exit(main())

@@ -33,6 +33,7 @@ import thinwire as tw
 from thinwire.data.sets import Scale, load_split
 from thinwire.data.vertical import VerticalData
 from thinwire.models import MODELS
+from thinwire.process import share_memory_pool
 from thinwire.recipe import Recipe
 
 
@@ -209,4 +210,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    share_memory_pool()
     main()

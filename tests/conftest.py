@@ -8,7 +8,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
 
-import thinwire.transport.grpc_channel  # noqa: F401  before any test imports grpc itself: it turns TLS 1.2 off
+from thinwire.process import configure_grpc
+
+configure_grpc()  # before any test imports grpc itself: it turns TLS 1.2 off
 
 settings.register_profile(
     "thinwire", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]

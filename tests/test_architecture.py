@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -18,7 +19,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 # A module may import from its own room and from those before it.
 ORDER = [
     ["types", "errors", "seeds", "environment", "charts"],
-    ["at_rest"],
+    ["at_rest", "process"],
     ["extras", "report"],
     ["compress"],
     ["models", "wire"],
@@ -88,6 +89,58 @@ def test_importing_thinwire_imports_neither_torch_nor_numpy() -> None:
 
 def test_the_command_line_does_not_import_torch() -> None:
     assert "torch" not in modules_after("import thinwire.cli")
+
+
+IMPORTS_EVERYTHING = """
+import os, pkgutil, signal, sys, tempfile, threading
+from importlib import import_module
+import thinwire
+
+def state():
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    folder = tempfile.gettempdir()
+    return dict(os.environ), os.getcwd(), handlers, sorted(os.listdir(folder)), threading.enumerate(), sys.path
+
+import grpc, optuna, sklearn.linear_model, torch  # what these change at import is not ours
+torch.get_num_threads()
+before, threads = state(), torch.get_num_threads()
+for module in pkgutil.walk_packages(thinwire.__path__, "thinwire."):
+    if not module.name.endswith("__main__"):
+        import_module(module.name)
+for old, new in zip(before, state()):
+    assert old == new, (old, new)
+assert threads == torch.get_num_threads()
+"""
+
+
+def test_importing_every_module_changes_nothing_in_the_process(tmp_path: Path) -> None:
+    """Neither the environment, nor signals, threads or files: that is for the command line, when it starts."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    shown = subprocess.run(
+        [sys.executable, "-c", IMPORTS_EVERYTHING],
+        env={**environment, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+
+
+def test_grpc_without_its_settings_opens_no_link() -> None:
+    """Its settings turn TLS 1.2 off, and it reads them when it loads."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    code = (
+        "from thinwire.transport.grpc_channel import Target\n"
+        "from thinwire.process import GrpcNotConfigured, configure_grpc\n"
+        "for refused in (configure_grpc, Target('localhost:1', 'a', 'b', None).open):\n"
+        "    try:\n"
+        "        refused()\n"
+        "    except GrpcNotConfigured:\n"
+        "        continue\n"
+        "    raise SystemExit(1)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
 
 
 def test_public_names_exist_and_load_on_first_use() -> None:

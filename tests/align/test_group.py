@@ -144,6 +144,7 @@ def test_keys_are_fresh() -> None:
 def test_no_library_is_left_behind() -> None:
     from rbcl._sodium import lib_path
 
+    fresh_key()  # loads it
     assert Path(lib_path).parent == Path(tempfile.gettempdir())
     assert not Path(lib_path).exists()
 

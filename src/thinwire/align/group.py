@@ -10,18 +10,25 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256, sha512
-
-import rbcl
-from rbcl._sodium import lib_path
+from typing import Any
 
 __all__ = ["POINT_SIZE", "InvalidPoint", "blinded", "fresh_key", "hash_to_group", "multiplied", "tags_of"]
 
 POINT_SIZE = 32  # bytes
 _DOMAIN = b"thinwire alignment 1, an id as a point of ristretto255:"
 
-with suppress(OSError):  # rbcl leaves the file that it loads libsodium from behind, 3 MB a process
-    os.unlink(lib_path)
+
+@cache
+def _load_rbcl() -> Any:
+    """At the first use: it writes the file that it loads libsodium from, and leaves 3 MB a process behind."""
+    import rbcl
+    from rbcl._sodium import lib_path
+
+    with suppress(OSError):
+        os.unlink(lib_path)
+    return rbcl
 
 
 class InvalidPoint(ValueError):
@@ -34,26 +41,26 @@ class InvalidPoint(ValueError):
 
 def fresh_key() -> bytes:
     """A uniform scalar other than 0; never stored."""
-    key: bytes = rbcl.crypto_core_ristretto255_scalar_random()
+    key: bytes = _load_rbcl().crypto_core_ristretto255_scalar_random()
     return key
 
 
 def hash_to_group(text: bytes) -> bytes:
     """The id's point. Nobody knows a key that leads from one id's point to another's."""
     digest = sha512(_DOMAIN + len(text).to_bytes(8, "big") + text).digest()
-    point: bytes = rbcl.crypto_core_ristretto255_from_hash(digest)
+    point: bytes = _load_rbcl().crypto_core_ristretto255_from_hash(digest)
     return point
 
 
 def blinded(texts: Sequence[bytes], key: bytes) -> bytes:
     """The key times each id's point, one after the other."""
-    times = rbcl.crypto_scalarmult_ristretto255
+    times = _load_rbcl().crypto_scalarmult_ristretto255
     return b"".join([times(key, hash_to_group(text)) for text in texts])
 
 
 def multiplied(points: bytes, key: bytes) -> bytes:
     """The key times each point of these bytes. Raises InvalidPoint."""
-    times = rbcl.crypto_scalarmult_ristretto255
+    times = _load_rbcl().crypto_scalarmult_ristretto255
     found: list[bytes] = []
     try:
         for start in range(0, len(points), POINT_SIZE):

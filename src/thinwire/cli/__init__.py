@@ -42,8 +42,11 @@ from thinwire.cli.sweep import sweep
 from thinwire.cli.train import train
 from thinwire.cli.tune import tune
 from thinwire.errors import BadInput, ThinwireError
+from thinwire.process import configure_grpc, share_memory_pool
 
 __all__ = ["app", "main"]
+
+_LINKED = {"align", "doctor", "party", "predict", "serve"}  # do not simulate: gRPC's threads keep pools of their own
 
 app = typer.Typer(
     name="thinwire",
@@ -123,6 +126,9 @@ def main() -> None:
     debug = len(arguments) < len(sys.argv) - 1
     try:
         _require_one_process(arguments)
+        configure_grpc()
+        if not _LINKED.intersection(arguments[:1]):
+            share_memory_pool()
         app(arguments)
     except ThinwireError as error:
         if debug:

@@ -11,6 +11,7 @@ from multiprocessing.synchronize import Event as EventOfProcesses
 from typing import Any, TypeVar
 
 from thinwire.errors import BadParameter, ThinwireError
+from thinwire.process import share_memory_pool
 
 __all__ = ["EXECUTORS", "WorkerLost", "each"]
 
@@ -64,6 +65,7 @@ def _begin(stopped: EventOfProcesses) -> None:
     import torch
 
     torch.set_num_threads(1)
+    share_memory_pool()
     _stopped = stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -6,9 +6,7 @@ locked. The one exception is `_halt`: the main thread sets it on Ctrl-C.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from threading import Lock, Thread
 from typing import TypeVar
 
@@ -18,7 +16,6 @@ from thinwire.types import PartyName
 __all__ = ["Baton"]
 
 T = TypeVar("T")
-_M_ARENA_MAX = -8  # of glibc's mallopt
 
 
 class _Seat:
@@ -57,7 +54,6 @@ class Baton:
         if self._halt is not None or self._running:
             raise TransportError("this simulation was stopped or still runs; make a new one")
         results: dict[PartyName, T] = {}
-        _share_memory()
         self._running = True
         self._all_ended = Lock()
         self._all_ended.acquire()
@@ -182,13 +178,3 @@ class Baton:
                     raise
                 ask_to_end, on_interrupt = on_interrupt, None
                 ask_to_end()
-
-
-def _share_memory() -> None:
-    """One pool of free memory for all threads, where the C library can be told so.
-
-    A thread of its own pool gives back to the system what the next one then asks it for: with large models that
-    took more time than everything else a simulation does.
-    """
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -7,22 +7,16 @@ One long-lived stream of raw records over mutual TLS 1.3. Feature parties only d
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Event, Thread
 from time import monotonic
 from typing import Any, Protocol
 
-# Read by gRPC when it loads. No peer can negotiate this suite, which needs a shared key: TLS 1.2 is off.
-os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "ECDHE-PSK-CHACHA20-POLY1305")
-# Its older event loop wakes one thread less for every message: a third of a round trip on a fast link.
-os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
 import grpc
 
 from thinwire.errors import Malformed, ThinwireError
+from thinwire.process import GrpcNotConfigured, is_grpc_configured
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.errors import TransportError
 from thinwire.transport.line import Line
@@ -56,6 +50,15 @@ _CLIENT_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
+_CONFIGURED = is_grpc_configured()  # as gRPC saw it: it looks when it loads
+
+
+def require_configured_grpc() -> None:
+    """Before the first connection: TLS 1.2 must be off."""
+    if not _CONFIGURED:
+        raise GrpcNotConfigured
+
+
 @dataclass(frozen=True)
 class Target:
     """Whom to call, as whom, and with which certificate; read anew at every call, so it can be renewed."""
@@ -66,6 +69,7 @@ class Target:
     credentials: Callable[[], Credentials]
 
     def open(self) -> grpc.Channel:
+        require_configured_grpc()
         mine = self.credentials()
         secure = grpc.ssl_channel_credentials(mine.authority_pem, mine.key_pem, mine.certificate_pem)
         options = [*OPTIONS, *_CLIENT_OPTIONS, ("grpc.ssl_target_name_override", self.name)]

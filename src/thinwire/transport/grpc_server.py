@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
-from thinwire.transport.grpc_channel import OPTIONS, grpc
+from thinwire.transport.grpc_channel import OPTIONS, grpc, require_configured_grpc
 from thinwire.transport.line import Attachment, Line
 from thinwire.transport.peer_link import SILENCE_SECONDS, Events
 from thinwire.transport.records import Record, json_record, parsed_count, parsed_json
@@ -58,6 +58,7 @@ class Listener:
         events: Events,
         parties: int,
     ) -> None:
+        require_configured_grpc()
         self._roster = roster
         self._desk = desk
         self._events = events

@@ -144,7 +144,10 @@ def _begin(stop: _Signal) -> None:
     global _stop  # noqa: PLW0603
     import torch
 
+    from thinwire.process import share_memory_pool
+
     torch.set_num_threads(1)
+    share_memory_pool()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _stop = stop
 
