@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save
 
 from align.talking import LABEL, aligned
 from thinwire.align import Alignment, read_alignment, write_alignment
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.transport.record_file import WriteFailed
 
 IDS = {"bank": [1, 2, 3, 4], "0" * 70: [3, 4, 5, 6, 7, 8], LABEL: [2, 3, 4, 5, 6, 9]}
 

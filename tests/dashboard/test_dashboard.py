@@ -18,8 +18,8 @@ import pytest
 import thinwire as tw
 from dashboard.serving import served
 from report.records import EVIL, Page, made_up, refers_outside, small_job
+from thinwire.at_rest.json_file import LineFollower, read_object
 from thinwire.dashboard.board import Board
-from thinwire.dashboard.following import Follower, read_json
 from thinwire.dashboard.health import health, log_lines
 from thinwire.dashboard.live_run import LiveRun
 from thinwire.dashboard.sections import page, sections
@@ -255,7 +255,7 @@ def test_a_real_run_is_shown(tmp_path: Path) -> None:
 
 def test_a_file_is_followed_as_it_grows_is_cut_and_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    follower = Follower(path)
+    follower = LineFollower(path)
     assert follower.look() == (False, [])
     path.write_text('{"a": 1}\n{"a": 2}\n{"a"')
     assert follower.look() == (False, [{"a": 1}, {"a": 2}])
@@ -278,9 +278,9 @@ def test_links_and_pipes_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "link.json").symlink_to(tmp_path / "secret.json")
     os.mkfifo(tmp_path / "pipe.json")
     for name in ("link.json", "pipe.json", "missing.json"):
-        assert read_json(tmp_path / name) is None
-        assert Follower(tmp_path / name).look() == (False, [])
-    assert read_json(tmp_path / "secret.json") == {"secret": 1}
+        assert read_object(tmp_path / name) is None
+        assert LineFollower(tmp_path / name).look() == (False, [])
+    assert read_object(tmp_path / "secret.json") == {"secret": 1}
 
 
 def test_a_restarted_run_is_read_anew(tmp_path: Path) -> None:

@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState
 from thinwire.runs import CheckpointFailed, Checkpoints, Loaded
-from thinwire.runs.private_state import canonical
 
 KEY = b"k" * 32
 OWNER = {"run": "r", "party": "p0"}
@@ -212,7 +212,7 @@ def signed_again(folder: Path, content: bytes | None = None, **changes: Any) -> 
     if content is not None:
         (path / "p0.safetensors").write_bytes(content)
         manifest["files"]["p0"] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    text = canonical(manifest)
+    text = canonical_json(manifest)
     (path / "manifest").write_bytes(opened(folder)._mac(text) + b"\n" + text)
 
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.errors import BadInput, BadState
 from thinwire.runs import RunDirectory, RunFacts
-from thinwire.transport.record_file import WriteFailed
 
 JOB = {"recipe": "a", "data": "b"}
 SECRET = bytes(range(32))

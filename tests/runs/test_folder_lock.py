@@ -12,8 +12,8 @@ from time import monotonic, sleep
 
 import pytest
 
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.runs import AlreadyRunning, FolderLock, TakenOver
-from thinwire.transport.record_file import WriteFailed
 
 HOLDER = """
 import sys

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
+from thinwire.at_rest.atomic_file import WriteFailed
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState
 from thinwire.runs import PrivateState, Replaced
-from thinwire.runs.private_state import _check, canonical
-from thinwire.transport.record_file import WriteFailed
+from thinwire.runs.private_state import _check
 
 
 def rewritten(folder: Path, **changes: Any) -> None:
     path = folder / "private.json"
     held = json.loads(path.read_text()) | changes
     del held["check"]
-    path.write_bytes(canonical({**held, "check": _check(held)}))
+    path.write_bytes(canonical_json({**held, "check": _check(held)}))
 
 
 def test_a_new_one_has_fresh_secrets_and_is_found_again(tmp_path: Path) -> None:

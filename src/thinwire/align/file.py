@@ -18,8 +18,8 @@ from safetensors import numpy as safetensors
 
 from thinwire.align.alignment import Alignment
 from thinwire.at_rest import PLAIN, Files
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.errors import BadFile, BadInput
-from thinwire.transport.record_file import WriteFailed
 
 __all__ = ["read_alignment", "write_alignment"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from thinwire.at_rest.disk import new_file, replace_file, write_all
+from thinwire.at_rest.atomic_file import new_file, replace_file, write_all
 from thinwire.at_rest.records import MARK, DamagedFile, Encrypting, RunKey, Write, decrypted
 from thinwire.at_rest.wrapping import PLAIN_LOGS, PLAIN_RECORDS, EncryptedLines, EncryptedLogs, Logs, Wrapped
 

@@ -13,18 +13,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from thinwire.at_rest.disk import WriteFailed, replace_file
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import WriteFailed, replace_file
 from thinwire.at_rest.files import PLAIN, EncryptedFiles, Files
+from thinwire.at_rest.json_file import indented_json
 from thinwire.at_rest.key_file import BadKey, read_key
 from thinwire.at_rest.records import MARK, DamagedFile, RunKey
 from thinwire.errors import BadInput, BadState
 
-__all__ = ["NAME", "VARIABLE", "begin_files", "files_of"]
+__all__ = ["VARIABLE", "begin_files", "files_of"]
 
 FORMAT = 1
-NAME = "encryption.json"
 VARIABLE = "THINWIRE_KEY"
-_OF_A_RUN = ("data.json", "private.json", "events.jsonl")  # the first that a run writes
+_OF_A_RUN = (layout.DATA, layout.PRIVATE, layout.EVENTS)  # the first that a run writes
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _require_readable(folder: Path) -> None:
         except OSError:
             continue
         if begins == MARK:
-            raise DamagedFile(folder / name, f"is encrypted, and {NAME}, which says how, is not there")
+            raise DamagedFile(folder / name, f"is encrypted, and {layout.ENCRYPTION}, which says how, is not there")
 
 
 def begin_files(folder: Path, key: Path | None) -> Files:
@@ -114,7 +115,7 @@ def _key_at(path: Path) -> bytes:
 
 
 def _read(folder: Path) -> _Marker | None:
-    path = folder / NAME
+    path = folder / layout.ENCRYPTION
     try:
         held = json.loads(path.read_bytes())
         if held["format"] == FORMAT:
@@ -130,9 +131,9 @@ def _read(folder: Path) -> _Marker | None:
 
 def _write(folder: Path, marker: _Marker) -> None:
     held = {"format": FORMAT, "run": marker.run.hex(), "check": marker.check, "key": marker.key}
-    data = json.dumps(held, indent=2).encode() + b"\n"
+    data = indented_json(held)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / NAME, data)
+        replace_file(folder / layout.ENCRYPTION, data)
     except OSError as error:
-        raise WriteFailed(folder / NAME, len(data), error) from error
+        raise WriteFailed(folder / layout.ENCRYPTION, len(data), error) from error

@@ -7,7 +7,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from thinwire.at_rest.disk import new_file, sync_folder, write_all
+from thinwire.at_rest.atomic_file import new_file, sync_folder, write_all
 from thinwire.errors import BadInput
 
 __all__ = ["KEY_BYTES", "BadKey", "new_key", "read_key"]

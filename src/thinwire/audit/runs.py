@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from thinwire.at_rest import Files, files_of
+from thinwire.at_rest import Files, files_of, layout
 from thinwire.audit.auditing import audit_job
 from thinwire.audit.finding import AuditReport
 from thinwire.audit.listening import heard, with_own_modules
@@ -26,24 +26,24 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
     `replay=True` trains it once more and attacks what the feature parties have heard in all its rounds together.
     """
     folder = Path(folder)
-    if not (folder / "job.toml").is_file():
+    if not (folder / layout.JOB).is_file():
         raise BadInput(
             f"{folder} is no run folder: it holds no job.toml. Give the folder that `thinwire train` named; "
             "a job of your own Python is audited with thinwire.audit.audit_job(job)"
         )
     _require_all_parties(folder)
-    job = load_job(folder / "job.toml")
-    require_same_text(folder, (folder / "job.toml").read_text(), digest_data(job))
+    job = load_job(folder / layout.JOB)
+    require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))
     begun = with_own_modules(job)
     for name, module in job.modules().items():
-        _load(folder / "models" / f"{name}.safetensors", module, files_of(folder))
+        _load(layout.model_file(folder, name), module, files_of(folder))
     return audit_job(job, begun, rows, heard(begun) if replay else None)
 
 
 def _require_all_parties(folder: Path) -> None:
     """A party of a run over the network keeps its own part only."""
     try:
-        parties = tomllib.loads((folder / "job.toml").read_text()).get("party", [])
+        parties = tomllib.loads((folder / layout.JOB).read_text()).get("party", [])
     except (OSError, ValueError):
         return  # reading it as a job says what is wrong
     absent = [str(party.get("name")) for party in parties if isinstance(party, dict) and "features" not in party]

@@ -86,13 +86,14 @@ def _free(folder: Path) -> Path:
 
 def _reported(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | None:
     """Of the runs that came to their end; their evaluations and ledgers stay in their folders."""
+    from thinwire.at_rest import layout
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_openly
 
     ended = [one["run_dir"] for outcomes in found.values() for one in outcomes if "error" not in one]
     if not ended:
         return None
-    return str(write_report([read_openly(Path(run)) for run in ended], folder / "report.html"))
+    return str(write_report([read_openly(Path(run)) for run in ended], folder / layout.REPORT))
 
 
 def _names(text: str) -> list[str]:

@@ -35,6 +35,7 @@ def demo(
     """Train on handwritten digits that are split among four parties, and compare what methods send."""
     from rich.console import Console
 
+    from thinwire.at_rest import layout
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run
 
@@ -46,7 +47,7 @@ def demo(
         before = results[0]["bytes"]["total"] if results else summary["bytes"]["total"]
         results.append({**summary, "times_fewer_bytes": before / summary["bytes"]["total"]})
     seconds = perf_counter() - began
-    report = write_report([read_run(Path(result["run_dir"])) for result in results], folder / "report.html")
+    report = write_report([read_run(Path(result["run_dir"])) for result in results], folder / layout.REPORT)
     if as_json:
         said = {"epochs": EPOCHS, "seed": seed, "seconds": seconds, "report": str(report), "methods": results}
         typer.echo(json.dumps(said))

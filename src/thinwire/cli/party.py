@@ -223,6 +223,8 @@ def _print(summary: dict[str, Any]) -> None:
     for line in privacy_shown(summary.get("privacy", [])):
         typer.echo(f"  {line}")
     typer.echo(f"  state {summary['digest'][:16]}, run: {summary['run_dir']}")
-    report = Path(summary["run_dir"]) / "report.html"
+    from thinwire.at_rest import layout
+
+    report = Path(summary["run_dir"]) / layout.REPORT
     if report.is_file():
         typer.echo(f"  report: {report}")

@@ -29,7 +29,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file about runs: what was trained, curves, bytes, time, answers, privacy, how to repeat it."""
-    from thinwire.at_rest import files_of
+    from thinwire.at_rest import files_of, layout
     from thinwire.report.finding import runs_in
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run
@@ -39,7 +39,7 @@ def report(
     if closed and out is None:
         raise BadInput(f"{closed[0]} is encrypted, and a report of it is not; say where it may lie: --out FILE")
     records = [read_run(folder) for folder in folders]
-    path = write_report(records, out or (folders[0] if len(records) == 1 else Path()) / "report.html")
+    path = write_report(records, out or (folders[0] if len(records) == 1 else Path()) / layout.REPORT)
     if as_json:
         said = {"report": str(path), "bytes": path.stat().st_size, "runs": [str(folder) for folder in folders]}
         typer.echo(json.dumps(said))

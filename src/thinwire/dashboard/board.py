@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from thinwire.at_rest import layout
 from thinwire.dashboard.live_run import LiveRun
 from thinwire.errors import BadInput
 from thinwire.report.finding import found_runs
@@ -70,7 +71,7 @@ def _key(folder: Path, root: Path) -> str:
 def _began(folder: Path) -> float:
     """When it was last begun, as far as the disk knows."""
     times = []
-    for name in ("about.json", "log.jsonl"):
+    for name in (layout.ABOUT, layout.LOG):
         try:
             times.append((folder / name).stat().st_mtime)
         except OSError:

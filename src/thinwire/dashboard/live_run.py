@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from thinwire.dashboard.following import Follower, read_json
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import LineFollower, read_object
 from thinwire.report.record import About, Event, Pulse, RunRecord, joined
 from thinwire.report.stops import Stop, going_on, last_stop
 
@@ -35,16 +36,16 @@ class LiveRun:
         self._pulse: Pulse | None = None
         self._result: dict[str, Any] | None = None
         self._stop: Stop | None = None
-        self._followers = {part: Follower(folder / part) for part in ("events.jsonl", "timeline.jsonl", "log.jsonl")}
+        self._followers = {part: LineFollower(folder / part) for part in (layout.EVENTS, layout.TIMELINE, layout.LOG)}
 
     def look(self) -> None:
-        self._about = _model(About, read_json(self.folder / "about.json"))
-        self._pulse = _model(Pulse, read_json(self.folder / "pulse.json"))
-        self._result = read_json(self.folder / "result.json")
+        self._about = _model(About, read_object(self.folder / layout.ABOUT))
+        self._pulse = _model(Pulse, read_object(self.folder / layout.HEARTBEAT))
+        self._result = read_object(self.folder / layout.RESULT)
         for part, take in (
-            ("events.jsonl", self._take_events),
-            ("timeline.jsonl", self._take_pulses),
-            ("log.jsonl", self._take_log),
+            (layout.EVENTS, self._take_events),
+            (layout.TIMELINE, self._take_pulses),
+            (layout.LOG, self._take_log),
         ):
             anew, lines = self._followers[part].look()
             if anew or lines:

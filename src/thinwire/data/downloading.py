@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
+from thinwire.at_rest.atomic_file import stage_file
 from thinwire.errors import BadInput
 
 __all__ = ["Download", "fetch"]
@@ -31,22 +32,18 @@ def fetch(download: Download, file: Path) -> None:
     """Writes `file`, or raises and leaves nothing behind."""
     if not download.url.startswith(("https://", "http://")):
         raise BadInput(f"{download.url}: not an http address")
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as opened:
-            digest = _copied(download, opened.fileno())
-            os.fsync(opened.fileno())
-        if digest != download.md5:
-            raise BadInput(f"{download.url}: what came has MD5 {digest}, the publisher says {download.md5}")
-        part.replace(file)
+        with stage_file(file) as part:
+            with part.open("wb") as opened:
+                digest = _copied(download, opened.fileno())
+            if digest != download.md5:
+                raise BadInput(f"{download.url}: what came has MD5 {digest}, the publisher says {download.md5}")
     except urllib.error.HTTPError as error:
         error.close()
         raise BadInput(f"{download.url}: {error.code} {error.reason}") from None
     except (OSError, HTTPException) as error:
         raise BadInput(f"{download.url}: {getattr(error, 'reason', error)}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _copied(download: Download, out: int) -> str:

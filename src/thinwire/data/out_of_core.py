@@ -7,7 +7,6 @@ be stored, so parties with different files go through the same rows in the same 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import pyarrow.parquet
 import pyarrow.types
 from numpy.typing import NDArray
 
+from thinwire.at_rest.atomic_file import stage_file
 from thinwire.data.hashing import row_keys
 from thinwire.data.naming import wanted
 from thinwire.data.opening import require_file
@@ -130,9 +130,8 @@ def open_columns(file: Path, columns: Sequence[str] | None, all_but: Sequence[st
 
 def write_arrow(file: Path, blocks: Iterable[Any]) -> None:
     """Tables of numbers, one after the other, as one Arrow file of float32 to be mapped; whole or not at all."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with pa.OSFile(str(part), "wb") as opened:
+        with stage_file(file, sync=False) as part, pa.OSFile(str(part), "wb") as opened:
             writer = None
             for block in blocks:
                 floats = block.cast(pa.schema([(name, pa.float32()) for name in block.column_names]))
@@ -141,11 +140,8 @@ def write_arrow(file: Path, blocks: Iterable[Any]) -> None:
             if writer is None:
                 raise BadInput(f"{file}: there is nothing to write")
             writer.close()
-        part.replace(file)
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{file}: cannot be written: {error}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _values(file: Path, name: str, column: Any, places: NDArray[np.int64]) -> NDArray[np.float32]:

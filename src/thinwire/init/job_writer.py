@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest.atomic_file import replace_file
 from thinwire.errors import BadInput
 from thinwire.init.answers import JobAnswers
 from thinwire.init.sections import Section, SectionDraft, draft_sections
@@ -155,14 +155,10 @@ def require_free(path: Path, force: bool) -> None:
 
 
 def save_file(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        replace_file(path, text.encode())
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import parse_object
 from thinwire.integrations.writer import Ending, Opening, Writer, plain_parameters
 from thinwire.job.party_view import PartyView
 
@@ -75,7 +75,7 @@ class PartyWriters:
 
     def _report(self, path: Path) -> Path | None:
         """A copy of the folder's; a run that was stopped has none yet."""
-        kept = self._folder / "report.html"
+        kept = self._folder / layout.REPORT
         return Path(shutil.copyfile(kept, path)) if kept.is_file() else None
 
 
@@ -100,11 +100,6 @@ def part_parameters(own: PartyView) -> dict[str, str | int | float]:
 
 def _kept(folder: Path) -> list[dict[str, Any]]:
     """Evaluations of processes before this one; the last line may be half written."""
-    file = folder / "events.jsonl"
-    found = []
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
-        with suppress(ValueError):
-            event = json.loads(line)
-            if isinstance(event, dict) and isinstance(event.get("round"), int):
-                found.append(event)
-    return found
+    file = folder / layout.EVENTS
+    found = [parse_object(line) for line in file.read_bytes().splitlines()] if file.is_file() else []
+    return [event for event in found if event is not None and isinstance(event.get("round"), int)]

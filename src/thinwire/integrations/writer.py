@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from thinwire import __version__
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job import Job, Result
 from thinwire.job.callbacks import Begun
@@ -156,7 +157,7 @@ def run_name(begun: Begun) -> str:
 def with_report(ending: Ending, use: Callable[[Path], object]) -> None:
     """Hands over the run's report as a file, which is gone afterwards."""
     with TemporaryDirectory() as folder:
-        report = ending.report(Path(folder) / "report.html")
+        report = ending.report(Path(folder) / layout.REPORT)
         if report is not None:
             use(report)
 

@@ -12,14 +12,11 @@ from typing import Any
 from unicodedata import normalize
 
 from thinwire.align import read_alignment
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
 from thinwire.errors import BadInput
 from thinwire.job.row_ids import read_id_texts
 from thinwire.runs.contents import (
-    CHECKPOINTS,
-    FORGOTTEN,
     MESSAGES,
-    NEW_ROWS,
     Removed,
     alone_in,
     is_finished,
@@ -79,7 +76,7 @@ def forget(
         wanted = {_text(one) for one in ids}
         known = _training_rows(tables, wanted)
         _require_there(rows, tables, folder)
-        gone = removed(folder, (*CHECKPOINTS, *MESSAGES, NEW_ROWS))
+        gone = removed(folder, (layout.CHECKPOINTS, *MESSAGES, layout.NEW_ROWS))
         found = Forgotten(
             folder=str(folder),
             asked=len(wanted) + len(set(rows)),
@@ -110,7 +107,7 @@ class _Table:
 def _tables(folder: Path) -> Iterator[_Table]:
     """Of the parties whose sections this folder's job holds, and whose files are still there."""
     try:
-        job = tomllib.loads((folder / "job.toml").read_text())
+        job = tomllib.loads((folder / layout.JOB).read_text())
     except (OSError, ValueError):
         return  # a job of somebody's own Python has no file
     for section in [*job.get("party", []), job.get("label_party", {})]:
@@ -150,7 +147,7 @@ def _text(one: str) -> str:
 
 def _record(folder: Path, found: Forgotten) -> None:
     """A line for every time; never an id."""
-    path = folder / FORGOTTEN
+    path = folder / layout.FORGOTTEN
     files = files_of(folder)
     before = files.read(path) if path.exists() else b""
     line = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,9 @@ import xxhash
 from pydantic import ValidationError
 from torch import Tensor
 
-from thinwire.at_rest import Files, begin_files
+from thinwire.at_rest import Files, begin_files, layout
+from thinwire.at_rest.atomic_file import replace_file
+from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadInput
 from thinwire.job.job import Job
 from thinwire.job.job_loader import LabelData
@@ -73,13 +74,13 @@ def require_same_job(folder: Path, text: str, job: Job) -> None:
 
 def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
     """The same for any resolved job text, and the digests of whatever data one party holds."""
-    if (folder / "events.jsonl").exists():
+    if (folder / layout.EVENTS).exists():
         raise BadInput(f"{folder} holds a run already; go on with it by --resume, or give another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = _files(folder, text)
-        _write(folder / "job.toml", text)
-        files.replace(folder / "data.json", json.dumps(dict(digests), indent=2).encode() + b"\n")
+        replace_file(folder / layout.JOB, text.encode())
+        files.replace(folder / layout.DATA, indented_json(dict(digests)))
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
 
@@ -87,8 +88,8 @@ def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
 def require_same_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
     """The same for any resolved job text, and the digests of whatever data one party holds."""
     try:
-        before = _flat(tomllib.loads((folder / "job.toml").read_text()))
-        known = json.loads(_files(folder, text).read(folder / "data.json"))
+        before = _flat(tomllib.loads((folder / layout.JOB).read_text()))
+        known = json.loads(_files(folder, text).read(folder / layout.DATA))
     except BadInput:
         raise
     except (OSError, ValueError) as error:
@@ -155,15 +156,9 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
     return found
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.part")
-    temporary.write_text(text)
-    os.replace(temporary, path)
-
-
 def read_retention(run: Path) -> Retention:
     """Of the run in this folder; no rules where its job has none, or where there is no job file."""
-    path = run / "job.toml"
+    path = run / layout.JOB
     if not path.exists():
         return Retention()
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadInput
 from thinwire.job.callbacks import Begun, Callback, Following
 from thinwire.job.job import Job
@@ -55,9 +56,7 @@ def train(
                 everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
                 for party in everyone:
                     directory.keep(party.name, kept_of(party))
-                directory.write(
-                    "model.json", json.dumps({"format": 1, **describe_models(job)}, indent=2).encode() + b"\n"
-                )
+                directory.write(layout.MODEL, indented_json({"format": 1, **describe_models(job)}))
             return following.ended(run.go())
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")

@@ -29,6 +29,7 @@ from thinwire.align import (
     align_label_party,
 )
 from thinwire.align import Terms as AlignTerms
+from thinwire.at_rest import layout
 from thinwire.errors import ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.network.told import printable
@@ -133,7 +134,7 @@ class AligningParty:
         }
         patience = Patience(own.network.wait_seconds, self._waiting, self._interrupted)
         channel = NetworkChannel(
-            own.me, self._links, self.ledger, Journal(OutgoingLog(folder / "answers", 1, self._full)), patience
+            own.me, self._links, self.ledger, Journal(OutgoingLog(folder / layout.ANSWERS, 1, self._full)), patience
         )
         disconnect = self._listen() if own.is_label_party else self._dial()
         try:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.learner import Learner, Untrained
 from thinwire.conversations.spending import Spending
@@ -66,7 +67,7 @@ class FeatureRun(PartyRun):
         self.links[label].max_body = self._max_body(held.width)
         target = Target(own.network.dial_address(), own.certificate_names[label], own.me, self.credentials)
         self._address = target.address
-        self._charges = ChargeLog(folder / "charges.jsonl", self.directory.files.lines(folder / "charges.jsonl"))
+        self._charges = ChargeLog(folder / layout.CHARGES, self.directory.files.lines(folder / layout.CHARGES))
         self._said = ("", 0.0)  # why nobody answered, and after how many seconds
         self._dialer = Dialer(target, self.links[label], self)
 

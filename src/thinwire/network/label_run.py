@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Any
 
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.job.init_from import InitFrom
 from thinwire.job.party_view import LabelData, PartyView
 from thinwire.job.program_factory import ProgramFactory
@@ -23,7 +24,6 @@ from thinwire.runs import FolderLock
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
-from thinwire.transport.record_file import WriteFailed
 from thinwire.transport.records import parsed_count
 from thinwire.transport.service import NotYet, Refused, Roster, Rpc, RunAborted
 from thinwire.types import PartyName

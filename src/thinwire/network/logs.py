@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import LineFollower
 from thinwire.errors import BadInput, Malformed
 from thinwire.job.party_view import PartyView
 from thinwire.network.asking import question
@@ -26,26 +25,14 @@ class OwnLog:
     """This party's `log.jsonl`, from its beginning; `lines` gives those that have come since the last call."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "log.jsonl"
-        if not self._path.is_file():
-            raise BadInput(f"{self._path} is not there: the party has not begun here; or give its folder by --out")
-        self._read = 0  # bytes
-        self._file = -1  # its number on the disk: `thinwire clean` writes another
+        path = folder / layout.LOG
+        if not path.is_file():
+            raise BadInput(f"{path} is not there: the party has not begun here; or give its folder by --out")
+        self._follower = LineFollower(path)  # `thinwire clean` writes another file
 
     def lines(self) -> Iterator[Line]:
-        with self._path.open("rb") as file:
-            told = os.fstat(file.fileno())
-            if told.st_ino != self._file or told.st_size < self._read:
-                self._file, self._read = told.st_ino, 0
-            file.seek(self._read)
-            whole = file.read()
-        whole = whole[: whole.rfind(b"\n") + 1]  # the last line may be half written
-        self._read += len(whole)
-        for line in whole.splitlines():
-            with suppress(ValueError):
-                found = json.loads(line)
-                if isinstance(found, dict):
-                    yield found
+        while found := self._follower.look()[1]:
+            yield from found
 
 
 class _Told(BaseModel):

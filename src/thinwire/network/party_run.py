@@ -16,6 +16,9 @@ from typing import Any
 from torch import nn
 
 from thinwire import __version__
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import WriteFailed
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, Diverged, SurrogatesDiffer, ThinwireError, WireError
 from thinwire.job.checks import build_storage
 from thinwire.job.init_from import InitFrom
@@ -44,7 +47,6 @@ from thinwire.runs import (
     write_facts,
 )
 from thinwire.runs.contents import require_able_to_go_on
-from thinwire.runs.private_state import canonical
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.grpc_channel import HandshakeFailed
 from thinwire.transport.journal import Journal
@@ -52,7 +54,6 @@ from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Patience
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink, WrongMessage
-from thinwire.transport.record_file import WriteFailed
 from thinwire.transport.records import printable
 from thinwire.transport.service import PROTOCOL, Denied, Refused, RunAborted
 from thinwire.types import Kind, PartyName, Round
@@ -116,7 +117,7 @@ class PartyRun(ABC):
             raise BadInput(
                 f"the run in {folder} was aborted by {self.private.aborted!r}; begin another in a new --out"
             )
-        self.events = EventLog(folder / "log.jsonl", own.me, say)
+        self.events = EventLog(folder / layout.LOG, own.me, say)
         self._incarnation = self.private.begin_incarnation()
         self._instance = secrets.token_hex(8)
         self._held = held
@@ -127,7 +128,7 @@ class PartyRun(ABC):
         self.links = {
             peer: PeerLink(
                 LinkEnds(self.run, own.me, peer, parties),
-                self._log_in(folder / "sent" / peer),
+                self._log_in(folder / layout.SENT / peer),
                 self.ledger,
                 self.heard,
             )
@@ -138,13 +139,13 @@ class PartyRun(ABC):
             own.me,
             self.links,
             self.ledger,
-            Journal(self._log_in(folder / "answers")),
+            Journal(self._log_in(folder / layout.ANSWERS)),
             Patience(self._patience_seconds(), self._waiting, self._interrupted),
             durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
         )
         owner = {"party": own.me, "run": f"{self.run:016x}"}
         checkpoints = Checkpoints(
-            folder / "checkpoints", self.private.mac_key, owner, self._incarnation, self.directory.files
+            folder / layout.CHECKPOINTS, self.private.mac_key, owner, self._incarnation, self.directory.files
         )
         self._saving = Saving(checkpoints, self.private, self.channel, self.events, own.network.checkpoint_seconds)
         self.batches = batches_of(own, held.rows)
@@ -249,7 +250,7 @@ class PartyRun(ABC):
     def _execute(self) -> Outcome:
         if self.private.finished:
             self._linger()
-            return Outcome(json.loads((self.folder / "result.json").read_text()), interrupted=False)
+            return Outcome(json.loads((self.folder / layout.RESULT).read_text()), interrupted=False)
         self._gather()
         self._keep_to_budget()
         program = self.program = self._program(self._seating(), PartyControl(self))
@@ -338,7 +339,7 @@ class PartyRun(ABC):
         self.save()
         summary = self._summary()
         self.persistently(lambda: self.directory.finish(self.ledger.entries(), self._models()))
-        self.persistently(lambda: self.directory.write("result.json", canonical(summary)))
+        self.persistently(lambda: self.directory.write(layout.RESULT, canonical_json(summary)))
         self.persistently(lambda: self.private.set_finished(True))
         self._recording.keep(self._quality())
         return summary

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from threading import RLock
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import WriteFailed, replace_file
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.network.introduction import About
-from thinwire.runs.private_state import canonical
 from thinwire.transport.peer_link import PeerLink
-from thinwire.transport.record_file import WriteFailed, replace_file
 from thinwire.transport.service import Refused
 from thinwire.types import PartyName
 
@@ -31,7 +32,7 @@ class Peers:
     """Loads and saves them."""
 
     def __init__(self, folder: Path, names: tuple[PartyName, ...]) -> None:
-        self._path = folder / "peers.json"
+        self._path = folder / layout.PEERS
         self._lock = RLock()
         self._known = dict.fromkeys(names, Peer())
         if self._path.exists():
@@ -95,7 +96,7 @@ class Peers:
             if self._known[name] == peer:
                 return
             known = self._known | {name: peer}
-            data = canonical({name: asdict(held) for name, held in known.items()})
+            data = canonical_json({name: asdict(held) for name, held in known.items()})
             try:
                 replace_file(self._path, data)
             except OSError as error:

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.network.events import EventLog
 from thinwire.runs import CheckpointFailed, Checkpoints, Loaded, PrivateState
 from thinwire.transport.network_channel import NetworkChannel
-from thinwire.transport.record_file import WriteFailed
 
 __all__ = ["Saving"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.group import Ranks
 from thinwire.job.init_from import InitFrom
@@ -70,9 +71,9 @@ def _width(own: PartyView, party: FeatureParty) -> int:
 
 def _keep(own: PartyView, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:
     text = own.resolved_text()
-    if (folder / "data.json").exists():  # the last to be written
+    if (folder / layout.DATA).exists():  # the last to be written
         require_same_text(folder, text, digests)
-        began = tomllib.loads((folder / "job.toml").read_text())["job"]["epochs"]
+        began = tomllib.loads((folder / layout.JOB).read_text())["job"]["epochs"]
         if began != own.settings.epochs:
             raise BadInput(
                 f"job.epochs is {own.settings.epochs:g}, but the run in {folder} began with {began:g}; between "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from thinwire.at_rest import layout
 from thinwire.network.logs import OwnLog
 from thinwire.report.stops import last_stop
 from thinwire.types import PartyName
@@ -13,7 +14,7 @@ __all__ = ["stopped_parties"]
 
 def stopped_parties(folder: Path, me: PartyName) -> dict[PartyName, int]:
     """In which round, by party; without those that were started again since. Empty where there is no log."""
-    if not (folder / "log.jsonl").is_file():
+    if not (folder / layout.LOG).is_file():
         return {}
     lines = list(OwnLog(folder).lines())
     found: dict[PartyName, int] = {}

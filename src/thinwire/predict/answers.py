@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
 from thinwire.models.outputs import Outputs
 from thinwire.prepare import LabelCoding
 from thinwire.types import PartyName
@@ -25,7 +25,7 @@ class Answers:
     @classmethod
     def of(cls, outputs: Outputs, run: Path, label_party: PartyName) -> Answers:
         """As the run's folder keeps them."""
-        file = run / "models" / f"{label_party}.labels.json"
+        file = layout.kept_file(run, label_party, "labels")
         return cls(outputs, LabelCoding.from_json(files_of(run).read(file)) if file.exists() else None)
 
     def columns(self, width: int) -> tuple[str, ...]:

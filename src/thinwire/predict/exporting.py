@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.extras import needed
 from thinwire.job.messages import did_you_mean
@@ -115,7 +115,7 @@ def _make(out: Path) -> None:
 
 def _preparations(run: Path, out: Path) -> list[str]:
     """How tables became features belongs to the models; it is no part of them."""
-    files = sorted((run / "models").glob("*.json"))
+    files = sorted((run / layout.MODELS).glob("*.json"))
     for file in files:
         (out / file.name).write_bytes(files_of(run).read(file))
     return [file.name for file in files]

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from thinwire.at_rest import Files, files_of
+from thinwire.at_rest import Files, files_of, layout
 from thinwire.errors import BadInput
 
 __all__ = ["hash_of", "load_model", "model_names"]
@@ -19,7 +19,7 @@ __all__ = ["hash_of", "load_model", "model_names"]
 
 def model_names(folder: Path) -> list[str]:
     """Whose models the run's folder holds; "top" is the top model."""
-    found = sorted(file.stem for file in (folder / "models").glob("*.safetensors"))
+    found = sorted(file.stem for file in layout.model_files(folder))
     if not found:
         raise BadInput(
             f"{folder} holds no models: {folder / 'models'} is missing or empty. Train to the end first, or give the "
@@ -30,7 +30,7 @@ def model_names(folder: Path) -> list[str]:
 
 def load_model(folder: Path, name: str, module: nn.Module) -> None:
     """Refuses a file that is missing, damaged, of another model, or not finite."""
-    file = folder / "models" / f"{name}.safetensors"
+    file = layout.model_file(folder, name)
     try:
         tensors = load(_content(file, files_of(folder)))
         module.load_state_dict(tensors)
@@ -45,7 +45,7 @@ def hash_of(folder: Path, names: Iterable[str]) -> str:
     """SHA-256 over the models' files, each behind its name and length."""
     digest, files = hashlib.sha256(), files_of(folder)
     for name in sorted(names):
-        content = _content(folder / "models" / f"{name}.safetensors", files)
+        content = _content(layout.model_file(folder, name), files)
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from thinwire.align import Ids, normalised
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
 from thinwire.data import Values, read_features
 from thinwire.data.cells import read_cells
 from thinwire.errors import BadInput
@@ -45,7 +45,7 @@ def new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: 
 
 
 def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Tensor:
-    kept = run / "models" / f"{section.name}.preparation.json"
+    kept = layout.kept_file(run, section.name, "preparation")
     if not kept.exists():
         raise BadInput(f"{run} does not hold how {section.name!r} prepared its table: {kept.name} is missing")
     preparation = Preparation.from_json(files_of(run).read(kept))

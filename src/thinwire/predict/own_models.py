@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.job.job_loader import find_loss
 from thinwire.job.party_view import LabelData, PartyView, read_party_view
@@ -149,7 +150,7 @@ class LabelModel:
         if not isinstance(own.section, LabelEntry):
             raise BadInput(f"{me!r} is no label party")
         self.outputs = Answers.of(Outputs.of(find_loss(own.section)), folder.path, me)
-        self.pins = Pins(folder.path / "serving.json", folder.files)
+        self.pins = Pins(folder.path / layout.SERVING, folder.files)
         if data.bottom is not None:
             load_model(folder.path, me, data.bottom)
             data.bottom.to(own.settings.device).eval()

@@ -9,9 +9,9 @@ from threading import Lock
 from pydantic import ValidationError
 
 from thinwire.at_rest import PLAIN, Files
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadState
 from thinwire.predict.introduction import Offered
-from thinwire.runs.private_state import canonical
 from thinwire.types import PartyName
 
 __all__ = ["Pins"]
@@ -51,7 +51,7 @@ class Pins:
                 told = {
                     name: {who: one.model_dump() for who, one in held.items()} for name, held in self._held.items()
                 }
-                self._files.replace(self._file, canonical(told), mode=0o600)
+                self._files.replace(self._file, canonical_json(told), mode=0o600)
 
 
 def _read(file: Path, files: Files) -> dict[str, dict[PartyName, Offered]]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.job import Job
 from thinwire.job.job import embedding_width
@@ -226,24 +227,24 @@ def _modules_of(job: Job) -> dict[PartyName, nn.Module]:
 def _described(folder: Path) -> dict[str, Any]:
     """What `train` wrote about the model's shape."""
     try:
-        found = json.loads((folder / "model.json").read_text())
+        found = json.loads((folder / layout.MODEL).read_text())
         if found["format"] != 1:
-            raise BadInput(f"{folder / 'model.json'} has format {found['format']}, this version reads 1")
+            raise BadInput(f"{folder / layout.MODEL} has format {found['format']}, this version reads 1")
         Outputs(found["outputs"])
         return {key: found[key] for key in ("feature_parties", "label_party", "fusion", "outputs")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(
-            f"{folder / 'model.json'} cannot be read ({error}): the run is of an older version; give load_run its job"
+            f"{folder / layout.MODEL} cannot be read ({error}): the run is of an older version; give load_run its job"
         ) from None
 
 
 def _require_no_sum(folder: Path) -> None:
     try:
-        recipe = json.loads((folder / "recipe.json").read_text())
+        recipe = json.loads((folder / layout.RECIPE).read_text())
     except (OSError, ValueError) as error:
-        raise BadInput(f"{folder / 'recipe.json'} cannot be read: {error}") from None
+        raise BadInput(f"{folder / layout.RECIPE} cannot be read: {error}") from None
     if recipe.get("aggregation", {}).get("is") == "SecureSum":
         raise BadInput(
             f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"

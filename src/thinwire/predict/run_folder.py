@@ -11,7 +11,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from thinwire.at_rest import Files, files_of
+from thinwire.at_rest import Files, files_of, layout
 from thinwire.errors import BadInput, BadState
 from thinwire.job.simulator import own_secret
 from thinwire.network.feature_run import run_secret
@@ -36,7 +36,7 @@ class RunFolder:
     @property
     def job(self) -> Path:
         """The job as it was meant."""
-        file = self.path / "job.toml"
+        file = self.path / layout.JOB
         if not file.is_file():
             raise BadInput(f"{self.path} holds no job.toml: it was trained from Python; use thinwire.load_run there")
         return file
@@ -48,14 +48,14 @@ class RunFolder:
 
     @cached_property
     def _private(self) -> PrivateState:
-        if not (self.path / "private.json").exists():
+        if not (self.path / layout.PRIVATE).exists():
             raise BadInput(f"{self.path / 'private.json'} is missing: the run's folder is not whole")
         return PrivateState.open(self.path, self.files)
 
     @property
     def nonce(self) -> str | None:
         """Of a run over the network; the same at all its parties."""
-        return self._private.run_nonce if (self.path / "private.json").exists() else None
+        return self._private.run_nonce if (self.path / layout.PRIVATE).exists() else None
 
     @property
     def is_simulated(self) -> bool:
@@ -81,12 +81,12 @@ class RunFolder:
 
     def charges(self, me: PartyName) -> Path:
         """Where predictions are charged."""
-        return self.path / (f"charges-{me}.jsonl" if self.is_simulated else "charges.jsonl")
+        return self.path / (f"charges-{me}.jsonl" if self.is_simulated else layout.CHARGES)
 
     def tensors(self, me: PartyName, run: int) -> Mapping[str, Tensor]:
         """What this party's newest checkpoint holds."""
         owner = {"party": "all, simulated"} if self.is_simulated else {"party": me, "run": f"{run:016x}"}
-        checkpoints = Checkpoints(self.path / "checkpoints", self._private.mac_key, owner, files=self.files)
+        checkpoints = Checkpoints(self.path / layout.CHECKPOINTS, self._private.mac_key, owner, files=self.files)
         loaded = checkpoints.load(self._private.generation, lambda _: None)
         if loaded is None or me not in loaded.tensors:
             raise BadState(f"{self.path} holds no checkpoint of {me!r}, so what its rows have lost is not known")
@@ -95,9 +95,9 @@ class RunFolder:
     def label_party_adds(self, label_party: PartyName) -> bool:
         """Did the label party hold features of its own? Whoever does knows one part of every sum."""
         if self.is_simulated:
-            return (self.path / "models" / f"{label_party}.safetensors").exists()
+            return layout.model_file(self.path, label_party).exists()
         try:
-            return bool(json.loads((self.path / "peers.json").read_text())[label_party]["width"])
+            return bool(json.loads((self.path / layout.PEERS).read_text())[label_party]["width"])
         except (OSError, ValueError, KeyError, TypeError):
             return True  # not known: the worse case
 

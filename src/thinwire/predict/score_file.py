@@ -7,7 +7,6 @@ of them. The end is one pass over the blocks into a CSV or Parquet file, which t
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from thinwire.at_rest.atomic_file import WriteFailed, replace_file, stage_file
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput
-from thinwire.runs.private_state import canonical
-from thinwire.transport.record_file import WriteFailed, replace_file, sync_folder
 
 __all__ = ["Heading", "ScoreFile", "require_place"]
 
@@ -37,7 +36,7 @@ class Heading:
     block: int  # rows
 
     def to_bytes(self) -> bytes:
-        return canonical({"model": self.model, "rows": self.rows, "key": self.key, "block": self.block})
+        return canonical_json({"model": self.model, "rows": self.rows, "key": self.key, "block": self.block})
 
 
 def require_place(path: Path, resume: bool) -> None:
@@ -115,13 +114,9 @@ class ScoreFile:
 
     def finish(self) -> None:
         """All blocks into one file, which then has its name; the blocks go."""
-        temporary = self._folder / f"whole{self.path.suffix.lower()}"
         try:
-            self._gather(temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-            sync_folder(self.path.parent)
+            with stage_file(self.path) as part:
+                self._gather(part)
         except OSError as error:
             raise WriteFailed(self.path, 0, error) from error
         shutil.rmtree(self._folder, ignore_errors=True)

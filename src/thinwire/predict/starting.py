@@ -11,7 +11,7 @@ import numpy as np
 
 from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alignment
 from thinwire.align import Terms as AlignTerms
-from thinwire.at_rest import Files
+from thinwire.at_rest import Files, layout
 from thinwire.errors import BadInput
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.network.aligning import AligningParty
@@ -19,7 +19,6 @@ from thinwire.predict.new_rows import new_ids
 from thinwire.predict.own_models import NewRows
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.table import IdTable
-from thinwire.runs.contents import NEW_ROWS
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
 from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
@@ -46,7 +45,7 @@ def named(source: Path, name: PartyName, run: Path | None, settings: Sequence[st
     if source.is_dir():
         if run is not None:
             raise BadInput(f"{source} is a run's folder already; leave --run out")
-        return Named(read_party_view(source / "job.toml", name, settings), source)
+        return Named(read_party_view(source / layout.JOB, name, settings), source)
     own = read_party_view(source, name, settings)
     return Named(own, run or Path("runs") / source.stem / name)
 
@@ -82,7 +81,7 @@ def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Cal
     if own_ids is None:
         raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")
     folder = found.folder()
-    kept = folder.path / NEW_ROWS / f"{own.me}.alignment"
+    kept = folder.path / layout.NEW_ROWS / f"{own.me}.alignment"
     alignment = _kept(kept, folder.files, own, own_ids)
     if alignment is None:
         alignment = _align(own, own_ids, kept, say)
@@ -114,7 +113,7 @@ def _align(own: PartyView, ids: Ids, kept: Path, say: Callable[[str], None]) -> 
         raise BadInput(
             f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If the "
             "others go on with an earlier one, bring back the ids that were aligned then; or end all, remove "
-            f"{NEW_ROWS}/ from every party's run, and start them together"
+            f"{layout.NEW_ROWS}/ from every party's run, and start them together"
         ) from None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.report.reading import is_run
 
@@ -22,7 +23,8 @@ def runs_in(given: Path) -> list[Path]:
     found = found_runs(given)
     if not found:
         raise BadInput(
-            f"{given} holds no run: neither it nor a folder in it has an about.json, which a run writes as it begins"
+            f"{given} holds no run: neither it nor a folder in it has an {layout.ABOUT}, which "
+            "a run writes as it begins"
         )
     return found
 
@@ -37,7 +39,7 @@ def found_runs(given: Path, begun: bool = True) -> list[Path]:
 
 def _may_be_run(folder: Path) -> bool:
     """A party that waits for the others has a log, and nothing else to show."""
-    return is_run(folder) or (folder / "log.jsonl").is_file()
+    return is_run(folder) or (folder / layout.LOG).is_file()
 
 
 def _folders(folder: Path, wanted: Callable[[Path], bool], depth: int = _DEPTH) -> Iterator[Path]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
+from thinwire.at_rest.atomic_file import replace_file
+from thinwire.at_rest.json_file import indented_json
 from thinwire.charts.page import GENERATOR
 from thinwire.errors import BadInput
 from thinwire.report.reading import read_openly
@@ -19,22 +19,21 @@ from thinwire.report.record import About, Pulse, Quality, RunRecord
 __all__ = ["keep_about", "keep_pulse", "keep_result", "write_page", "write_report"]
 
 _log = logging.getLogger(__name__)
-NAME = "report.html"
 
 
 def keep_about(folder: Path, about: About) -> None:
     """As a run begins, or goes on: it has no result yet."""
     with _not_stopping(folder):
-        (folder / "result.json").unlink(missing_ok=True)
-        _write(folder / "about.json", about.model_dump_json(indent=2) + "\n")
+        (folder / layout.RESULT).unlink(missing_ok=True)
+        replace_file(folder / layout.ABOUT, about.model_dump_json(indent=2).encode() + b"\n")
 
 
 def keep_pulse(folder: Path, pulse: Pulse, lasting: bool) -> None:
     """The last one whole; of those that last the times. A disk that is full costs them, not the run."""
     with suppress(OSError):
-        _write(folder / "pulse.json", pulse.model_dump_json() + "\n")
+        replace_file(folder / layout.HEARTBEAT, pulse.model_dump_json().encode() + b"\n", sync=False)
         if lasting:
-            with (folder / "timeline.jsonl").open("a", encoding="utf-8") as file:
+            with (folder / layout.TIMELINE).open("a", encoding="utf-8") as file:
                 file.write(pulse.slim().model_dump_json(exclude_defaults=True) + "\n")
 
 
@@ -42,10 +41,10 @@ def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Qualit
     """Once the models are saved; `summary` is None where the run has written result.json itself."""
     with _not_stopping(folder):
         if quality is not None:
-            files_of(folder).replace(folder / "quality.json", quality.model_dump_json().encode() + b"\n")
+            files_of(folder).replace(folder / layout.QUALITY, quality.model_dump_json().encode() + b"\n")
         if summary is not None:
-            _write(folder / "result.json", json.dumps(summary, indent=2) + "\n")
-        write_report([read_openly(folder)], folder / NAME)
+            replace_file(folder / layout.RESULT, indented_json(summary))
+        write_report([read_openly(folder)], folder / layout.REPORT)
 
 
 def write_report(runs: Sequence[RunRecord], path: Path) -> Path:
@@ -61,7 +60,7 @@ def write_page(html: str, path: Path) -> Path:
         if path.exists() and not _is_report(path):
             raise BadInput(f"{path} is there already and is no report; give another --out")
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, html)
+        replace_file(path, html.encode())
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
     return path
@@ -70,13 +69,6 @@ def write_page(html: str, path: Path) -> Path:
 def _is_report(path: Path) -> bool:
     with path.open("rb") as file:
         return GENERATOR.encode() in file.read(1000)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
-from thinwire.at_rest import PLAIN, Files, files_of
+from thinwire.at_rest import PLAIN, Files, files_of, layout
 from thinwire.errors import BadInput
 from thinwire.report.record import About, Entry, Event, Pulse, Quality, RunRecord, State, _Summary, joined
 from thinwire.report.stops import Stop, last_stop
@@ -24,7 +24,7 @@ _LARGEST = 1 << 30  # bytes of a file that is read
 
 
 def is_run(folder: Path) -> bool:
-    return (folder / "about.json").is_file()
+    return (folder / layout.ABOUT).is_file()
 
 
 def read_openly(folder: Path) -> RunRecord:
@@ -39,31 +39,31 @@ def read_run(folder: Path) -> RunRecord:
         raise BadInput(f"{folder}: there is no such folder; give the one that `thinwire train` or `party` named")
     if not is_run(folder):
         raise BadInput(
-            f"{folder} holds no about.json: it is no run's folder, or its run has not begun. Give the folder that "
-            "`thinwire train` or `thinwire party` named"
+            f"{folder} holds no {layout.ABOUT}: it is no run's folder, or its run has not begun. Give the "
+            "folder that `thinwire train` or `thinwire party` named"
         )
-    about = _model(folder / "about.json", About)
+    about = _model(folder / layout.ABOUT, About)
     pulses: list[Pulse] = []
-    for pulse in _lines(folder / "timeline.jsonl", Pulse):
+    for pulse in _lines(folder / layout.TIMELINE, Pulse):
         joined(pulses, pulse)
-    if (folder / "pulse.json").is_file():
-        joined(pulses, _model(folder / "pulse.json", Pulse))
-    summary = _model(folder / "result.json", _Summary) if (folder / "result.json").is_file() else None
-    stop = last_stop(_plain_lines(folder / "log.jsonl"))
-    ledger = _entries(folder / "ledger.json")
+    if (folder / layout.HEARTBEAT).is_file():
+        joined(pulses, _model(folder / layout.HEARTBEAT, Pulse))
+    summary = _model(folder / layout.RESULT, _Summary) if (folder / layout.RESULT).is_file() else None
+    stop = last_stop(_plain_lines(folder / layout.LOG))
+    ledger = _entries(folder / layout.LEDGER)
     files = files_of(folder)
     return RunRecord(
         name=folder.resolve().name,
         about=about,
-        events=tuple(_lines(folder / "events.jsonl", Event)),
+        events=tuple(_lines(folder / layout.EVENTS, Event)),
         ledger=ledger or (pulses[-1].entries() if pulses else ()),
         pulses=tuple(pulses),
-        quality=_model(folder / "quality.json", Quality, files) if (folder / "quality.json").is_file() else None,
+        quality=_model(folder / layout.QUALITY, Quality, files) if (folder / layout.QUALITY).is_file() else None,
         privacy=summary.privacy if summary is not None else pulses[-1].privacy if pulses else (),
         state=_state(summary, stop),
         repeat=_commands(folder, about),
-        digests=_model(folder / "data.json", _Digests, files).root if (folder / "data.json").is_file() else {},
-        job_text=_text(folder / "job.toml") if (folder / "job.toml").is_file() else None,
+        digests=_model(folder / layout.DATA, _Digests, files).root if (folder / layout.DATA).is_file() else {},
+        job_text=_text(folder / layout.JOB) if (folder / layout.JOB).is_file() else None,
     )
 
 
@@ -74,11 +74,11 @@ def _state(summary: _Summary | None, stop: Stop | None) -> State:
 
 
 def _commands(folder: Path, about: About) -> tuple[str, ...]:
-    if not (folder / "job.toml").is_file():
+    if not (folder / layout.JOB).is_file():
         return ()
     if about.me is not None:
-        return (f"thinwire party {folder}/job.toml --name {about.me} --out NEW_FOLDER",)
-    return (f"thinwire train {folder}/job.toml --out NEW_FOLDER",)
+        return (f"thinwire party {folder / layout.JOB} --name {about.me} --out NEW_FOLDER",)
+    return (f"thinwire train {folder / layout.JOB} --out NEW_FOLDER",)
 
 
 def _model(path: Path, kind: type[T], files: Files = PLAIN) -> T:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
+
 __all__ = ["Stop", "going_on", "last_stop"]
 
 _STARTS = ("listening", "dialling")  # a party's first words; nothing of the kind comes after its stop
@@ -34,9 +36,9 @@ def last_stop(lines: Iterable[Mapping[str, Any]], before: Stop | None = None) ->
 
 def going_on(folder: Path, me: str | None) -> str | None:
     """The command that goes on with the run of a folder; None where it was begun from Python."""
-    if not (folder / "job.toml").is_file():
+    if not (folder / layout.JOB).is_file():
         return None
-    job, out = shlex.quote(str(folder / "job.toml")), shlex.quote(str(folder))
+    job, out = shlex.quote(str(folder / layout.JOB)), shlex.quote(str(folder))
     if me is None:
         return f"thinwire train {job} --out {out} --resume"
     return f"thinwire party {job} --name {me} --out {out}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from thinwire.at_rest import layout
 from thinwire.data.vertical import LABEL, VerticalData
 from thinwire.errors import BadInput
 from thinwire.job.toml_text import toml_text
@@ -42,7 +43,7 @@ def write_job_folder(
         "party": [_party(experiment, name, data) for name in held],
         "label_party": _label_party(experiment, data),
     }
-    path = folder / "job.toml"
+    path = folder / layout.JOB
     path.write_text(toml_text(document))
     return path
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import indented_json
 from thinwire.environment import environment
 from thinwire.reproduce.expecting import Verdict, judged
 from thinwire.reproduce.experiment import Experiment
@@ -49,8 +50,8 @@ def written(
     }
     folder = RunDirectory(out)
     folder.write("results.csv", _csv(experiment, results).encode())
-    folder.write("summary.json", (json.dumps(summary, indent=2) + "\n").encode())
-    folder.write("report.html", html_report(experiment, results, verdicts, words, summary["real_link"]).encode())
+    folder.write("summary.json", indented_json(summary))
+    folder.write(layout.REPORT, html_report(experiment, results, verdicts, words, summary["real_link"]).encode())
     return {**summary, "out": str(out)}
 
 

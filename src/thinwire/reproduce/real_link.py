@@ -6,7 +6,6 @@ A folder of tools makes the link: `up.sh BITS_PER_SECOND ONE_WAY_MICROSECONDS` b
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import read_lines
 from thinwire.data.vertical import LABEL
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.result import meets
@@ -128,9 +129,7 @@ def _run(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Pa
             for process in started.values():
                 process.kill()
                 process.wait()
-        lines = (Path(runs) / LABEL / "events.jsonl").read_text().splitlines()
-    events: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    return events
+        return read_lines(Path(runs) / LABEL / layout.EVENTS)
 
 
 def _party(job: Path, name: str, side: str, out: Path) -> subprocess.Popen[bytes]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import read_lines
 from thinwire.errors import BadInput, Diverged, NotFinite
 from thinwire.job import Job, train
 from thinwire.reproduce.formulas import PaperBytes
@@ -16,8 +18,6 @@ from thinwire.reproduce.schema import Formula
 from thinwire.runs import RunDirectory
 
 __all__ = ["Outcome", "Watch", "finished", "made", "value_at"]
-
-_DONE = "done.json"
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,18 @@ def made(folder: Path, curve: str, job: Job, formula: Formula | None, watch: Wat
         summary = result.summary()
     except (Diverged, NotFinite) as error:  # the second where a compressor meets it first
         diverged = str(error)
-    events = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    events = read_lines(folder / layout.EVENTS)
     history = _with_columns(events, job, formula)
     summary = {**summary, "job": print_of}
     kept = {"history": history, "summary": summary, "diverged": diverged}
-    RunDirectory(folder).write(_DONE, json.dumps(kept).encode())
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # surrogates of all rows: large, and of no more use
+    RunDirectory(folder).write(layout.DONE, json.dumps(kept).encode())
+    shutil.rmtree(folder / layout.CHECKPOINTS, ignore_errors=True)  # surrogates of all rows: large
     return Outcome(curve, job.seed, history, summary, diverged)
 
 
 def finished(folder: Path, curve: str, seed: int) -> Outcome | None:
     """The run of this folder, where it is at its end."""
-    path = folder / _DONE
+    path = folder / layout.DONE
     if not path.exists():
         return None
     kept = json.loads(path.read_text())
@@ -99,7 +99,7 @@ def finished(folder: Path, curve: str, seed: int) -> Outcome | None:
 
 def _can_resume(folder: Path) -> bool:
     """Is there a checkpoint? What a run left that was killed before its first one is cleared away."""
-    if any((folder / "checkpoints").glob("*")):
+    if any((folder / layout.CHECKPOINTS).glob("*")):
         return True
     if folder.exists():
         shutil.rmtree(folder)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest.atomic_file import WriteFailed, sync_folder, write_all
 from thinwire.at_rest.wrapping import PLAIN_RECORDS, Wrapped
 from thinwire.errors import BadState
-from thinwire.transport.record_file import WriteFailed, sync_folder, write_all
 
 __all__ = ["ChargeLog"]
 

@@ -30,11 +30,11 @@ from safetensors.torch import save
 from torch import Tensor
 
 from thinwire.at_rest import PLAIN, DamagedFile, Files
+from thinwire.at_rest.atomic_file import WriteFailed, sync_folder
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState
-from thinwire.runs.private_state import canonical
 from thinwire.runs.tensor_file import Written, read_tensors, write_tensors
 from thinwire.surrogates import blocks
-from thinwire.transport.record_file import WriteFailed, sync_folder
 
 __all__ = ["CheckpointFailed", "Checkpoints", "Loaded", "tensor_bytes"]
 
@@ -102,7 +102,7 @@ class Checkpoints:
         for name in tensors:
             if not _NAME.fullmatch(name):
                 raise BadInput(f"{name!r} cannot name a file of tensors")
-        state = canonical(data)
+        state = canonical_json(data)
         needed = len(state) + sum(tensor.nbytes for held in tensors.values() for tensor in held.values())
         new = self._folder / f"new-{self._incarnation:06d}"
         place = _Place(generation, self._incarnation, self._folder / f"{generation:010d}-{self._incarnation:06d}")
@@ -133,7 +133,7 @@ class Checkpoints:
                 file = write_tensors(write, held)
             files[name] = {"size": file.size, "sha256": file.sha256}
             written += file.size
-        manifest = canonical(
+        manifest = canonical_json(
             {
                 "format": FORMAT,
                 "owner": self._owner,

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from thinwire.at_rest.folder import NAME as ENCRYPTION
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.errors import BadInput
-from thinwire.runs.facts import NAME as FACTS
 from thinwire.runs.facts import require_readable
 from thinwire.runs.folder_lock import FolderLock
-from thinwire.runs.private_state import NAME, PrivateState
-from thinwire.transport.record_file import WriteFailed
+from thinwire.runs.private_state import PrivateState
 
 __all__ = [
-    "CHECKPOINTS",
-    "FORGOTTEN",
-    "LOG",
     "MESSAGES",
-    "NEW_ROWS",
     "Removed",
     "alone_in",
     "is_finished",
@@ -31,40 +25,7 @@ __all__ = [
     "unknown_in",
 ]
 
-CHECKPOINTS = ("checkpoints",)  # surrogates, worksets, shared labels: a value or more for every row
-MESSAGES = ("sent", "answers")  # what was sent, to be sent again after a failure
-NEW_ROWS = "new-rows"  # which of a party's new rows the others have too
-LOG = "log.jsonl"
-FORGOTTEN = "forgotten.jsonl"
-
-# The run as a whole: settings, sums over rows, weights, secrets. No value of a single row.
-_WHOLE = {
-    FACTS,
-    NAME,
-    ENCRYPTION,
-    FORGOTTEN,
-    LOG,
-    "job.toml",
-    "data.json",
-    "recipe.json",
-    "events.jsonl",
-    "ledger.json",
-    "result.json",
-    "done.json",
-    "peers.json",
-    "charges.jsonl",
-    "models",
-    "lock",
-    "lock.guard",
-    "report.html",
-    "model.json",
-    "about.json",
-    "pulse.json",
-    "timeline.jsonl",
-    "quality.json",
-    "serving.json",
-}
-_OTHER_WHOLE = re.compile(r"incarnation-\d+|lock\.[0-9a-f]+|charges(-[A-Za-z0-9_-]+)?\.(jsonl|lock)")
+MESSAGES = (layout.SENT, layout.ANSWERS)
 
 
 @dataclass(frozen=True)
@@ -78,8 +39,8 @@ class Removed:
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Refuses what is no run's folder, and one in which a party runs; none can begin meanwhile."""
-    if not (folder / NAME).exists():
-        raise BadInput(f"{folder} is no run's folder: it holds no {NAME}")
+    if not (folder / layout.PRIVATE).exists():
+        raise BadInput(f"{folder} is no run's folder: it holds no {layout.PRIVATE}")
     require_readable(folder)
     lock = FolderLock(folder)
     lock.acquire()
@@ -112,19 +73,17 @@ def removed(folder: Path, names: tuple[str, ...]) -> list[Removed]:
 
 def unknown_in(folder: Path) -> list[str]:
     """Files that are not ours: what they hold of single rows, only their owner knows."""
-    known = {*_WHOLE, *CHECKPOINTS, *MESSAGES, NEW_ROWS}
-    names = sorted(path.name for path in folder.iterdir())
-    return [name for name in names if name not in known and not _OTHER_WHOLE.fullmatch(name)]
+    return sorted(path.name for path in folder.iterdir() if not layout.is_known(path.name))
 
 
 def require_able_to_go_on(folder: Path) -> None:
     """Refuses a run whose rows were forgotten, or whose checkpoints were cleaned away at its end."""
-    if (folder / FORGOTTEN).exists():
+    if (folder / layout.FORGOTTEN).exists():
         raise BadInput(
             f"rows were forgotten in {folder}, so that this run cannot go on; train anew without them, in another "
             f"--out: --from {folder} takes over the weights"
         )
-    if (folder / NAME).exists() and not (folder / "checkpoints").exists() and is_finished(folder):
+    if (folder / layout.PRIVATE).exists() and not (folder / layout.CHECKPOINTS).exists() and is_finished(folder):
         raise BadInput(
             f"the run in {folder} is finished, and its checkpoints were cleaned away; its models are there"
         )

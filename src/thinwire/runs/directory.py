@@ -1,25 +1,4 @@
-"""What a run leaves on disk.
-
-run.json                     which version wrote it, and who took part
-recipe.json                  the recipe, as its digest sees it
-about.json                   who takes part, with what; written as the run begins
-pulse.json                   the last sign of life: where time and bytes go, one round in detail
-timeline.jsonl               now and then, where the time went
-quality.json                 how good the model is on the test rows, counted
-result.json                  the run's summary, once it has ended
-report.html                  all of this, for people
-model.json                   who is who, and how their models belong together
-events.jsonl                 one line an evaluation
-ledger.json                  bytes and messages by sender, receiver and kind
-models/<party>.safetensors   the trained models
-models/<party>.preparation.json, models/<party>.labels.json   how a table became features, and labels classes
-checkpoints/                 two generations of everything a resumed run needs
-private.json                 the secrets of the noise and of the checkpoints' MAC, and the newest generation
-encryption.json              where the run is encrypted: which key opens it
-
-Encrypted are then data.json, quality.json, models/, checkpoints/ and private.json; and sent/, answers/,
-charges.jsonl, serving.json and forgotten.jsonl, where there are any.
-"""
+"""One run's folder: written as the run goes, and read where it goes on."""
 
 from __future__ import annotations
 
@@ -32,14 +11,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from thinwire.at_rest import PLAIN, Files, begin_files, files_of
+from thinwire.at_rest import PLAIN, Files, begin_files, files_of, layout
+from thinwire.at_rest.atomic_file import WriteFailed, write_all
+from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
 from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.facts import RunFacts, require_readable, write_facts
-from thinwire.runs.private_state import NAME, PrivateState
+from thinwire.runs.private_state import PrivateState
 from thinwire.surrogates import Storage
-from thinwire.transport.record_file import WriteFailed, write_all
 from thinwire.types import PartyName
 
 __all__ = ["RunDirectory"]
@@ -65,13 +45,13 @@ class RunDirectory:
 
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
-        if (self.folder / "events.jsonl").exists():
+        if (self.folder / layout.EVENTS).exists():
             raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
         self.files = begin_files(self.folder, self._key)
         self._open()
         self._private.set_noise_secret(noise_secret)
         write_facts(self.folder, facts)
-        self._write("recipe.json", json.dumps(recipe, indent=2, sort_keys=True) + "\n")
+        self.write(layout.RECIPE, indented_json(recipe, sort_keys=True))
         self.clear()
 
     def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
@@ -81,11 +61,11 @@ class RunDirectory:
 
     def clear(self) -> None:
         """No events yet."""
-        self._write("events.jsonl", "")
+        self.write(layout.EVENTS, b"")
 
     def append(self, event: dict[str, Any]) -> None:
         """A whole line, or none."""
-        path, line = self.folder / "events.jsonl", json.dumps(event).encode() + b"\n"
+        path, line = self.folder / layout.EVENTS, json.dumps(event).encode() + b"\n"
         try:
             with path.open("ab", buffering=0) as file:
                 length = os.fstat(file.fileno()).st_size
@@ -100,13 +80,13 @@ class RunDirectory:
 
     def truncate(self, count: int) -> list[dict[str, Any]]:
         """Keeps the first `count` events: those a checkpoint knows of."""
-        lines = (self.folder / "events.jsonl").read_text().splitlines()[:count]  # a last one may be half written
+        lines = (self.folder / layout.EVENTS).read_text().splitlines()[:count]  # a last one may be half written
         kept = [json.loads(line) for line in lines]
-        self._write("events.jsonl", "".join(json.dumps(event) + "\n" for event in kept))
+        self.write(layout.EVENTS, b"".join(json.dumps(event).encode() + b"\n" for event in kept))
         return kept
 
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
-        self._write("ledger.json", json.dumps(ledger, indent=2) + "\n")
+        self.write(layout.LEDGER, indented_json(ledger))
         for name, module in models.items():
             self._keep(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
@@ -132,7 +112,7 @@ class RunDirectory:
         """The newest generation that is whole."""
         require_able_to_go_on(self.folder)
         nothing = BadInput(f"{self.folder} holds no checkpoint to resume from")
-        if not (self.folder / NAME).exists():
+        if not (self.folder / layout.PRIVATE).exists():
             raise nothing
         self._open()
         loaded = self._checkpoints.load(self._private.generation, lambda data: self._require_same(data, job))
@@ -152,7 +132,7 @@ class RunDirectory:
         incarnation = self._private.begin_incarnation()
         owner = {"party": "all, simulated"}
         self._checkpoints = Checkpoints(
-            self.folder / "checkpoints", self._private.mac_key, owner, incarnation, self.files
+            self.folder / layout.CHECKPOINTS, self._private.mac_key, owner, incarnation, self.files
         )
         self._generation = self._private.generation
 
@@ -163,9 +143,6 @@ class RunDirectory:
                 f"{self.folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
                 "begin a new run in another folder"
             )
-
-    def _write(self, name: str, text: str) -> None:
-        self.write(name, text.encode())
 
     def write(self, name: str, content: bytes) -> None:
         """Readable by whoever may read the folder: nothing of single rows, or of weights."""

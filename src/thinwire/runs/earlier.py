@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints
 from thinwire.runs.facts import RunFacts, read_facts
-from thinwire.runs.private_state import NAME, PrivateState
+from thinwire.runs.private_state import PrivateState
 from thinwire.types import PartyName
 
 __all__ = ["Earlier"]
@@ -27,9 +27,9 @@ class Earlier:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        if not (self.folder / "models").is_dir():
+        if not (self.folder / layout.MODELS).is_dir():
             what = (
-                "has not ended: go on with it first" if (self.folder / "job.toml").exists() else "is no run's folder"
+                "has not ended: go on with it first" if (self.folder / layout.JOB).exists() else "is no run's folder"
             )
             raise BadInput(f"{self.folder} {what}; it holds no models to begin from")
         self.facts: RunFacts | None = read_facts(self.folder)
@@ -39,7 +39,7 @@ class Earlier:
     def models(self) -> dict[str, dict[str, Tensor]]:
         """By their files' names: bottom models by party, the top model under "top"."""
         found = {}
-        for path in sorted((self.folder / "models").glob("*.safetensors")):
+        for path in layout.model_files(self.folder):
             try:
                 found[path.stem] = load(self._files.read(path))
             except (SafetensorError, OSError) as error:
@@ -51,7 +51,7 @@ class Earlier:
         if self.facts is not None:
             return tuple(self.facts.widths)
         try:
-            job = tomllib.loads((self.folder / "job.toml").read_text())
+            job = tomllib.loads((self.folder / layout.JOB).read_text())
             return tuple(party["name"] for party in job["party"])
         except (OSError, ValueError, KeyError, TypeError):
             return tuple(name for name in self.models if name != "top")
@@ -59,7 +59,7 @@ class Earlier:
     def digest(self) -> str:
         """Of the models, for the record."""
         digest = hashlib.sha256()
-        for path in sorted((self.folder / "models").glob("*.safetensors")):
+        for path in layout.model_files(self.folder):
             digest.update(path.name.encode() + self._files.read(path))
         return digest.hexdigest()
 
@@ -67,11 +67,11 @@ class Earlier:
     def optimizers(self) -> dict[str, dict[str, Tensor]]:
         """Their memory, by the models' names; from the last checkpoint."""
         way_out = "begin without the optimisers' memory"
-        if not (self.folder / NAME).exists():
+        if not (self.folder / layout.PRIVATE).exists():
             raise BadInput(f"{self.folder} holds no checkpoint; {way_out}")
         private = PrivateState.open(self.folder, self._files)
         checkpoints = Checkpoints(
-            self.folder / "checkpoints", private.mac_key, None, private.incarnation, self._files
+            self.folder / layout.CHECKPOINTS, private.mac_key, None, private.incarnation, self._files
         )
         loaded = checkpoints.load(private.generation, lambda _: None)
         if loaded is None:

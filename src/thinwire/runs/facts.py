@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from thinwire import __version__
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import WriteFailed, replace_file
+from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadState
-from thinwire.transport.record_file import WriteFailed, replace_file
 from thinwire.types import PartyName
 
 __all__ = ["FORMAT", "RunFacts", "read_facts", "require_readable", "write_facts"]
 
 # 0: before run.json; all that lay in the folder is read as it is. 1: run.json says this.
 FORMAT = 1
-NAME = "run.json"
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class RunFacts:
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    data = json.dumps({"format": FORMAT, "thinwire": __version__, **asdict(facts)}, indent=2).encode() + b"\n"
+    data = indented_json({"format": FORMAT, "thinwire": __version__, **asdict(facts)})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        replace_file(folder / NAME, data)
+        replace_file(folder / layout.RUN, data)
     except OSError as error:
-        raise WriteFailed(folder / NAME, len(data), error) from error
+        raise WriteFailed(folder / layout.RUN, len(data), error) from error
 
 
 def read_facts(folder: Path) -> RunFacts | None:
@@ -66,7 +67,7 @@ def require_readable(folder: Path) -> None:
 
 def _held(folder: Path) -> dict[str, Any] | None:
     try:
-        held = json.loads((folder / NAME).read_bytes())
+        held = json.loads((folder / layout.RUN).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError):
@@ -83,4 +84,6 @@ def _held(folder: Path) -> dict[str, Any] | None:
 
 
 def _damaged(folder: Path) -> BadState:
-    return BadState(f"{folder / NAME} is damaged; bring it back from a copy, or begin a new run in another folder")
+    return BadState(
+        f"{folder / layout.RUN} is damaged; bring it back from a copy, or begin a new run in another folder"
+    )

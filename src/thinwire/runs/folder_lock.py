@@ -8,8 +8,9 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.errors import BadInput
-from thinwire.transport.record_file import WriteFailed
 
 __all__ = ["AlreadyRunning", "FolderLock", "TakenOver"]
 
@@ -31,7 +32,7 @@ class FolderLock:
     """A lock on the file `lock`, which holds the process's number; it ends with the process."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "lock"
+        self._path = folder / layout.LOCK
         self._descriptor = -1
 
     def acquire(self) -> TakenOver | None:
@@ -69,7 +70,7 @@ class FolderLock:
         pid = _pid_in(held)
         name = "process unknown" if pid is None else f"process {pid}"
         running = AlreadyRunning(f"{self._path.parent}: a party is running here already ({name}); stop it first")
-        guard = os.open(self._path.with_name("lock.guard"), _FLAGS, 0o600)
+        guard = os.open(self._path.with_name(layout.LOCK_GUARD), _FLAGS, 0o600)
         try:
             if pid is None or not _is_stopped(pid) or not _locked(guard) or not _is_at(self._path, held):
                 raise running

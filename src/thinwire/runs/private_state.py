@@ -11,14 +11,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from thinwire.at_rest import Files, files_of
+from thinwire.at_rest import Files, files_of, layout
+from thinwire.at_rest.atomic_file import WriteFailed, sync_folder
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState, ThinwireError
-from thinwire.transport.record_file import WriteFailed, sync_folder
 
-__all__ = ["PrivateState", "Replaced", "canonical"]
+__all__ = ["PrivateState", "Replaced"]
 
 FORMAT = 1
-NAME = "private.json"
 _KEY_BYTES = 32
 
 
@@ -49,7 +49,7 @@ class PrivateState:
     @classmethod
     def open(cls, folder: Path, files: Files | None = None) -> PrivateState:
         """The folder's, or a new one with fresh secrets from the system. `files` are the folder's, where at hand."""
-        path = folder / NAME
+        path = folder / layout.PRIVATE
         files = files or files_of(folder)
         if path.exists():
             return cls(folder, _read(path, files), files)
@@ -126,7 +126,7 @@ class PrivateState:
             self._change_alone(changes)
 
     def _change_alone(self, changes: dict[str, Any]) -> None:
-        on_disk = _read(self._folder / NAME, self._files)
+        on_disk = _read(self._folder / layout.PRIVATE, self._files)
         if on_disk.incarnation > self.incarnation:
             raise Replaced(
                 f"{self._folder}: process {on_disk.incarnation} of this party has taken over from this one, "
@@ -137,17 +137,12 @@ class PrivateState:
     def _write(self, fields: _Fields) -> None:
         held = {"format": FORMAT, **asdict(fields)}
         held["check"] = _check(held)
-        data = canonical(held)
+        data = canonical_json(held)
         try:
-            self._files.replace(self._folder / NAME, data, mode=0o600)
+            self._files.replace(self._folder / layout.PRIVATE, data, mode=0o600)
         except OSError as error:
-            raise WriteFailed(self._folder / NAME, len(data), error) from error
+            raise WriteFailed(self._folder / layout.PRIVATE, len(data), error) from error
         self._fields = fields
-
-
-def canonical(value: Any) -> bytes:
-    """The one JSON text of a value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _read(path: Path, files: Files) -> _Fields:
@@ -174,7 +169,7 @@ def _read(path: Path, files: Files) -> _Fields:
 
 
 def _check(held: dict[str, Any]) -> str:
-    return hashlib.sha256(canonical(held)).hexdigest()
+    return hashlib.sha256(canonical_json(held)).hexdigest()
 
 
 def _claims(folder: Path) -> list[tuple[int, Path]]:

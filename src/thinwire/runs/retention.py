@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from thinwire.runs.contents import CHECKPOINTS, LOG, MESSAGES, Removed, alone_in, is_finished, removed
-from thinwire.transport.record_file import replace_file
+from thinwire.at_rest import layout
+from thinwire.at_rest.atomic_file import replace_file
+from thinwire.runs.contents import MESSAGES, Removed, alone_in, is_finished, removed
 
 __all__ = ["Cleaned", "Retention", "clean"]
 
@@ -43,13 +44,13 @@ def clean(folder: Path, rules: Retention, now: datetime) -> Cleaned:
         age = now - _ended(folder)
         gone = []
         if _is_over(rules.checkpoints_days, age):
-            gone += removed(folder, CHECKPOINTS)
+            gone += removed(folder, (layout.CHECKPOINTS,))
         elif rules.checkpoints_count is not None:
-            gone += _old_generations(folder / "checkpoints", rules.checkpoints_count)
+            gone += _old_generations(folder / layout.CHECKPOINTS, rules.checkpoints_count)
         if _is_over(rules.messages_days, age):
             gone += removed(folder, MESSAGES)
         if rules.logs_days is not None:
-            gone += _old_lines(folder / LOG, now - timedelta(days=rules.logs_days))
+            gone += _old_lines(folder / layout.LOG, now - timedelta(days=rules.logs_days))
         return Cleaned(str(folder), gone)
 
 
@@ -59,7 +60,7 @@ def _is_over(days: float | None, age: timedelta) -> bool:
 
 def _ended(folder: Path) -> datetime:
     """The ledger is written at the end."""
-    path = folder / "ledger.json"
+    path = folder / layout.LEDGER
     written = path.stat().st_mtime if path.exists() else folder.stat().st_mtime
     return datetime.fromtimestamp(written, UTC)
 
@@ -80,7 +81,7 @@ def _old_lines(path: Path, since: datetime) -> list[Removed]:
     if len(kept) == len(lines):
         return []
     replace_file(path, b"".join(kept))
-    return [Removed(f"{LOG}: {len(lines) - len(kept)} lines", sum(map(len, lines)) - sum(map(len, kept)))]
+    return [Removed(f"{layout.LOG}: {len(lines) - len(kept)} lines", sum(map(len, lines)) - sum(map(len, kept)))]
 
 
 def _is_before(line: bytes, since: datetime) -> bool:

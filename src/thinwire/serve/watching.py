@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 
+from thinwire.at_rest import layout
 from thinwire.errors import ThinwireError
 from thinwire.predict.run_folder import RunFolder
 
@@ -63,7 +64,7 @@ class Watcher:
 def _signature(path: Path) -> tuple[object, ...]:
     """Where the path leads, and what its models look like; empty where there are none."""
     try:
-        files = sorted((path.resolve() / "models").glob("*.safetensors"))
+        files = layout.model_files(path.resolve())
         shown = [(file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
         return (path.resolve(), *shown) if shown else ()
     except OSError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
+from thinwire.at_rest.json_file import indented_json
 from thinwire.report.keeping import write_page
 from thinwire.runs import RunDirectory
 from thinwire.sweeps.page import sweep_html
@@ -14,7 +15,7 @@ from thinwire.sweeps.ranking import ranked
 
 __all__ = ["keep_sweep"]
 
-TABLE, PAGE = "sweep.json", "report.html"
+TABLE = "sweep.json"
 
 
 def keep_sweep(
@@ -26,9 +27,9 @@ def keep_sweep(
         "out": str(folder),
         "metric": metric,
         "target": target,
-        "report": str(folder / PAGE),
+        "report": str(folder / layout.REPORT),
         "points": ranked(points, metric, target is not None),
     }
-    write_page(sweep_html(found), folder / PAGE)
-    RunDirectory(folder).write(TABLE, (json.dumps(found, indent=2) + "\n").encode())
+    write_page(sweep_html(found), folder / layout.REPORT)
+    RunDirectory(folder).write(TABLE, indented_json(found))
     return found

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.sweeps.executing import each
 from thinwire.sweeps.grid import Grid, Trial
 from thinwire.sweeps.tallying import averaged
 
 __all__ = ["Swept", "Tried", "sweep"]
-
-_DONE = "done.json"
 
 
 @dataclass(frozen=True)
@@ -113,11 +112,11 @@ def _run(trial: Trial, folder: Path) -> Tried:
 
     text = resolve_job(trial.job, trial.overrides)
     job = load_job(trial.job, trial.overrides)
-    resume = any((folder / "checkpoints").glob("*"))
+    resume = any((folder / layout.CHECKPOINTS).glob("*"))
     if resume:
         require_same_job(folder, text, job)
-        if (folder / _DONE).exists() and (folder / "job.toml").read_text() == text:
-            return Tried(trial, folder, json.loads((folder / _DONE).read_text()), kept=True)
+        if (folder / layout.DONE).exists() and (folder / layout.JOB).read_text() == text:
+            return Tried(trial, folder, json.loads((folder / layout.DONE).read_text()), kept=True)
     elif folder.exists():
         shutil.rmtree(folder)  # stopped before its first checkpoint
     if not resume:
@@ -126,8 +125,8 @@ def _run(trial: Trial, folder: Path) -> Tried:
     if result.interrupted:
         return Tried(trial, folder, None)
     directory = RunDirectory(folder)
-    directory.write("job.toml", text.encode())  # it may have gone on for longer
-    directory.write(_DONE, json.dumps(result.summary()).encode())
+    directory.write(layout.JOB, text.encode())  # it may have gone on for longer
+    directory.write(layout.DONE, json.dumps(result.summary()).encode())
     return Tried(trial, folder, result.summary())
 
 

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from thinwire.at_rest.disk import sync_folder
+from thinwire.at_rest.atomic_file import new_file, stage_file, write_all
 from thinwire.errors import BadInput
 from thinwire.transport.certificates import (
     BadCertificate,
@@ -368,25 +368,12 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _replace(*contents: tuple[Path, bytes, int]) -> None:
     """Writes files of one folder with their modes: all of them whole, then one rename each, in this order."""
-    parts = [file.with_name(f".{file.name}.{secrets.token_hex(8)}.part") for file, _, _ in contents]
-    try:
-        for part, (file, data, mode) in zip(parts, contents, strict=True):
-            with _mapped_errors(file, f"its {len(data)} bytes"):
-                _write_new(part, data, mode)
-        for part, (file, _, _) in zip(parts, contents, strict=True):
-            with _mapped_errors(file):
-                os.replace(part, file)
-    finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
-    sync_folder(contents[0][0].parent)
-
-
-def _write_new(file: Path, data: bytes, mode: int) -> None:
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as opened:
-        opened.write(data)
-        opened.flush()
-        os.fsync(opened.fileno())
+    with ExitStack() as last_first:
+        for file, data, mode in reversed(contents):
+            last_first.enter_context(_mapped_errors(file, f"its {len(data)} bytes"))
+            part = last_first.enter_context(stage_file(file))
+            with new_file(part, mode) as descriptor:
+                write_all(descriptor, [data])
 
 
 @contextmanager

@@ -15,17 +15,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 
+from thinwire.at_rest.atomic_file import WriteFailed, sync_file, sync_folder, write_all
 from thinwire.at_rest.wrapping import PLAIN_LOGS, Logs
 from thinwire.errors import BadInput, BadState
 from thinwire.transport.record_file import (
     DamagedLog,
     Segment,
-    WriteFailed,
     packed_header,
     scan,
     segments_in,
-    sync_folder,
-    write_all,
 )
 
 __all__ = ["DamagedLog", "LogFailed", "OutgoingLog"]
@@ -239,13 +237,5 @@ def _held(folder: Path, incarnation: int, logs: Logs) -> list[Segment]:
             raise DamagedLog(held[-1].path, held[-1].size, lost)
         held.append(segment)
     if held:  # a killed process did not sync its last records; ours must not stand after a gap
-        _sync_file(held[-1].path)
+        sync_file(held[-1].path)
     return held
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -25,20 +25,15 @@ from pathlib import Path
 
 import xxhash
 
-from thinwire.at_rest.disk import WriteFailed, replace_file, sync_folder, write_all
 from thinwire.at_rest.wrapping import PLAIN_LOGS, PLAIN_RECORDS, Logs, Wrapped
 from thinwire.errors import BadState
 
 __all__ = [
     "DamagedLog",
     "Segment",
-    "WriteFailed",
     "packed_header",
-    "replace_file",
     "scan",
     "segments_in",
-    "sync_folder",
-    "write_all",
 ]
 
 _HEAD = struct.Struct("<QI")

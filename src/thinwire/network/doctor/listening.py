@@ -6,6 +6,7 @@ import errno
 import socket
 from time import monotonic, sleep
 
+from thinwire.at_rest import layout
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.endpoint import Endpoint
 from thinwire.job.party_view import PartyView
@@ -39,7 +40,7 @@ def listening(
         return ours
     why = "needs an address to listen at, and the certificate"
     if bound.verdict is Verdict.OK and credentials is not None:
-        if not (patient.folder / "events.jsonl").exists():
+        if not (patient.folder / layout.EVENTS).exists():
             return (yield from _receive(own, brought, patient.wait_seconds)) | ours
         why = f"a run has begun in {patient.folder}, and its parties would be turned away by a doctor"
     yield from not_checked([f"party {name}" for name in own.feature_parties], why)

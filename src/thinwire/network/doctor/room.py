@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from thinwire.at_rest import files_of
+from thinwire.at_rest import files_of, layout
 from thinwire.errors import BadInput
 from thinwire.job.dry_run import surrogate_bytes, workset_bytes
 from thinwire.job.job_snapshot import require_same_text
@@ -16,7 +16,6 @@ from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_part
 from thinwire.network.doctor.check import BytesShown, Check, not_checked, ok, problem, warning
 from thinwire.network.doctor.own_data import OwnData, parameters, tables
 from thinwire.runs import PrivateState
-from thinwire.runs.private_state import NAME as PRIVATE_FILE
 from thinwire.types import PartyName
 
 __all__ = ["like_ours", "room"]
@@ -83,7 +82,7 @@ def _free_memory() -> int | None:
 
 
 def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
-    if not (folder / PRIVATE_FILE).exists():
+    if not (folder / layout.PRIVATE).exists():
         return ok("run folder", f"{folder} is new: the run begins there")
     try:
         private = PrivateState.open(folder, files_of(folder, own.encryption_key))
@@ -91,7 +90,7 @@ def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
             return problem(
                 "run folder", f"the run in {folder} was aborted by {private.aborted!r}", "give another --out"
             )
-        if held is not None and (folder / "job.toml").exists():
+        if held is not None and (folder / layout.JOB).exists():
             require_same_text(folder, own.resolved_text(), own.data_digests(held.data))
     except BadInput as error:
         return problem("run folder", "holds another run, or cannot be read", str(error))

@@ -1,4 +1,4 @@
-"""A file of JSON lines that grows, is cut short or is replaced while we read it."""
+"""JSON on disk: one text for a value, and readers that know a last line may be half written."""
 
 from __future__ import annotations
 
@@ -8,13 +8,47 @@ import stat
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Follower", "read_json"]
+__all__ = ["LineFollower", "canonical_json", "indented_json", "parse_object", "read_lines", "read_object"]
 
 _AT_ONCE = 4 << 20  # bytes that are read in one look
 _LARGEST = 64 << 20  # of a file that is read whole
 
 
-class Follower:
+def canonical_json(value: Any) -> bytes:
+    """The one JSON text of a value: what a digest or a MAC is over."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def indented_json(value: Any, sort_keys: bool = False) -> bytes:
+    """For files that people look into."""
+    return json.dumps(value, indent=2, sort_keys=sort_keys).encode() + b"\n"
+
+
+def parse_object(raw: bytes) -> dict[str, Any] | None:
+    """None where it is no JSON object."""
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The object in a file that anybody may have written; None where there is none that can be read."""
+    try:
+        with os.fdopen(_open_plain(path), "rb") as file:
+            return parse_object(file.read(_LARGEST))
+    except OSError:
+        return None
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects in the whole lines of a file that we wrote. Raises ValueError, and OSError as usual."""
+    data = path.read_bytes()
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+
+class LineFollower:
     """New whole lines since the last look; from the first one again where the file is another one by now."""
 
     def __init__(self, path: Path) -> None:
@@ -26,7 +60,7 @@ class Follower:
     def look(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether it begins anew, lines); a line that is no JSON object is left out."""
         try:
-            descriptor = _opened(self._path)
+            descriptor = _open_plain(self._path)
         except OSError:
             anew = self._file is not None
             self._place, self._file, self._head = 0, None, b""
@@ -44,30 +78,13 @@ class Follower:
             data = file.read(_AT_ONCE)
         whole = data.rfind(b"\n") + 1
         self._place += whole
-        return anew, [line for raw in data[:whole].splitlines() if (line := _object(raw)) is not None]
+        return anew, [line for raw in data[:whole].splitlines() if (line := parse_object(raw)) is not None]
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a file; None where there is none that can be read."""
-    try:
-        with os.fdopen(_opened(path), "rb") as file:
-            return _object(file.read(_LARGEST))
-    except OSError:
-        return None
-
-
-def _opened(path: Path) -> int:
+def _open_plain(path: Path) -> int:
     """A plain file, and no link to one elsewhere."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError("no plain file")
     return descriptor
-
-
-def _object(raw: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(raw)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
