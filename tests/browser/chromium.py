@@ -18,7 +18,7 @@ from typing import Any
 
 __all__ = ["Chromium", "chromium"]
 
-_SECONDS = 30.0
+_SECONDS = 300.0
 _FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -70,7 +70,7 @@ class Chromium:
     def end(self) -> None:
         self._session = None
         self("Browser.close")
-        self._reading.join(timeout=30)
+        self._reading.join(timeout=300)
 
     def size(self, width: int, height: int, phone: bool = False, dark: bool = False) -> None:
         self("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
@@ -88,7 +88,7 @@ class Chromium:
             raise RuntimeError(found["exceptionDetails"]["text"])
         return found["result"].get("value")
 
-    def until(self, expression: str, seconds: float = 60.0) -> None:
+    def until(self, expression: str, seconds: float = 300) -> None:
         """Waits until it is true."""
         deadline = monotonic() + seconds
         while not self.script(f"!!({expression})"):
@@ -158,6 +158,6 @@ def chromium() -> Iterator[Chromium]:
             yield browser
         finally:
             browser.end()  # by itself: its helpers end with it, and leave its folder alone
-            running.wait(timeout=30)
+            running.wait(timeout=300)
             os.close(from_us)
             os.close(from_browser)

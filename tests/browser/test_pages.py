@@ -62,7 +62,7 @@ def dashboard(folder: Path, port: int = 0) -> Iterator[str]:
             yield found[1]
         finally:
             running.send_signal(signal.SIGINT)
-            running.wait(timeout=30)
+            running.wait(timeout=300)
             assert running.stderr.read() == ""
             assert running.returncode == 0
 
@@ -85,7 +85,7 @@ def training(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             if running.poll() is None:
                 running.send_signal(signal.SIGINT)
-            running.wait(timeout=60)
+            running.wait(timeout=300)
 
 
 def kept(browser: Chromium, name: str, tmp_path: Path, height: int) -> None:

@@ -51,7 +51,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def get(address: str, **headers: str) -> HTTPResponse:
-    found: HTTPResponse = urlopen(Request(address, headers=headers), timeout=20)  # noqa: S310
+    found: HTTPResponse = urlopen(Request(address, headers=headers), timeout=300)  # noqa: S310
     return found
 
 
@@ -86,7 +86,7 @@ def test_everything_is_named_for_those_who_cannot_see(address: str) -> None:
 
 def test_a_browser_is_told_to_run_nothing_from_elsewhere(address: str) -> None:
     for place, status in (("/", 200), ("/page.js", 200), ("/page.css", 200), ("/nothing", 404)):
-        connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+        connection = HTTPConnection(urlsplit(address).netloc, timeout=300)
         connection.request("GET", place)
         answer = connection.getresponse()
         assert answer.status == status
@@ -117,7 +117,7 @@ def test_on_loopback_only_loopbacks_names_are_answered(address: str, host: str) 
     ],
 )
 def test_no_file_is_served(address: str, place: str) -> None:
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=300)
     connection.request("GET", place)
     answer = connection.getresponse()
     assert answer.status == 404
@@ -137,7 +137,7 @@ def test_what_is_asked_for_is_looked_up_and_never_a_path(address: str, asked: st
 
 def test_only_reading_is_allowed(address: str) -> None:
     with pytest.raises(HTTPError, match="405"):
-        urlopen(Request(address, data=b"x", method="POST"), timeout=20)  # noqa: S310
+        urlopen(Request(address, data=b"x", method="POST"), timeout=300)  # noqa: S310
 
 
 def test_news_comes_as_events_and_only_what_has_changed(tmp_path: Path) -> None:

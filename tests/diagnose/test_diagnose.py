@@ -253,7 +253,7 @@ def test_ctrl_c_shows_what_there_is(tmp_path: Path) -> None:
     first = going.stderr.readline()
     assert first.startswith("1/4 centralised, seed 0")
     going.send_signal(signal.SIGINT)
-    out, error = going.communicate(timeout=120)
+    out, error = going.communicate(timeout=300)
     assert going.returncode == 130, error
     assert "centralised" in out
     assert "stopped after" in error

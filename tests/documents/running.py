@@ -80,6 +80,6 @@ def _run_here(block: Block, words: Sequence[str], patch: pytest.MonkeyPatch) -> 
 
 def _run_together(block: Block, commands: Sequence[Sequence[str]]) -> None:
     terminals = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands]
-    told = [terminal.communicate(timeout=180)[1] for terminal in terminals]
+    told = [terminal.communicate(timeout=300)[1] for terminal in terminals]
     failed = [text for terminal, text in zip(terminals, told, strict=True) if terminal.returncode]
     assert not failed, "\n".join([block.where, *failed])

@@ -96,7 +96,7 @@ class Nursery:
         if self._process.stdin is not None and self._process.stdout is not None:
             self._process.stdin.close()
             self._process.stdout.close()
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=300)
 
     def _ask(self, request: dict[str, Any]) -> Any:
         with self._lock:
@@ -312,10 +312,10 @@ class Run:
         """The newest round that is known of; checkpoints tell it a few times a second."""
         return next((one["round"] for one in reversed(self.events(name)) if one.get("round") is not None), 0)
 
-    def await_round(self, name: str, round: int, seconds: float = 60) -> None:
+    def await_round(self, name: str, round: int, seconds: float = 300) -> None:
         self.until(lambda: self.round(name) >= round, seconds, f"{name} is not at round {round}")
 
-    def await_words(self, process: Process, words: str, seconds: float = 20) -> None:
+    def await_words(self, process: Process, words: str, seconds: float = 300) -> None:
         self.until(lambda: words in process.said(), seconds, f"{process.name} does not say {words!r}")
 
     def said(self, name: str) -> str:
@@ -334,7 +334,7 @@ class Run:
 
     # The end -------------------------------------------------------------------------------------------------------
 
-    def finish(self, seconds: float = 120) -> dict[str, str]:
+    def finish(self, seconds: float = 300) -> dict[str, str]:
         """Everybody ends well; their digests."""
         deadline = monotonic() + seconds
         for name in self.processes:
@@ -353,7 +353,7 @@ class Run:
         self.tally.inject(kind, count())
         self.survives(reference)
 
-    def survives(self, reference: Mapping[str, str], seconds: float = 120) -> None:
+    def survives(self, reference: Mapping[str, str], seconds: float = 300) -> None:
         """Everybody ends as if nothing had happened."""
         found = self.finish(seconds)
         self.tally.survive()

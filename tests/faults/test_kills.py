@@ -18,7 +18,7 @@ PLAIN = JobKind(epochs=40)
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
 AHEAD = JobKind(recipe='{ method = "thin", reuse = 3, overlap = "ahead" }', epochs=40)
 LONG_NOISY = replace(NOISY, epochs=100)  # its rounds are short, and there are many points to come to
-START_SECONDS = 30  # until a first new round
+START_SECONDS = 300  # until a first new round
 
 
 def at(call: str, path: str = "", when: str = "before", number: int = 1, do: str = "kill") -> dict[str, Any]:

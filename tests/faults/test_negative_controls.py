@@ -19,7 +19,7 @@ from faults.test_signals import ends_fenced
 KIND = JobKind(epochs=20)
 
 
-def notices(run: Run, expected: dict[str, str], seconds: float = 20) -> str:
+def notices(run: Run, expected: dict[str, str], seconds: float = 300) -> str:
     """The check of every other test, which must not be content here; why it is not."""
     with pytest.raises(AssertionError) as failure:
         run.survives(expected, seconds)

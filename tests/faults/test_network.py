@@ -14,7 +14,7 @@ from faults.proxy import DOWN, UP, Proxy
 from faults.running import FEATURES, LABEL, NOISY, JobKind, Run
 
 KIND = JobKind(epochs=30)
-HEALED_SECONDS = 10.0
+HEALED_SECONDS = 300.0
 WIDE = JobKind(recipe='{ method = "svfl" }', epochs=0.5, width=4096)
 MEGABIT = 1e6 / 8
 

@@ -15,7 +15,7 @@ from thinwire.runs import Checkpoints, PrivateState
 
 KIND = JobKind(epochs=30)
 STOPPED = 130
-TERM_SECONDS = 10.0
+TERM_SECONDS = 300.0
 
 
 def newest_round(folder: Path, run: Run) -> int:
@@ -149,7 +149,7 @@ def stalled_for_long(stage: Stage, name: str, seconds: float) -> None:
 # A replaced process -----------------------------------------------------------------------------------------------
 
 
-def ends_fenced(run: Run, old: Process, seconds: float = 10) -> None:
+def ends_fenced(run: Run, old: Process, seconds: float = 300) -> None:
     """With an error, and because it knows of the one that replaced it."""
     assert run.ended(old, seconds) in (1, 2), run.told()
     last = old.said().splitlines()[-1]

@@ -15,7 +15,7 @@ from faults.conftest import Stage
 from faults.running import LABEL, JobKind, Run, Site
 
 KIND = JobKind(epochs=2)
-SECONDS = 5.0
+SECONDS = 300.0
 
 
 def start_seconds(site: Site) -> float:

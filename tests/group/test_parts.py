@@ -32,7 +32,7 @@ class _Lines:
     def __init__(self, size: int) -> None:
         self.between = {(a, b): Queue[Any]() for a in range(size) for b in range(size)}
         self.size = size
-        self.barrier = Barrier(size, timeout=30)
+        self.barrier = Barrier(size, timeout=300)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ThreadRanks(Ranks):
         self.lines.between[self.rank, to].put(value)
 
     def _get(self, sender: int) -> Any:
-        return self.lines.between[sender, self.rank].get(timeout=30)
+        return self.lines.between[sender, self.rank].get(timeout=300)
 
 
 def model() -> nn.Module:

@@ -32,7 +32,7 @@ from thinwire.transport.grpc_channel import OPTIONS
 from thinwire.transport.records import Record, json_record
 from thinwire.transport.service import CLAIM, Rpc
 
-SECONDS = 20.0
+SECONDS = 300.0
 NOW = datetime.now(UTC)
 
 

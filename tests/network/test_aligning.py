@@ -147,7 +147,7 @@ def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
 
 
 def thinwire(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(THINWIRE), *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([str(THINWIRE), *words], capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_from_ids_to_a_model_in_one_process_and_between_organisations(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_command_between_organisations(tmp_path: Path) -> None:
     assert mine.returncode == 0, mine.stderr
     digests = {json.loads(mine.stdout)["digest"]}
     for process in others:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         digests.add(json.loads(out)["digest"])
     assert len(digests) == 1

@@ -367,7 +367,7 @@ def grpc_caller(
     try:
         with grpc.secure_channel(f"127.0.0.1:{port}", mine, options) as channel:
             ask: Any = channel.unary_unary("/test/who")
-            return names_of(ask(b"", timeout=20))
+            return names_of(ask(b"", timeout=300))
     finally:
         server.stop(0).wait()
 

@@ -120,7 +120,7 @@ def test_doctors_of_all_parties_meet(job: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         clinic = pool.submit(checks, job, "clinic", 60, "runs/clinic")
         bank, shop = checks(job, "bank", 30), checks(job, "shop", 30, "runs/shop")
-        met = clinic.result(timeout=60)  # long before its time is over: all have been here
+        met = clinic.result(timeout=300)  # long before its time is over: all have been here
     for found in (bank, shop, met):
         assert {check.verdict for check in found.values() if check.name != "approval"} == {OK}, found
     assert [name for name in bank if name in OF_THE_NETWORK] == list(OF_THE_NETWORK)
@@ -142,7 +142,7 @@ def test_the_label_party_says_who_was_not_seen_and_whose_job_differs(job: Path) 
     with ThreadPoolExecutor(1) as pool:
         clinic = pool.submit(checks, job, "clinic", 3.0, "runs/clinic")
         bank = checks(other, "bank", 30)
-        met = clinic.result(timeout=60)
+        met = clinic.result(timeout=300)
     sentence = "job.epochs is 3 at 'bank' and 2 at 'clinic'"
     assert (bank["same job"].verdict, bank["same job"].more) == (PROBLEM, (sentence,))
     assert (met["party bank"].verdict, met["party bank"].more) == (PROBLEM, (sentence,))
@@ -632,13 +632,13 @@ def test_a_party_that_comes_too_early_joins_the_run_later(job: Path) -> None:
 
         with reception(job) as desk:
             bank = start("bank")
-            deadline = monotonic() + 60
+            deadline = monotonic() + 300
             while not desk.refusals() and monotonic() < deadline:
                 sleep(0.05)
             assert "this is the doctor, not the run" in desk.refusals()[0]
         assert bank.poll() is None
         running = (bank, start("clinic"), start("shop"))
-        said = [process.communicate(timeout=60)[1] for process in running]
+        said = [process.communicate(timeout=300)[1] for process in running]
         assert [process.returncode for process in running] == [0, 0, 0], said
         assert re.search("'clinic' does not answer: .* this is the doctor, not the run", said[0])
 

@@ -314,7 +314,7 @@ class Talking:
             self._records.put(record)
         self._opened = channel_to(place.port, LABEL_PARTY, own_identity(place.certs, name))
         talk: Any = self._opened.__enter__().stream_stream(TALK.path)
-        self._call = talk(iter(self._records.get, None), timeout=30, metadata=[(CLAIM, name)])
+        self._call = talk(iter(self._records.get, None), timeout=300, metadata=[(CLAIM, name)])
 
     def say(self, record: bytes) -> None:
         self._records.put(record)

@@ -458,7 +458,7 @@ def ssl_certificate_of(port: int, certs: Path) -> bytes:
     context.load_cert_chain(certs / "bank.pem", certs / "bank.key")
     context.set_alpn_protocols(["h2"])
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+        socket.create_connection(("127.0.0.1", port), timeout=300) as plain,
         context.wrap_socket(plain, server_hostname=LABEL_PARTY) as secure,
     ):
         der = secure.getpeercert(binary_form=True)
@@ -526,7 +526,7 @@ def test_simultaneous_handshakes_do_not_end_the_label_party(certs: Path) -> None
         [sys.executable, "-c", SIMULTANEOUS, certs],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
         env=environment(PYTHONPATH=str(Path(__file__).parents[1])),
     )

@@ -374,7 +374,7 @@ def parsed_metrics(text: str) -> dict[str, dict[str, float]]:
 
 
 def fetched(url: str) -> tuple[str, str]:
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310
+    with urllib.request.urlopen(url, timeout=300) as answer:  # noqa: S310
         return answer.headers["Content-Type"], answer.read().decode()
 
 

@@ -36,7 +36,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     scripts = Path(os.environ.get("THINWIRE_WAN") or Path(__file__).parents[3] / "shared" / "tools" / "wan")
     if not (scripts / "up.sh").exists():
         pytest.fail(f"{scripts} holds no up.sh: set THINWIRE_WAN to the folder of the scripts that make the link")
-    there = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=60).stdout
+    there = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True, timeout=300).stdout
     if "wanA" in there or "wanB" in there:
         pytest.fail("the namespaces wanA and wanB are there already: another link is up; end it with down.sh first")
     environment = {**os.environ, "WAN_STATE": str(tmp_path_factory.mktemp("wan"))}
@@ -49,14 +49,14 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
         if made.returncode != 0:
             pytest.fail(f"no link: {made.stderr.strip()}; it needs root, /dev/net/tun and network namespaces")
         yield
     finally:
         subprocess.run(
-            ["bash", scripts / "down.sh"], env=environment, check=True, timeout=60, stdin=subprocess.DEVNULL
+            ["bash", scripts / "down.sh"], env=environment, check=True, timeout=300, stdin=subprocess.DEVNULL
         )
 
 

@@ -90,7 +90,7 @@ def parties(job: Path, *names: str) -> Iterator[dict[str, Popen[str]]]:
 def until(job: Path, holds: Callable[[dict[str, Any]], bool], name: str = "bank") -> dict[str, Any]:
     """The label party's status, once it is as it should be."""
     own = read_party_view(job, name)
-    deadline = monotonic() + 60
+    deadline = monotonic() + 300
     while monotonic() < deadline:
         try:
             _, answer = question(own, "Status")
@@ -103,7 +103,7 @@ def until(job: Path, holds: Callable[[dict[str, Any]], bool], name: str = "bank"
 
 
 def ended(process: Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     return process.returncode, errors.splitlines()[-1]
 
 

@@ -17,7 +17,7 @@ from thinwire.predict.starting import Named
 from thinwire.predict.table import Which
 from thinwire.serve.running import FeatureServer, LabelServer, Sources
 
-SECONDS = 30.0
+SECONDS = 300.0
 
 
 @dataclass

@@ -251,7 +251,7 @@ def test_no_thread_outlives_a_run() -> None:
         simulation.run({"a": lambda: simulation.channel("a").receive("b", UP, 0), "b": lambda: None})
     for thread in threading.enumerate():
         if thread.name.startswith("party "):
-            thread.join(timeout=5)
+            thread.join(timeout=300)
     assert threading.active_count() == before
 
 
@@ -396,7 +396,7 @@ def test_the_first_ctrl_c_lets_the_programs_end_by_themselves() -> None:
 
     def stops_when_asked() -> str:
         ctrl_c()
-        assert asked.wait(timeout=10)
+        assert asked.wait(timeout=300)
         simulation.channel("a").send(Message("a", "b", Kind.CONTROL, 0, b"stop"))
         return "ended"
 
@@ -429,7 +429,7 @@ def test_ctrl_c_stops_everybody_at_last(patience: int) -> None:
     def interrupts() -> None:
         ctrl_c()
         if patience:
-            assert asked.wait(timeout=10)
+            assert asked.wait(timeout=300)
             ctrl_c()
         until_stopped()
 
