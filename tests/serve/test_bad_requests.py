@@ -147,7 +147,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(found: Served, monkeypatch:
 def test_a_head_that_does_not_come_is_not_waited_for(
     requests: int, found: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thinwire.serve.connections.HEAD_SECONDS", 0.05)
+    monkeypatch.setattr("thinwire.serve.http.HEAD_SECONDS", 0.05)
     with sent(found, b"") as line:
         for _ in range(requests):
             line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -160,15 +160,17 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 
 
 def test_more_connections_than_there_can_be_are_refused(found: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    until(lambda: not found.server._server.server_state.connections)
-    monkeypatch.setattr("thinwire.serve.connections.Connection.most", 2)
-    with sent(found, b""), sent(found, b""):
-        until(lambda: len(found.server._server.server_state.connections) == 2)
-        with sent(found, b"") as third:
-            answer = third.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 503 ")
-    assert b"2 connections are open already" in answer
-    until(lambda: not found.server._server.server_state.connections)
+    server = found.server._server
+    until(lambda: not server.server_state.connections)
+    monkeypatch.setattr(server.config, "limit_concurrency", 2)
+    with sent(found, b"") as first, sent(found, b""):
+        until(lambda: len(server.server_state.connections) == 2)
+        with sent(found, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") as third:
+            answer = b"".join(iter(lambda: third.recv(4096), b""))  # to the end of the connection
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        with sent(found, b""):
+            assert first.recv(4096) == b""  # what has been idle longest makes room
+    until(lambda: not server.server_state.connections)
     assert found.client.score({"rows": [0]}).status == 200
 
 

@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from thinwire.job.schema import ServeSection
+from thinwire.serve.api_schema import ScoreRequest
 from thinwire.serve.errors import Busy, Late
 from thinwire.serve.metrics import ServerMetrics
-from thinwire.serve.request import ScoreRequest
 from thinwire.serve.scoring import Batch, Scored, Scorer
 
 __all__ = ["Batcher"]

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import resource
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from math import inf
+from time import monotonic
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from thinwire.serve.api_schema import parse_body
 from thinwire.serve.errors import BadRequest, described, status_of
-from thinwire.serve.openapi import openapi
-from thinwire.serve.request import parsed_body
 from thinwire.serve.service import Service
 
-__all__ = ["DEADLINE_HEADER", "make_app"]
+__all__ = ["DEADLINE_HEADER", "IdleConnections", "find_most_connections", "make_app"]
 
 DEADLINE_HEADER = "x-deadline-ms"
+HEAD_SECONDS = 10.0  # until a request's head is whole; its body has a time of its own
 BODY_SECONDS = 10.0  # from a request's head to the end of its body
 
 
@@ -32,7 +36,7 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
         try:
             with service.metrics.count_request():
                 body = await _body(request, cap)
-                return _json(await service.score(parsed_body(body), request.headers.get(DEADLINE_HEADER)))
+                return _json(await service.score(parse_body(body), request.headers.get(DEADLINE_HEADER)))
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
             status = status_of(error)
             if status == 500:
@@ -51,7 +55,7 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
         return Response(page, headers={"Content-Type": kind})
 
     async def document(_: Request) -> Response:
-        return _json(openapi(service.settings))
+        return _json(service.schema.openapi())
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -76,6 +80,40 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
     )
     made.router.redirect_slashes = False
     return made
+
+
+def find_most_connections() -> int:
+    """As many as this process may have files open, less those that it needs for other things."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 16 if allowed == resource.RLIM_INFINITY else max(64, min(allowed, 1 << 16) - 256)
+
+
+class IdleConnections:
+    """Closes connections that hold no request: uvicorn waits for a request's head for ever.
+
+    An ASGI application around another one: it sees requests begin and end, by the client's address.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._idle_since: dict[Any, float] = {}  # by client; infinite while it has a request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        self._idle_since[client] = inf
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._idle_since[client] = monotonic()
+
+    def close_idle(self, connections: Collection[Any], most: int) -> None:
+        """Those without a request for too long; where more than `most` are open, those that are idle longest."""
+        now, excess = monotonic(), len(connections) - most
+        transports = {one.transport.get_extra_info("peername")[:2]: one.transport for one in connections}
+        self._idle_since = {client: self._idle_since.get(client, now) for client in transports}
+        for place, (client, since) in enumerate(sorted(self._idle_since.items(), key=lambda one: one[1])):
+            if now - since > HEAD_SECONDS or (place < excess and since <= now):
+                transports[client].close()
 
 
 async def _body(request: Request, cap: int) -> bytes:

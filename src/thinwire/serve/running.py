@@ -90,8 +90,7 @@ class LabelServer:
     def __init__(self, sources: Sources, say: Say, settings: ServeSection | None = None) -> None:
         import uvicorn
 
-        from thinwire.serve.connections import Connection
-        from thinwire.serve.http import make_app
+        from thinwire.serve.http import IdleConnections, find_most_connections, make_app
 
         own = sources.own
         self._sources = sources
@@ -103,9 +102,14 @@ class LabelServer:
         self.address = f"http://{Endpoint(*self._socket.getsockname()[:2])}"
         self.party = AskingParty(own, self._model(folder), say, settings.clients)
         self.service = Service(self.party, settings, say)
+        self._idle = IdleConnections(make_app(self.service, say))
         config = uvicorn.Config(
-            make_app(self.service, say),
-            http=Connection,
+            self._idle,
+            http="h11",
+            limit_concurrency=find_most_connections(),
+            callback_notify=self._close_idle,
+            timeout_notify=1,
+            proxy_headers=False,  # connections are known by whom they come from
             server_header=False,
             ws="none",
             loop="asyncio",
@@ -134,6 +138,10 @@ class LabelServer:
 
     def stop(self) -> None:
         self._server.should_exit = True
+
+    async def _close_idle(self) -> None:
+        server = self._server
+        self._idle.close_idle(server.server_state.connections, server.config.limit_concurrency or 0)
 
     def started(self) -> bool:
         return bool(self._server.started)

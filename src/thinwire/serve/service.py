@@ -16,10 +16,10 @@ from thinwire.network.metrics import count_frames, counter, gauge
 from thinwire.network.told import printable
 from thinwire.predict.asking import AskingParty
 from thinwire.predict.errors import ModelMismatch
+from thinwire.serve.api_schema import LONGEST_DEADLINE_MS, ScoreRequest, ScoreSchema
 from thinwire.serve.batching import Batcher
 from thinwire.serve.errors import BadRequest, Busy, described, status_of
 from thinwire.serve.metrics import ServerMetrics
-from thinwire.serve.request import LONGEST_DEADLINE_MS, ScoreRequest, read_request
 from thinwire.serve.scoring import Scorer
 from thinwire.transport.records import MAX_JSON
 
@@ -37,6 +37,7 @@ class Service:
         self.party = party
         self._say = say
         self.settings = settings
+        self.schema = ScoreSchema(settings)
         self.metrics = ServerMetrics(self._read_metrics)
         self.scorer = Scorer(party)
         self._batcher = Batcher(self.scorer, settings, self.metrics)
@@ -49,7 +50,7 @@ class Service:
 
     async def score(self, value: Any, deadline_header: str | None = None) -> dict[str, Any]:
         """The answer to one request; raises what it came to."""
-        request = read_request(value, self._table(), self.settings, deadline_header)
+        request = self.schema.read(value, self._table(), deadline_header)
         self._require_model(request, self.version())
         scored = await self._batcher.score(request)
         self._require_model(request, scored.ready.version)  # a new one may have come into use meanwhile
