@@ -51,7 +51,7 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("thinwire.serve.service.MAX_JSON", 90)
             large = score("app", {"rows": [1, 2, 3]})["error"]
-            patch.setattr("thinwire.serve.service.read_request", None)
+            patch.setattr(found.server.service, "schema", None)
             broken = score("app", {"rows": [1]})["error"]
         assert isinstance(large, dict)
         assert large["type"] == "too_large"
