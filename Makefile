@@ -26,10 +26,7 @@ demo: $(READY)
 	$(BIN)/thinwire demo
 
 bench: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/codec.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/round.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/network.py
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/suite.py
 
 coverage: $(READY)
 	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term

@@ -16,14 +16,242 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import socket
+import subprocess
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
 from statistics import median
+from threading import Thread
+from time import perf_counter, process_time
 
-from thinwire.bench.psi import Cost, cost_of, openmined_command, our_command
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
+
+from benchmarks.results import Row, compare, measure_in_turns
+
+from thinwire.errors import ThinwireError
+from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
+from thinwire.types import Kind, PartyName, Round
+from thinwire.wire.frame import HEADER_SIZE, Frame, body_length, open_frame, pack_frame
+
+_NAMES = ("bank", "shop")  # the feature party, the label party
+_IDS, _REPEATS = 10_000, 3
+_HOW_TO_GET_IT = "python -m venv openmined && openmined/bin/pip install openmined-psi"
 
 
-def _shown(name: str, cost: Cost, ids: int) -> str:
+def rows(openmined_python: str = "") -> list[Row]:
+    """CPU seconds and bytes; without an interpreter that has openmined-psi, how to get one."""
+    help = f"aligning {_IDS} x {_IDS} ids, half in common: both parties' "
+    missing = _missing(openmined_python)
+    if missing:
+        return [Row("CPU", f"{help}CPU", "openmined-psi", "s", note=missing)]
+    runs: dict[str, list[Cost]] = {"ours": [], "other": []}
+
+    def cpu(who: str, command: Sequence[str]) -> float:
+        runs[who].append(cost_of(command, _IDS, 1))
+        return runs[who][-1].cpu_seconds
+
+    seconds = measure_in_turns(
+        lambda: cpu("ours", our_command()), lambda: cpu("other", openmined_command(openmined_python)), _REPEATS
+    )
+    ours, other = runs["ours"][-1].bytes, runs["other"][-1].bytes
+    return [
+        seconds.row("CPU", f"{help}CPU", "openmined-psi", "s"),
+        compare(ours, other).row("bytes", f"{help}bytes", "openmined-psi", "bytes"),
+    ]
+
+
+def _missing(python: str) -> str:
+    """Why there is nothing to measure against; empty where there is."""
+    if not python:
+        return f"give --openmined-python PATH; to get it: {_HOW_TO_GET_IT}"
+    asked = [python, "-c", "import private_set_intersection.python"]
+    try:
+        there = subprocess.run(asked, capture_output=True, check=False).returncode == 0
+    except OSError as error:
+        return f"{python} cannot be run: {error.strerror}"
+    return "" if there else f"{python} cannot import openmined-psi; to get it: {_HOW_TO_GET_IT}"
+
+
+def our_command() -> list[str]:
+    return [sys.executable, __file__, "--party"]
+
+
+def openmined_command(python: str) -> list[str]:
+    return [python, "-c", _OPENMINED]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of both parties together; `wall_seconds` of the slower one."""
+
+    wall_seconds: float
+    cpu_seconds: float
+    bytes: int
+    peak_mb: float
+    common: int
+    others_cpu_seconds: float = (
+        0.0  # what the rest of the machine used meanwhile: beside much of it a run says little
+    )
+
+
+# One party of ours --------------------------------------------------------------------------------------------------
+
+
+class SocketChannel:
+    """A `Channel` to one peer; a thread reads, so that two parties that send at once do not stop each other."""
+
+    def __init__(self, me: int, connection: socket.socket) -> None:
+        self.sent = 0  # bytes
+        self._me = me
+        self._connection = connection
+        self._inbox: SimpleQueue[Frame] = SimpleQueue()
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        with self._connection.makefile("rb") as stream:
+            while len(header := stream.read(HEADER_SIZE)) == HEADER_SIZE:
+                self._inbox.put(open_frame(header, stream.read(body_length(header))))
+
+    def send(self, message: Message) -> None:
+        frame = Frame(0, self._me, 1 - self._me, message.kind, message.round, 0, message.body)
+        data = pack_frame(frame)
+        self.sent += len(data)
+        self._connection.sendall(data)
+
+    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
+        frame = self._inbox.get()
+        if (frame.kind, frame.round) != (kind, round):
+            raise ThinwireError(f"{frame.kind.name} {frame.round} came, {kind.name} {round} was next")
+        return Message(sender, _NAMES[self._me], kind, round, frame.body)
+
+    def ready(self, sender: PartyName, kind: Kind, round: Round) -> bool:
+        return not self._inbox.empty()
+
+    def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
+        return False
+
+    def untimed(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def worked(self, steps: int) -> None:
+        """Real time passes anyway."""
+
+
+def _party(me: int, port: int, ids: int, workers: int) -> None:
+    """Aligns, and prints what it cost."""
+    from thinwire.align import Conversation, align_feature_party, align_label_party, normalised, ristretto
+
+    first = 0 if me else ids // 2
+    texts = [f"customer-{number:09d}" for number in range(first, first + ids)]
+    role = align_label_party if me else align_feature_party
+    with _connected(me, port) as connection, ristretto(workers) as backend:
+        channel = SocketChannel(me, connection)
+        began, worked = perf_counter(), process_time()
+        alignment = role(normalised(texts), Conversation(_NAMES[me], _NAMES[1], _NAMES[:1], channel), backend)
+        seconds, cpu_seconds = perf_counter() - began, process_time() - worked
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cost = Cost(seconds, cpu_seconds, channel.sent, peak_mb, len(alignment))
+    print(json.dumps(asdict(cost)))
+
+
+def _connected(me: int, port: int) -> socket.socket:
+    if me:
+        return socket.create_connection(("127.0.0.1", port))
+    with socket.socket(fileno=os.dup(port)) as listening:  # the feature party inherits it, open
+        return listening.accept()[0]
+
+
+# The same by openmined-psi, in its own environment ------------------------------------------------------------------
+
+_OPENMINED = """
+import json, os, resource, socket, sys, time
+import private_set_intersection.python as psi
+
+me, port, ids = map(int, sys.argv[1:4])
+first = 0 if me else ids // 2
+texts = [f"customer-{number:09d}" for number in range(first, first + ids)]
+if me:
+    connection = socket.create_connection(("127.0.0.1", port))
+else:
+    connection = socket.socket(fileno=os.dup(port)).accept()[0]
+stream = connection.makefile("rwb")
+sent = 0
+
+def send(message):
+    global sent
+    data = message.SerializeToString()
+    stream.write(len(data).to_bytes(8, "big") + data)
+    stream.flush()
+    sent += 8 + len(data)
+
+def receive(kind):
+    message = kind()
+    message.ParseFromString(stream.read(int.from_bytes(stream.read(8), "big")))
+    return message
+
+began, worked, common = time.perf_counter(), time.process_time(), 0
+if me:
+    client = psi.client.CreateWithNewKey(True)
+    send(client.CreateRequest(texts))
+    setup, response = receive(psi.ServerSetup), receive(psi.Response)
+    common = len(client.GetIntersection(setup, response))
+else:
+    server = psi.server.CreateWithNewKey(True)
+    setup = server.CreateSetupMessage(1e-9, ids, texts, psi.DataStructure.GCS)
+    request = receive(psi.Request)  # before anything is sent: two that write at once would wait for each other
+    send(setup)
+    send(server.ProcessRequest(request))
+seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - worked
+peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"wall_seconds": seconds, "cpu_seconds": cpu_seconds, "bytes": sent, "peak_mb": peak_mb,
+                  "common": common}))
+"""
+
+
+# Both ---------------------------------------------------------------------------------------------------------------
+
+
+def cost_of(command: Sequence[str], ids: int, workers: int) -> Cost:
+    """Runs both parties; `command` gets the party's place, the port (or the listening socket), ids and workers."""
+    others = _others_cpu_seconds()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        started = [
+            subprocess.Popen(
+                [*command, str(me), str(port if me else listening.fileno()), str(ids), str(workers)],
+                stdout=subprocess.PIPE,
+                pass_fds=() if me else (listening.fileno(),),
+            )
+            for me in (0, 1)
+        ]
+        shown = [process.communicate()[0] for process in started]
+    if any(process.returncode for process in started):
+        raise ThinwireError("a party failed; its message stands above")
+    bank, shop = (Cost(**json.loads(text)) for text in shown)
+    return Cost(
+        wall_seconds=max(bank.wall_seconds, shop.wall_seconds),
+        cpu_seconds=bank.cpu_seconds + shop.cpu_seconds,
+        bytes=bank.bytes + shop.bytes,
+        peak_mb=bank.peak_mb + shop.peak_mb,
+        common=shop.common,
+        others_cpu_seconds=_others_cpu_seconds() - others,
+    )
+
+
+def _others_cpu_seconds() -> float:
+    """That all processes but those of this benchmark have used since the machine started (Linux)."""
+    with open("/proc/stat") as file:
+        user, nice, system = map(int, file.readline().split()[1:4])
+    ours = os.times()
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK") - sum(ours[:4])
+
+
+def _format(name: str, cost: Cost, ids: int) -> str:
     return (
         f"{name:14} {cost.wall_seconds:8.1f} s wall {cost.cpu_seconds:8.1f} s CPU {cost.bytes / 2**20:8.1f} MiB "
         f"{cost.bytes / ids:6.1f} bytes an id {cost.peak_mb:7.0f} MB peak {cost.common:9} in common "
@@ -59,11 +287,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{options.ids} x {options.ids} ids, half in common; load before: {load:.1f} on {os.cpu_count()} cores")
     for run in runs:
         for name, cost in run.items():
-            print(_shown(name, cost, options.ids))
+            print(_format(name, cost, options.ids))
     if ratios:
         shares = ", ".join(f"{ratio:.2f} ({field})" for field, ratio in ratios.items())
         print(f"openmined-psi over thinwire, median of ratios: {shares}")
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--party"]:
+        _party(*map(int, sys.argv[2:6]))
+    else:
+        main()

@@ -15,6 +15,8 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from math import lgamma, log, prod
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -24,8 +26,14 @@ import zstandard
 from rich.console import Console
 from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
+
+from benchmarks.results import Row
+
 from thinwire import compress, wire
-from thinwire.bench.entropy import embedding, entropy_bits
+from thinwire.compress.message import Array
+from thinwire.compress.symbols import Columns, Dense, Lattice, Narrow, Product, Sampled, Signs, Sparse, Symbols, Zeros
+from thinwire.wire.frame import HEADER_SIZE
 
 SHAPES = ((4096, 256), (60000, 16))
 
@@ -57,6 +65,68 @@ COMPRESSORS: tuple[compress.Compressor, ...] = (
     compress.PoissonBinomial(trials=16, beta=0.15),
     compress.Then(compress.TopK(0.05), compress.Uniform(4)),
 )
+IN_THE_SUITE: tuple[compress.Compressor, ...] = (
+    compress.StdGrid(2),
+    compress.StdGrid(4, stochastic=True),
+    compress.TopK(0.01),
+    compress.QSGD(bits=2),
+    compress.Uniform(2),
+)
+
+
+def rows() -> list[Row]:
+    """A frame with its header over the entropy of its symbols; a scale or a range counts as entropy."""
+    x = embedding(SHAPES[0])
+    found = []
+    for compressor in IN_THE_SUITE:
+        symbols = compressor.compress(x, torch.Generator().manual_seed(1))
+        sent, least = len(wire.encode(symbols)) + HEADER_SIZE, entropy_bits(symbols) / 8
+        name = str(compressor).replace("compress.", "")
+        help = f"a frame of {SHAPES[0][0]} x {SHAPES[0][1]} values"
+        found.append(Row(name, help, "their symbols' entropy", "bytes", sent, least, sent / least))
+    return found
+
+
+def embedding(shape: tuple[int, int]) -> torch.Tensor:
+    """The outputs of a random two-layer network on Gaussian rows."""
+    rng = torch.Generator().manual_seed(0)
+    rows, width = shape
+    hidden = torch.relu(torch.randn(rows, 64, generator=rng) @ torch.randn(64, 64, generator=rng) / 8)
+    return torch.tanh(hidden @ torch.randn(64, width, generator=rng) / 8)
+
+
+def entropy_bits(symbols: Symbols) -> float:
+    """The least that these symbols cost: order-0 entropy of their integers, log2 C(n, k) for places."""
+    size = prod(symbols.shape)
+    match symbols:
+        case Zeros():
+            return 0.0
+        case Dense(dtype=dtype):
+            return 8.0 * dtype.itemsize * size
+        case Narrow(dense=dense):
+            return entropy_bits(dense)
+        case Sparse(indices=indices, values=values):
+            return places_bits(size, indices.size) + entropy_bits(values)
+        case Sampled(values=values) | Columns(values=values):
+            return entropy_bits(values)
+        case Lattice(rows=rows, columns=columns):
+            return count_bits(rows.astype(np.int64) * 65536 + columns)
+        case Signs(bits=bits):
+            return count_bits(bits)
+        case Product(levels=levels, basis=basis):
+            return count_bits(levels) + count_bits(basis)
+    extra = 32.0 * symbols.scales.size if hasattr(symbols, "scales") else 0.0
+    codes: Array = symbols.codes if hasattr(symbols, "codes") else symbols.counts  # type: ignore[attr-defined]
+    return count_bits(codes) + extra
+
+
+def count_bits(codes: Array) -> float:
+    _, counts = np.unique(codes, return_counts=True)
+    return float(-np.sum(counts * np.log2(counts / codes.size)))
+
+
+def places_bits(size: int, count: int) -> float:
+    return (lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)) / log(2)
 
 
 @dataclass(frozen=True)
@@ -79,20 +149,20 @@ def against_copy(work: Callable[[], Any], x: torch.Tensor, repeats: int) -> floa
     source, target = x.numpy(), np.empty_like(x.numpy())
     ratios = []
     for attempt in range(repeats + 3):
-        copy_seconds = min(timed(lambda: np.copyto(target, source)) for _ in range(3))
-        ratio = timed(work) / copy_seconds
+        copy_seconds = min(seconds_of(lambda: np.copyto(target, source)) for _ in range(3))
+        ratio = seconds_of(work) / copy_seconds
         if attempt >= 3:
             ratios.append(ratio)
     return statistics.median(ratios)
 
 
-def timed(work: Callable[[], Any]) -> float:
+def seconds_of(work: Callable[[], Any]) -> float:
     start = perf_counter()
     work()
     return perf_counter() - start
 
 
-def measured(compressor: compress.Compressor, x: torch.Tensor, repeats: int) -> Line:
+def measure(compressor: compress.Compressor, x: torch.Tensor, repeats: int) -> Line:
     rng = torch.Generator().manual_seed(1)
     symbols = compressor.compress(x, rng)
     small, fast = wire.encode(symbols), wire.encode(symbols, effort="fast")
@@ -172,7 +242,7 @@ def main() -> None:
         x = embedding(shape)
         lines = []
         for compressor in COMPRESSORS:
-            lines.append(measured(compressor, x, arguments.repeats))
+            lines.append(measure(compressor, x, arguments.repeats))
         lines += others(x, arguments.repeats)
         results += lines
         if not arguments.json:

@@ -20,22 +20,40 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
+
+from benchmarks.ping_pong import bare_grpc_ms, free_port, raw_tcp_ms, round_ms
+from benchmarks.results import Row, compare, middle
+
 import thinwire as tw
-from thinwire.bench.network import WIDTH, Loopback, loopback, parties, simulated_ms, write_job
-from thinwire.bench.raw_tcp import free_port, raw_tcp_ms, round_ms
 from thinwire.process import configure_grpc, share_memory_pool
 from thinwire.transport.authority import issue
 
 MBIT, ROUND_TRIP_MS = 300.0, 20.0
 BODIES = (16, 64, 256, 1024)  # KB each way
+WIDTH = 64
+_BODY = 16 << 10  # bytes each way: 64 rows of 64 floats
+_ROUNDS, _REPEATS = 300, 3
+_SVFL = 'method = "svfl"'
+_AHEAD = 'method = "celu"\ncapacity = 1\nreuse = 1\noverlap = "ahead"'  # svfl, but for what it sends ahead
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """Median milliseconds of a round of 16 KB up and 16 KB down."""
+
+    thinwire_ms: float  # between two processes
+    ahead_ms: float  # the same, where the next embedding leaves before this one's answer is here
+    raw_tcp_ms: float
+    simulated_ms: float  # in this process
 
 
 @dataclass(frozen=True)
@@ -72,62 +90,133 @@ class Shaped:
     clock_ms: float  # the link clock's prediction
 
 
-# A bare gRPC stream ------------------------------------------------------------------------------------------------
+def rows() -> list[Row]:
+    """Against the socket alone, and against the socket and the same rounds in one process together."""
+    runs = [loopback(_ROUNDS) for _ in range(_REPEATS)]
+    help = "a round between two processes, gRPC and mutual TLS"
+    whole = [compare(one.thinwire_ms, one.raw_tcp_ms) for one in runs]
+    apart = [compare(one.thinwire_ms, one.raw_tcp_ms + one.simulated_ms) for one in runs]
+    ahead = [compare(one.ahead_ms, one.raw_tcp_ms + one.simulated_ms) for one in runs]
+    both = "raw TCP and a simulated round"
+    return [
+        middle(whole).row("16 KB", f"{help}, its computing included", "raw TCP ping-pong", "ms"),
+        middle(apart).row("16 KB, computing", help, both, "ms"),
+        middle(ahead).row("16 KB, ahead", f"{help}, which sends the next embedding ahead", both, "ms"),
+    ]
 
 
-def bare_grpc(address: str, certs: str, size: int, rounds: int) -> None:
-    """Sends `size` bytes on one long stream and waits for as many."""
-    from thinwire.transport.grpc_channel import OPTIONS, grpc
+def loopback(rounds: int) -> Loopback:
+    with tempfile.TemporaryDirectory() as folder:
+        job, ahead = (
+            write_job(Path(folder) / name, _BODY // (4 * WIDTH), rounds, f"127.0.0.1:{free_port()}", recipe)
+            for name, recipe in (("svfl", _SVFL), ("ahead", _AHEAD))
+        )
+        real, sooner = (float(parties(one)["median_ms"]) for one in (job, ahead))
+        return Loopback(real, sooner, raw_tcp_ms(f"127.0.0.1:{free_port()}", _BODY, rounds), simulated_ms(job)[0])
 
-    read = Path(certs)
-    secure = grpc.ssl_channel_credentials(
-        (read / "ca.pem").read_bytes(), (read / "bank.key").read_bytes(), (read / "bank.pem").read_bytes()
+
+def write_job(folder: Path, batch: int, rounds: int, address: str, recipe: str = _SVFL) -> Path:
+    """Trivial models between a bank and a shop, `batch` x 64 floats each way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    rows = 4 * batch
+    np.savez(folder / "bank.npz", x=rng.standard_normal((rows, WIDTH), dtype=np.float32))
+    np.savez(folder / "shop.npz", y=rng.integers(0, 2, rows))
+    issue(folder / "certs", ["bank", "shop"])
+    (folder / "job.toml").write_text(
+        f"""
+[job]
+epochs = {rounds / 4}
+batch_size = {batch}
+eval_every = {rounds + 1}
+diagnostics = false
+effort = "fast"
+[recipe]
+{recipe}
+[optimizer]
+name = "sgd"
+lr = 0.01
+[network]
+listen = "{address}"
+address = "{address}"
+checkpoint_seconds = 60
+[[party]]
+name = "bank"
+features = {{ file = "bank.npz", key = "x" }}
+model = {{ name = "mlp", hidden = [], width = {WIDTH} }}
+[label_party]
+name = "shop"
+labels = {{ file = "shop.npz", key = "y" }}
+top = {{ name = "linear_top", classes = 2 }}
+"""
     )
-    options = [*OPTIONS, ("grpc.ssl_target_name_override", "shop")]
-    outgoing: SimpleQueue[bytes | None] = SimpleQueue()
-    with grpc.secure_channel(address, secure, options=options) as channel:
-        echo: Any = channel.stream_stream("/bare/Echo")
-        call = echo(iter(outgoing.get, None))
-        times = [perf_counter()]
-        for _ in range(rounds):
-            outgoing.put(bytes(size))
-            next(call)
-            times.append(perf_counter())
-        outgoing.put(None)
-    print(json.dumps(round_ms(times)))
+    return folder / "job.toml"
 
 
-def bare_grpc_server(address: str, certs: str) -> None:
-    """Sends back what comes, until its standard input ends."""
-    from thinwire.transport.grpc_channel import OPTIONS, grpc
-
-    class Echo(grpc.GenericRpcHandler):
-        def service(self, details: Any) -> Any:
-            return grpc.stream_stream_rpc_method_handler(lambda requests, _: requests)
-
-    read = Path(certs)
-    keys = [((read / "shop.key").read_bytes(), (read / "shop.pem").read_bytes())]
-    server = grpc.server(ThreadPoolExecutor(4), options=OPTIONS)
-    server.add_generic_rpc_handlers((Echo(),))
-    server.add_secure_port(address, grpc.ssl_server_credentials(keys, (read / "ca.pem").read_bytes(), True))
-    server.start()
-    print("READY", flush=True)
-    sys.stdin.read()
-    server.stop(grace=None)
+def parties(job: Path, spaces: tuple[list[str], list[str]] = ([], [])) -> dict[str, Any]:
+    """Both parties to their end; what the feature party measured, and the computing of both."""
+    command = [sys.executable, __file__, "--party", str(job)]
+    shop_command = [*spaces[0], *command, "shop", str(job.parent / "run-shop")]
+    bank_command = [*spaces[1], *command, "bank", str(job.parent / "run-bank")]
+    with subprocess.Popen(shop_command, stdout=subprocess.PIPE) as shop:
+        bank = subprocess.run(bank_command, stdout=subprocess.PIPE, check=True)
+        theirs = json.loads(shop.communicate(timeout=60)[0])
+    measured: dict[str, Any] = json.loads(bank.stdout)
+    return {**measured, "compute_ms": measured["compute_ms"] + theirs["compute_ms"]}
 
 
-def grpc_echo(certs: Path, size: int, rounds: int) -> float:
-    address = f"127.0.0.1:{free_port()}"
-    command = [sys.executable, __file__, "bare-grpc-server", address, str(certs)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
-        if server.stdout is not None:
-            server.stdout.readline()
-        client = [sys.executable, __file__, "bare-grpc", address, str(certs), str(size), str(rounds)]
-        measured = json.loads(subprocess.run(client, stdout=subprocess.PIPE, check=True).stdout)
-    return float(measured["median_ms"])
+def simulated_ms(job: Path, link: Any = None) -> tuple[float, float]:
+    """The median round in one process; and by the link's clock, where there is one."""
+    from thinwire.job import train
+    from thinwire.job.job_loader import load_job
+
+    loaded = load_job(job)
+    loaded.link = link
+    times: list[float] = []
+    result = train(loaded, callbacks=[], on_round=lambda _: times.append(perf_counter()))
+    seconds = result.history[-1]["link_seconds"]
+    return round_ms(times)["median_ms"], 0.0 if seconds is None else 1e3 * seconds / len(times)
 
 
-# The measurements --------------------------------------------------------------------------------------------------
+class _Computing:
+    """A channel that notes how long its program computes between what comes in and what goes out."""
+
+    def __init__(self, channel: Any) -> None:
+        self._channel = channel
+        self._got = 0.0
+        self._times: list[float] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._channel, name)
+
+    def receive(self, *arguments: Any) -> Any:
+        message = self._channel.receive(*arguments)
+        self._got = perf_counter()
+        return message
+
+    def send(self, message: Any) -> None:
+        if self._got:
+            self._times.append(perf_counter() - self._got)
+        self._got = 0.0
+        self._channel.send(message)
+
+    def median_ms(self) -> float:
+        return 1e3 * statistics.median(self._times[5:])
+
+
+def _party(job: str, name: str, out: str) -> None:
+    """Prints the median and mean round in milliseconds, the computing, and the run's summary."""
+    from thinwire.job.party_view import read_party_view
+    from thinwire.network.party_run import Audience
+    from thinwire.network.starting import party_run
+
+    times: list[float] = []
+    audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))
+    run = party_run(read_party_view(job, name), Path(out), audience)
+    computing = _Computing(run.channel)
+    run.channel = computing  # type: ignore[assignment]
+    outcome = run.execute()
+    print(json.dumps({**round_ms(times), "compute_ms": computing.median_ms(), "summary": outcome.summary}))
 
 
 def local_rounds(rounds: int, repeats: int) -> Local:
@@ -135,7 +224,7 @@ def local_rounds(rounds: int, repeats: int) -> Local:
     with tempfile.TemporaryDirectory() as folder:
         issue(Path(folder), ["bank", "shop"])
         for _ in range(repeats):
-            found.append((*astuple(loopback(rounds)), grpc_echo(Path(folder), 16 << 10, rounds)))
+            found.append((*astuple(loopback(rounds)), bare_grpc_ms(Path(folder), 16 << 10, rounds)))
     return Local(*(statistics.median(column) for column in zip(*found, strict=True)))
 
 
@@ -202,10 +291,6 @@ def shaped(tools: Path, rounds: int, congestion: str) -> list[Shaped]:
 
 
 def main() -> None:
-    if len(sys.argv) > 1 and sys.argv[1] == "bare-grpc":
-        return bare_grpc(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
-    if len(sys.argv) > 1 and sys.argv[1] == "bare-grpc-server":
-        return bare_grpc_server(sys.argv[2], sys.argv[3])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=3)
@@ -221,7 +306,6 @@ def main() -> None:
         print(json.dumps({"loopback": asdict(local), "shaped": [asdict(line) for line in far]}, indent=2))
     else:
         show(local, far)
-    return None
 
 
 def show(local: Local, far: list[Shaped]) -> None:
@@ -253,4 +337,7 @@ def show(local: Local, far: list[Shaped]) -> None:
 if __name__ == "__main__":
     configure_grpc()
     share_memory_pool()
-    main()
+    if sys.argv[1:2] == ["--party"]:
+        _party(*sys.argv[2:5])
+    else:
+        main()

@@ -41,7 +41,7 @@ ORDER = [
     ["network"],
     ["predict"],
     ["serve"],
-    ["bench", "dashboard"],
+    ["dashboard"],
     ["cli"],
     ["__main__"],
 ]

@@ -43,6 +43,8 @@ def _commands() -> str:
         "Exit codes: 0 done; 1 failed while running; 2 wrong input, nothing was started; 130 Ctrl-C.",
     ]
     for name, command in getattr(get_command(app), "commands", {}).items():
+        if command.hidden:
+            continue
         given = [_metavar(one) for one in command.params if one.param_type_name == "argument"]
         parts += [f"## {name}", _plain(command.help or ""), f"`{' '.join(['thinwire', name, *given, '[options]'])}`"]
         rows = [_parameter(parameter) for parameter in command.params if parameter.name != "help"]

@@ -1,19 +1,14 @@
-"""The same service over gRPC and mutual TLS, under load, and the pieces that have rules of their own."""
+"""The same service over gRPC and mutual TLS, and the pieces that have rules of their own."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
 import torch
 
-from network.parties import LABEL_PARTY, THINWIRE, Shape, environment, made
+from network.parties import LABEL_PARTY, Shape, made
 from predict.halves import simulated_outputs, trained
 from serve.servers import served
 from thinwire.errors import BadInput
@@ -21,7 +16,6 @@ from thinwire.job.party_view import read_party_view
 from thinwire.predict.introduction import CacheTerms
 from thinwire.predict.starting import Named
 from thinwire.serve.cache import EmbeddingCache
-from thinwire.serve.load import Load, load_test
 from thinwire.serve.running import LabelServer, Sources, terms_of
 from thinwire.transport.authority import issue
 from thinwire.transport.grpc_channel import Target, ask
@@ -64,49 +58,6 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
         target = Target(place.address, LABEL_PARTY, "app", lambda: place.credentials("app"))
         with pytest.raises(Denied):
             ask(target, RPCS["Abort"], {})
-
-
-def test_a_load_test_counts_what_it_gets(tmp_path: Path) -> None:
-    place = made(tmp_path, SVFL)
-    folder = trained(place)
-    with served(place, dict.fromkeys(place.names, folder)) as found:
-        result = load_test(Load(found.server.address, clients=4, seconds=0.3, rows=2))
-        assert result.latencies
-        assert not result.errors
-        assert result.models == {found.client.get("/v1/model").body["model"]}
-        words = ["load-test", found.server.address, "--clients", "2", "--seconds", "0.3", "--json"]
-        done = subprocess.run(
-            [str(THINWIRE), *words], capture_output=True, text=True, timeout=300, check=False, env=environment()
-        )
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["requests"] > 0
-        found.features["bank"].end()
-        lost = load_test(Load(found.server.address, clients=2, seconds=0.3))
-        assert set(lost.errors) == {"party_missing"}
-    with pytest.raises(BadInput, match="cannot be reached"):
-        load_test(Load(found.server.address, 1, 0.1))
-    for wrong in ("ftp://x", "http://x:99999", "http://["):
-        with pytest.raises(BadInput, match="http://host:port"):
-            load_test(Load(wrong, 1, 0.1))
-
-
-@pytest.mark.parametrize(
-    "answer", [b"", b"\x15\x03\x01", b"HTTP/1.1 200 OK\r\n\r\n[]", b"220 mail\r\n\r\n", b"x" * 99_999]
-)
-def test_a_load_test_of_something_else_says_so(answer: bytes) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def answer_once() -> None:
-            line, _ = listening.accept()
-            with line, suppress(OSError):
-                line.recv(4096)
-                line.sendall(answer)
-
-        other = Thread(target=answer_once)
-        other.start()
-        with pytest.raises(BadInput, match="is no thinwire server"):
-            load_test(Load(f"127.0.0.1:{listening.getsockname()[1]}", 1, 0.1))
-        other.join()
 
 
 def test_the_cache_keeps_so_many_for_so_long() -> None:

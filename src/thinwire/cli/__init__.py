@@ -12,7 +12,6 @@ from thinwire import __version__
 from thinwire.cli.abort import abort
 from thinwire.cli.align import align
 from thinwire.cli.audit import audit
-from thinwire.cli.bench import bench
 from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.clean import clean
@@ -27,9 +26,9 @@ from thinwire.cli.export import export
 from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.key import key
-from thinwire.cli.load_test import load_test
 from thinwire.cli.logs import logs
 from thinwire.cli.methods import methods
+from thinwire.cli.moved import ANY_ARGUMENTS, bench, load_test
 from thinwire.cli.party import party
 from thinwire.cli.predict import predict
 from thinwire.cli.privacy import privacy
@@ -78,7 +77,6 @@ for command in (
     predict,
     export,
     serve,
-    load_test,
     forget,
     clean,
     privacy,
@@ -86,11 +84,12 @@ for command in (
     report,
     dashboard,
     reproduce,
-    bench,
     explain,
     schema,
 ):
     app.command()(command)
+for moved in (bench, load_test):
+    app.command(hidden=True, context_settings=ANY_ARGUMENTS)(moved)
 
 
 def _version(asked: bool) -> None:

@@ -18,7 +18,7 @@ from thinwire.report.curves import cosine_figure, curve_figures
 from thinwire.report.groups import each_alone
 from thinwire.report.privacy import gauges, spent
 from thinwire.report.record import RunRecord
-from thinwire.report.rendering import environment
+from thinwire.report.rendering import jinja_environment
 from thinwire.report.summary import fewer_shown
 from thinwire.report.times import time_figures
 from thinwire.report.traffic import against_svfl, totals_figure, traffic_figures
@@ -28,7 +28,7 @@ __all__ = ["page", "sections"]
 
 @cache
 def _environment() -> Any:
-    return environment().overlay(
+    return jinja_environment().overlay(
         loader=ChoiceLoader([PackageLoader("thinwire.dashboard"), PackageLoader("thinwire.report")])
     )
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from thinwire.charts.numbers import bytes_shown, count_shown
@@ -21,13 +21,13 @@ from thinwire.report.summary import comparison, on_what, sentence, tiles
 from thinwire.report.times import time_figures
 from thinwire.report.traffic import kinds_shown, totals_figure, traffic_figures
 
-__all__ = ["environment", "report_html", "report_style"]
+__all__ = ["jinja_environment", "render_page", "report_html"]
 
 _MOST_DETAILED = 12  # runs that are told one by one
 
 
 @cache
-def environment() -> Environment:
+def jinja_environment() -> Environment:
     """Everything that is no markup of ours is escaped."""
     found = Environment(
         loader=PackageLoader("thinwire.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -37,8 +37,14 @@ def environment() -> Environment:
 
 
 @cache
-def report_style() -> str:
+def _report_style() -> str:
     return files("thinwire.report").joinpath("templates/report.css").read_text(encoding="utf-8")
+
+
+def render_page(template: str | Template, title: str, values: Mapping[str, Any]) -> str:
+    """A template of ours, by name or as it is, in the frame and the style that all pages share."""
+    body = jinja_environment().get_template(template).render(title=title, **values)
+    return html_page(title, body, _report_style())
 
 
 def report_html(runs: Sequence[RunRecord]) -> str:
@@ -46,22 +52,17 @@ def report_html(runs: Sequence[RunRecord]) -> str:
     groups = grouped(runs)
     several = len(runs) > 1
     title = f"{len(runs)} runs compared" if several else _title(runs[0])
-    body = (
-        environment()
-        .get_template("report.html")
-        .render(
-            title=title,
-            several=several,
-            groups=groups,
-            on_what=on_what(runs[0]),
-            comparison=comparison(groups) if several else None,
-            curves=curve_figures(groups),
-            totals=totals_figure(groups) if several else None,
-            told=[_told(group, several) for group in groups[:_MOST_DETAILED]],
-            left_out=max(0, len(groups) - _MOST_DETAILED),
-        )
-    )
-    return html_page(title, body, report_style())
+    values = {
+        "several": several,
+        "groups": groups,
+        "on_what": on_what(runs[0]),
+        "comparison": comparison(groups) if several else None,
+        "curves": curve_figures(groups),
+        "totals": totals_figure(groups) if several else None,
+        "told": [_told(group, several) for group in groups[:_MOST_DETAILED]],
+        "left_out": max(0, len(groups) - _MOST_DETAILED),
+    }
+    return render_page("report.html", title, values)
 
 
 def _title(run: RunRecord) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from math import isinf
 from typing import Any
 
 from thinwire.charts.lines import Chart, Line
 from thinwire.charts.numbers import bytes_shown, number_shown
-from thinwire.charts.page import html_page
 from thinwire.environment import environment
+from thinwire.report.rendering import render_page
 from thinwire.reproduce.expecting import Verdict
 from thinwire.reproduce.experiment import Experiment
 from thinwire.reproduce.schema import PlotSection
@@ -49,33 +48,18 @@ def html_report(
     real: Sequence[Mapping[str, Any]],
 ) -> str:
     """The report of an experiment; `real` are runs over a real link beside those on the link's clock."""
-    about = experiment.about
-    met = sum(verdict.met for verdict in verdicts)
-    size = f"{experiment.size} size" + (f": {experiment.says}" if experiment.says else "")
-    body = [
-        f"<h1>{escape(experiment.name)}: {escape(about.title)}</h1>",
-        f'<p class="muted">{escape(about.paper)}, {escape(about.figure)}</p>',
-        f"<p>{escape(about.claim)}</p>",
-        f"<p><b>{met} of {len(verdicts)} expectations met</b>, {_seeds(experiment)}; {escape(size)}</p>",
-        "<h2>What the paper says, and what was measured</h2>",
-        _expectations(verdicts),
-        "<h2>Curves</h2>",
-        f'<div class="plots">{"".join(chart.svg() for chart in charts(experiment, results))}</div>',
-        '<p class="muted">Lines are means over seeds, bands one standard deviation. Bytes are those of every frame '
-        "that was sent, indices and headers included, evaluation apart.</p>",
-        "<h2>Figures</h2>",
-        _figures(experiment, results),
-        *(["<h2>Over a real link</h2>", _real_link(real)] if real else []),
-        "<h2>Settings</h2>",
-        f"<p>{escape(words.data)}</p>",
-        f"<p>Embeddings: {about.width} values a feature party"
-        + (f", {about.label_width} the label party's own" if about.label_width else "")
-        + "</p>",
-        *(f"<p>{escape(note)}</p>" for note in about.notes),
-        f"<pre>{escape(words.file)}</pre>",
-        f'<p class="muted">{escape(", ".join(f"{key} {value}" for key, value in environment().items()))}</p>',
-    ]
-    return html_page(experiment.name, "\n".join(body))
+    values = {
+        "experiment": experiment,
+        "about": experiment.about,
+        "verdicts": verdicts,
+        "charts": charts(experiment, results),
+        "heads": _heads(experiment, results),
+        "figures": [_figures(result, _metric(experiment)) for result in results],
+        "real": [_real_link(one) for one in real],
+        "words": words,
+        "environment": environment(),
+    }
+    return render_page("experiment.html", experiment.name, values)
 
 
 def charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[Chart]:
@@ -98,7 +82,7 @@ def charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[Chart
 
 
 def _usual_plots(experiment: Experiment, results: Sequence[CurveResult]) -> list[PlotSection]:
-    metric = (experiment.curves[0].settings.metrics or ["accuracy"])[0]
+    metric = _metric(experiment)
     plots = [
         PlotSection(title=f"Test {metric} by epoch", x="epoch", y=f"test.{metric}"),
         PlotSection(title="Training loss by epoch", x="epoch", y="train.loss"),
@@ -109,76 +93,48 @@ def _usual_plots(experiment: Experiment, results: Sequence[CurveResult]) -> list
     return plots
 
 
-def _seeds(experiment: Experiment) -> str:
-    count = len(experiment.seeds)
-    return f"{count} seed{'s' if count > 1 else ''} ({', '.join(map(str, experiment.seeds))})"
+def _metric(experiment: Experiment) -> str:
+    return (experiment.curves[0].settings.metrics or ["accuracy"])[0]
 
 
-def _expectations(verdicts: Sequence[Verdict]) -> str:
-    rows = []
-    for one in verdicts:
-        word = '<td class="met">met</td>' if one.met else '<td class="not">not met</td>'
-        cells = (one.claim, one.paper or "", one.checked, one.limit)
-        found = "" if one.found is None else number_shown(one.found)
-        rows.append(
-            "<tr>"
-            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            + f'<td class="number">{found}</td>{word}<td>{escape(one.why)}</td></tr>'
-        )
-    heads = ("the paper says", "its figure", "compared", "limit", "found", "", "from")
-    return _table(heads, rows)
-
-
-def _figures(experiment: Experiment, results: Sequence[CurveResult]) -> str:
-    """A line a curve."""
-    metric = (experiment.curves[0].settings.metrics or ["accuracy"])[0]
-    target = results[0].target
+def _heads(experiment: Experiment, results: Sequence[CurveResult]) -> list[str]:
+    metric, target = _metric(experiment), results[0].target
     aim = "" if target is None else f" to {target[0]} {target[1]:.4g}"
     heads = ["curve", f"best test {metric}", f"last test {metric}", "last training loss", "up", "down"]
-    heads += ["by the paper's formula", "link time", f"rounds{aim}", f"bytes{aim}", "epsilon"]
-    rows = []
-    for result in results:
-        numbers: list[tuple[Number | None, Any]] = [
-            (result.best(f"test.{metric}"), number_shown),
-            (result.final(f"test.{metric}"), number_shown),
-            (result.final("train.loss"), number_shown),
-            (result.final("bytes.up"), bytes_shown),
-            (result.final("bytes.down"), bytes_shown),
-            (result.final("paper_bytes"), bytes_shown),
-            (result.final("link_seconds"), lambda value: f"{value:.4g} s"),
-            (result.cost("round"), lambda value: f"{value:.0f}"),
-            (result.cost("bytes.total"), bytes_shown),
-        ]
-        cells = "".join(f'<td class="number">{_said(number, how)}</td>' for number, how in numbers)
-        rows.append(f"<tr><td>{escape(result.name)}</td>{cells}<td>{escape(epsilon_said(result))}</td></tr>")
-    return _table(heads, rows)
+    return [*heads, "by the paper's formula", "link time", f"rounds{aim}", f"bytes{aim}", "epsilon"]
 
 
-def _real_link(real: Sequence[Mapping[str, Any]]) -> str:
+def _figures(result: CurveResult, metric: str) -> list[str]:
+    """A curve's line of the table."""
+    numbers: list[tuple[Number | None, Callable[[float], str]]] = [
+        (result.best(f"test.{metric}"), number_shown),
+        (result.final(f"test.{metric}"), number_shown),
+        (result.final("train.loss"), number_shown),
+        (result.final("bytes.up"), bytes_shown),
+        (result.final("bytes.down"), bytes_shown),
+        (result.final("paper_bytes"), bytes_shown),
+        (result.final("link_seconds"), lambda value: f"{value:.4g} s"),
+        (result.cost("round"), lambda value: f"{value:.0f}"),
+        (result.cost("bytes.total"), bytes_shown),
+    ]
+    return [result.name, *(_format(number, how) for number, how in numbers), _format_epsilon(result)]
+
+
+def _real_link(one: Mapping[str, Any]) -> list[str]:
     keys = ("seconds", "link_seconds", "target_seconds", "target_link_seconds")
-    rows = []
-    for one in real:
-        cells = "".join(f'<td class="number">{"-" if one[key] is None else f"{one[key]:.2f}"}</td>' for key in keys)
-        same = "the same" if one["same_scores"] else "other"
-        rows.append(f"<tr><td>{escape(one['curve'])}, seed {one['seed']}</td>{cells}<td>{same}</td></tr>")
-    heads = ("curve", "real seconds", "link clock", "real seconds to the target", "link clock to it", "scores")
-    return _table(heads, rows)
+    seconds = ("-" if one[key] is None else f"{one[key]:.2f}" for key in keys)
+    return [f"{one['curve']}, seed {one['seed']}", *seconds, "the same" if one["same_scores"] else "other"]
 
 
-def _said(number: Number | None, how: Any) -> str:
+def _format(number: Number | None, how: Callable[[float], str]) -> str:
     if number is None:
         return "-"
     if isinf(number.mean):
         return "never"
-    return str(how(number.mean)) + (f" ± {how(number.deviation)}" if number.seeds > 1 else "")
+    return how(number.mean) + (f" ± {how(number.deviation)}" if number.seeds > 1 else "")
 
 
-def _table(heads: Sequence[str], rows: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-
-
-def epsilon_said(result: CurveResult) -> str:
+def _format_epsilon(result: CurveResult) -> str:
     """The releases' epsilon against the label party, and from end to end; empty where nothing is noisy."""
     for ledger in result.runs[0].summary.get("privacy", []):
         rows = {row["observer"]: row for row in ledger["observers"]}

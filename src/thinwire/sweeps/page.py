@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.charts.numbers import bytes_shown, count_shown, number_shown, seconds_shown
-from thinwire.charts.page import html_page
 from thinwire.job.toml_text import inline
 from thinwire.report.curves import curve_figures
 from thinwire.report.figures import Figure
 from thinwire.report.groups import Group
 from thinwire.report.reading import is_run, read_run
-from thinwire.report.rendering import environment, report_style
+from thinwire.report.rendering import render_page
 from thinwire.report.summary import Tile, on_what
 from thinwire.report.traffic import totals_figure
 from thinwire.sweeps.ranking import ranking_said
@@ -36,25 +35,19 @@ def sweep_html(found: Mapping[str, Any]) -> str:
     points: list[dict[str, Any]] = found["points"]
     metric, target = found["metric"], found["target"]
     groups = [group for point in points[:_MOST_DRAWN] if (group := _group(point)) is not None]
-    title = f"Sweep of {Path(found['job']).name}"
-    body = (
-        environment()
-        .get_template("sweep.html")
-        .render(
-            title=title,
-            on_what="" if not groups else on_what(groups[0].first),
-            tiles=_tiles(points, metric, target),
-            ranking=ranking_said(metric, target),
-            heads=("", *_heads(metric, target)),
-            rows=[(point_name(point), *_cells(point, target)) for point in points],
-            axes=_axes(points, metric, target),
-            figures=_figures(groups),
-            left_out=max(0, len(points) - _MOST_DRAWN),
-            errors=[error for point in points for error in point["errors"]],
-            folders=[Path(run["run_dir"]).name for point in points for run in point["runs"]],
-        )
-    )
-    return html_page(title, body, report_style())
+    values = {
+        "on_what": "" if not groups else on_what(groups[0].first),
+        "tiles": _tiles(points, metric, target),
+        "ranking": ranking_said(metric, target),
+        "heads": ("", *_heads(metric, target)),
+        "rows": [(point_name(point), *_cells(point, target)) for point in points],
+        "axes": _axes(points, metric, target),
+        "figures": _figures(groups),
+        "left_out": max(0, len(points) - _MOST_DRAWN),
+        "errors": [error for point in points for error in point["errors"]],
+        "folders": [Path(run["run_dir"]).name for point in points for run in point["runs"]],
+    }
+    return render_page("sweep.html", f"Sweep of {Path(found['job']).name}", values)
 
 
 def point_name(point: Mapping[str, Any]) -> str:

@@ -1,12 +1,20 @@
-"""Many clients at once against a server: how many requests a second, and how long each takes."""
+"""Many clients at once against `thinwire serve`: how many requests a second, and how long each takes.
+
+    python benchmarks/load_test.py http://127.0.0.1:8080 [--clients 8] [--seconds 5] [--json]
+
+Each client asks for random rows over a connection of its own. The exit code is 1 where a request was not answered.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import random
 import ssl
+import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -125,8 +133,7 @@ async def _get(url: str, path: str) -> dict[str, Any]:
 
 
 async def _run(load: Load) -> LoadResult:
-    told = await _get(load.url, "/v1/model")
-    count = told.get("rows")
+    count = (await _get(load.url, "/v1/model")).get("rows")
     if not isinstance(count, int) or count < 1:
         raise BadInput(f"{load.url} is no thinwire server: /v1/model names no rows")
     result = LoadResult()
@@ -192,3 +199,37 @@ def _kind(status: int, body: bytes) -> str:
         return str(json.loads(body)["error"]["type"])[:40]
     except (ValueError, KeyError, TypeError):
         return f"status {status}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url", metavar="URL", help="the server's address, such as http://127.0.0.1:8080")
+    parser.add_argument("--clients", type=int, default=8, help="how many connections to hold open at once (8)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long to send requests (5)")
+    parser.add_argument("--rows", type=int, default=1, help="how many rows each request asks for (1)")
+    parser.add_argument("--deadline", type=float, default=1000.0, help="the deadline of a request, in ms (1000)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object in place of the sentence")
+    asked = parser.parse_args(arguments)
+    for name, least in (("clients", 1), ("seconds", 0.1), ("rows", 1), ("deadline", 1)):
+        if not getattr(asked, name) >= least:
+            parser.error(f"--{name}: {getattr(asked, name)} must be at least {least}")
+    print(f"{asked.clients} clients for {asked.seconds:g} s", file=sys.stderr)
+    try:
+        result = load_test(Load(asked.url, asked.clients, asked.seconds, asked.rows, asked.deadline))
+    except BadInput as error:
+        parser.error(str(error))
+    if asked.json:
+        print(json.dumps({"clients": asked.clients, "seconds": result.seconds, **result.summary()}))
+    else:
+        print(
+            f"{result.requests_per_second:.0f} requests/s, p50 {result.percentile_ms(0.5):.2f} ms, "
+            f"p99 {result.percentile_ms(0.99):.2f} ms, {sum(result.errors.values())} errors"
+        )
+    if result.errors:
+        counts = ", ".join(f"{count} {name}" for name, count in result.errors.most_common())
+        print(f"not all requests were answered: {counts}", file=sys.stderr)
+    return 1 if result.errors else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from time import perf_counter
 
-from thinwire.bench.rows import Row, paired
+from benchmarks.results import Row, measure_in_turns
 
 __all__ = ["rows"]
 
@@ -22,11 +22,11 @@ def rows() -> list[Row]:
 
 
 def _row(name: str, help: str, code: str) -> Row:
-    pair = paired(lambda: _python_ms(code), lambda: _python_ms("pass"), _REPEATS)
+    pair = measure_in_turns(lambda: _python_ms(code), lambda: _python_ms("pass"), _REPEATS)
     return pair.row(name, help, "python -c pass", "ms")
 
 
 def _python_ms(code: str) -> float:
     start = perf_counter()
-    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)  # noqa: S603
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
     return 1e3 * (perf_counter() - start)

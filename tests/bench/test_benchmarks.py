@@ -12,28 +12,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks import align, codec, methods, network, suite
+from benchmarks import round as one_round
+from benchmarks.methods import Digits
+from benchmarks.suite import BENCHMARKS
 
-from thinwire.bench import BENCHES, engine, entropy, memory, methods, network, psi, suite
-from thinwire.bench.digits import Digits
 from thinwire.compress import QSGD, Directions, Identity, StdGrid, TopK
 from thinwire.job import train
 from thinwire.methods import METHODS, svfl, thin
 
 
-@pytest.mark.parametrize("name", BENCHES)
-def test_every_bench_is_a_module_with_rows(name: str) -> None:
-    assert callable(import_module(f"thinwire.bench.{name}").rows)
-    assert BENCHES[name].name == name
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_is_a_function_of_a_module(name: str) -> None:
+    found = BENCHMARKS[name]
+    assert callable(getattr(import_module(f"benchmarks.{found.module}"), found.function))
 
 
-def small() -> engine.Case:
+def small() -> one_round.Case:
     rng = torch.Generator().manual_seed(0)
 
     def build() -> tuple[list[torch.nn.Module], torch.nn.Module]:
         return [torch.nn.Linear(3, 4), torch.nn.Linear(3, 4)], torch.nn.Linear(4, 2)
 
     features = [torch.rand(12, 3, generator=rng) for _ in range(2)]
-    return engine.Case("small", features, torch.arange(12) % 2, build, 4, 7)
+    return one_round.Case("small", features, torch.arange(12) % 2, build, 4, 7)
 
 
 def test_the_engine_and_the_loop_take_the_same_number_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,39 +45,39 @@ def test_the_engine_and_the_loop_take_the_same_number_of_rounds(monkeypatch: pyt
         ticks.append(1)
         return float(len(ticks))
 
-    monkeypatch.setattr(engine, "perf_counter", clock)
-    for work in (engine.plain_ms, engine.engine_ms):
+    monkeypatch.setattr(one_round, "perf_counter", clock)
+    for work in (one_round.plain_ms, one_round.engine_ms):
         ticks.clear()
         assert work(small()) == 1000.0  # one tick a round
         assert len(ticks) == 7
 
 
 def test_the_cases_can_be_trained() -> None:
-    assert engine.resnets(2).rounds == 2
-    bottoms, _ = engine.resnets(2).build()
-    assert len(bottoms) == len(engine.resnets(2).features) == 4
+    assert one_round.resnets(2).rounds == 2
+    bottoms, _ = one_round.resnets(2).build()
+    assert len(bottoms) == len(one_round.resnets(2).features) == 4
 
 
 def test_the_entropy_is_that_of_the_symbols_own_frequencies() -> None:
-    x = entropy.embedding((64, 8))
+    x = codec.embedding((64, 8))
     symbols = StdGrid(2).compress(x, torch.Generator().manual_seed(0))
     codes = symbols.codes.ravel().tolist()  # type: ignore[attr-defined]
     shares = [codes.count(code) / len(codes) for code in set(codes)]
     bits = -len(codes) * sum(share * log2(share) for share in shares)
     scales = 32 * getattr(symbols, "scales", np.zeros(0)).size
-    assert entropy.entropy_bits(symbols) == pytest.approx(bits + scales)
-    assert entropy.entropy_bits(Identity().compress(x, torch.Generator())) == 32 * x.numel()
+    assert codec.entropy_bits(symbols) == pytest.approx(bits + scales)
+    assert codec.entropy_bits(Identity().compress(x, torch.Generator())) == 32 * x.numel()
 
 
 @pytest.mark.parametrize("compressor", [TopK(0.05), QSGD(bits=2), Directions(0.5)])
 def test_entropy_is_least_where_all_is_zero(compressor: TopK | QSGD | Directions) -> None:
     rng = torch.Generator().manual_seed(0)
-    some = entropy.entropy_bits(compressor.compress(entropy.embedding((64, 8)), rng))
-    assert some > entropy.entropy_bits(compressor.compress(torch.zeros(64, 8), rng)) >= 0
+    some = codec.entropy_bits(compressor.compress(codec.embedding((64, 8)), rng))
+    assert some > codec.entropy_bits(compressor.compress(torch.zeros(64, 8), rng)) >= 0
 
 
 def test_frames_are_close_to_their_entropy() -> None:
-    for row in entropy.rows():
+    for row in codec.rows():
         assert row.ratio is not None
         assert row.ours is not None
         assert row.other is not None
@@ -108,13 +110,13 @@ def test_bytes_to_the_target_by_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_says_where_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "_STATUS", Path("/no/such/file"))
-    (row,) = memory.rows()
+    monkeypatch.setattr(one_round, "_STATUS", Path("/no/such/file"))
+    (row,) = one_round.memory_rows()
     assert row.ratio is None
     assert "/proc" in row.note
     monkeypatch.undo()
-    monkeypatch.setattr(memory, "peak_mib", lambda which: {"engine": 30.0, "plain": 20.0}[which])
-    (row,) = memory.rows()
+    monkeypatch.setattr(one_round, "peak_mib", lambda which: {"engine": 30.0, "plain": 20.0}[which])
+    (row,) = one_round.memory_rows()
     assert (row.ours, row.other, row.ratio) == (30.0, 20.0, 1.5)
 
 
@@ -174,17 +176,17 @@ def fake_python(folder: Path, stand_in: str | None) -> Path:
 
 
 def test_psi_is_measured_against_openmined_psi_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(psi, "_IDS", 40)
-    monkeypatch.setattr(psi, "_REPEATS", 1)
-    cpu, sent = psi.rows(str(fake_python(tmp_path, STAND_IN)))
+    monkeypatch.setattr(align, "_IDS", 40)
+    monkeypatch.setattr(align, "_REPEATS", 1)
+    cpu, sent = align.rows(str(fake_python(tmp_path, STAND_IN)))
     assert cpu.ratio is not None
     assert sent.ratio is not None
     assert sent.ours is not None
     assert sent.other is not None
     assert sent.ratio == sent.ours / sent.other
-    again = psi.cost_of(psi.openmined_command(str(tmp_path / "python")), 40, 1)
+    again = align.cost_of(align.openmined_command(str(tmp_path / "python")), 40, 1)
     assert (again.common, again.bytes) == (20, sent.other)
-    assert psi.cost_of(psi.our_command(), 40, 1).common == 20
+    assert align.cost_of(align.our_command(), 40, 1).common == 20
 
 
 def test_psi_says_how_to_get_what_it_is_held_against(tmp_path: Path) -> None:
@@ -193,7 +195,7 @@ def test_psi_says_how_to_get_what_it_is_held_against(tmp_path: Path) -> None:
         (str(fake_python(tmp_path, None)), "cannot import openmined-psi"),
         (str(tmp_path), "cannot be run"),
     ):
-        (row,) = psi.rows(python)
+        (row,) = align.rows(python)
         assert row.ratio is None
         assert why in row.note
 
@@ -204,10 +206,10 @@ def test_psi_says_how_to_get_what_it_is_held_against(tmp_path: Path) -> None:
 def test_a_bench_runs_in_a_process_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert suite.child_environment()["OMP_NUM_THREADS"] == "1"
-    (row,) = suite.measured("psi")
+    (row,) = suite.measure("psi")
     assert "give --openmined-python PATH" in row.note
 
 
 def test_a_bench_that_fails_says_why_in_a_line() -> None:
-    with pytest.raises(suite.BenchFailed, match=r"startup: TypeError: .*rows"):
-        suite.measured("startup", ["an argument that it does not take"])
+    with pytest.raises(suite.BenchmarkFailed, match=r"startup: TypeError: .*rows"):
+        suite.measure("startup", ["an argument that it does not take"])

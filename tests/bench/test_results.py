@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.results import Pair, Results, Row, measure_in_turns, middle, read_results, write_results
+from benchmarks.suite import draw_ratios, render_results
 
-from thinwire.bench import Row, Saved, read_saved, write_saved
-from thinwire.bench.page import bars, html_page, svg
-from thinwire.bench.rows import Pair, middle, paired
 from thinwire.errors import BadInput
 
 
@@ -27,7 +26,7 @@ def test_ours_and_the_others_are_measured_in_turns_after_a_warm_up() -> None:
         calls.append(name)
         return next(ours if name == "ours" else other)
 
-    pair = paired(lambda: one("ours"), lambda: one("other"), 3)
+    pair = measure_in_turns(lambda: one("ours"), lambda: one("other"), 3)
     assert calls == ["other", "ours"] + ["ours", "other"] * 3
     assert pair == Pair(ours=4.0, other=3.0, ratio=2.0)  # of 2/1, 9/3, 4/4, and not 4/3
 
@@ -37,9 +36,9 @@ def test_the_median_of_the_ratios_is_not_the_ratio_of_the_medians() -> None:
 
 
 def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
-    saved = Saved().updated({"engine": [row("small", 1.2), row("large", None, "not here")]})
-    write_saved(tmp_path, saved)
-    assert read_saved(tmp_path) == saved
+    saved = Results().update({"engine": [row("small", 1.2), row("large", None, "not here")]})
+    write_results(tmp_path, saved)
+    assert read_results(tmp_path) == saved
     assert saved.ratio("engine", "small") == 1.2
     assert saved.ratio("engine", "large") is None
     assert saved.ratio("engine", "none") is None
@@ -47,8 +46,8 @@ def test_what_is_saved_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_bench_that_is_left_out_keeps_its_rows() -> None:
-    first = Saved({"engine": [row("small", 1.2)], "psi": [row("CPU", 0.8)]}, {"engine": "then", "psi": "then"})
-    second = first.updated({"engine": [row("small", 1.1)]})
+    first = Results({"engine": [row("small", 1.2)], "psi": [row("CPU", 0.8)]}, {"engine": "then", "psi": "then"})
+    second = first.update({"engine": [row("small", 1.1)]})
     assert second.ratio("engine", "small") == 1.1
     assert second.ratio("psi", "CPU") == 0.8
     assert second.made["psi"] == "then"
@@ -56,8 +55,8 @@ def test_a_bench_that_is_left_out_keeps_its_rows() -> None:
 
 
 def test_a_folder_without_a_run_holds_none(tmp_path: Path) -> None:
-    assert read_saved(tmp_path) == Saved()
-    assert read_saved(tmp_path / "missing") == Saved()
+    assert read_results(tmp_path) == Results()
+    assert read_results(tmp_path / "missing") == Results()
 
 
 @pytest.mark.parametrize(
@@ -65,20 +64,19 @@ def test_a_folder_without_a_run_holds_none(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "bench.json").write_text(text)
-    with pytest.raises(BadInput, match=r"bench.json: not what `thinwire bench` writes.*give another --out"):
-        read_saved(tmp_path)
+    with pytest.raises(BadInput, match=r"bench.json: not what `benchmarks/suite.py` writes.*give another --out"):
+        read_results(tmp_path)
 
 
 def test_the_page_has_a_bar_for_each_ratio_and_a_mark_for_each_last_one() -> None:
-    now = Saved().updated({"engine": [row("small", 1.2), row("large", 0.01), row("gone", None, "no <data>")]})
-    last = Saved({"engine": [row("small", 1.5)]})
-    assert [(bar.name, bar.ratio, bar.last) for bar in bars(now, last)] == [
-        ("engine: small", 1.2, 1.5),
-        ("engine: large", 0.01, None),
-    ]
-    drawn = svg(bars(now, last))
+    now = Results().update({"engine": [row("small", 1.2), row("large", 0.01), row("gone", None, "no <data>")]})
+    last = Results({"engine": [row("small", 1.5)]})
+    drawn = draw_ratios(now, last)
+    assert "engine: small" in drawn
+    assert "engine: large" in drawn
+    assert "engine: gone" not in drawn
     assert drawn.count("last: 1.5x") == drawn.count("<title>last: ") == 1
-    page = html_page(now, last)
+    page = render_results(now, last)
     assert page.count("<svg") == 1
     assert "no &lt;data&gt;" in page
     assert "what &lt;small&gt; is" in page
@@ -89,13 +87,15 @@ def test_the_page_has_a_bar_for_each_ratio_and_a_mark_for_each_last_one() -> Non
 
 def test_bars_grow_from_1_to_either_side() -> None:
     """A ratio and its inverse have bars of one length."""
-    now = Saved().updated({"x": [row("more", 10.0), row("less", 0.1)]})
-    widths = [float(part.split('width="')[1].split('"')[0]) for part in svg(bars(now, Saved())).split("<rect ")[2:]]
+    now = Results().update({"x": [row("more", 10.0), row("less", 0.1)]})
+    widths = [
+        float(part.split('width="')[1].split('"')[0]) for part in draw_ratios(now, Results()).split("<rect ")[2:]
+    ]
     assert widths[0] == pytest.approx(widths[1])
 
 
 def test_saved_runs_are_plain_json(tmp_path: Path) -> None:
-    path = write_saved(tmp_path, Saved().updated({"engine": [row("small", 1.2)]}))
+    path = write_results(tmp_path, Results().update({"engine": [row("small", 1.2)]}))
     found = json.loads(path.read_text())
     assert found["benches"]["engine"]["rows"][0]["help"] == "what <small> is"
     assert set(found["environment"]) == {"thinwire", "torch", "python", "system"}

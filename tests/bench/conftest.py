@@ -1,5 +1,0 @@
-"""Commands in this process."""
-
-from cli.conftest import here
-
-__all__ = ["here"]
