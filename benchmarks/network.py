@@ -213,8 +213,8 @@ def _party(job: str, name: str, out: str) -> None:
     times: list[float] = []
     audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))
     run = party_run(read_party_view(job, name), Path(out), audience)
-    computing = _Computing(run.channel)
-    run.channel = computing  # type: ignore[assignment]
+    computing = _Computing(run.session.channel)
+    run.session.channel = computing  # type: ignore[assignment]
     outcome = run.execute()
     print(json.dumps({**round_ms(times), "compute_ms": computing.median_ms(), "summary": outcome.summary}))
 

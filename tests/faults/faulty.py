@@ -252,16 +252,16 @@ def _note_uses(path: Path) -> None:
 
 
 def _note_hello(path: Path) -> None:
-    from thinwire.network.feature_run import FeatureRun
+    from thinwire.network.feature_role import FeatureRole
 
-    hello = FeatureRun.hello
+    hello = FeatureRole.hello
 
-    def noted(self: FeatureRun) -> dict[str, Any]:
+    def noted(self: FeatureRole) -> dict[str, Any]:
         said = hello(self)
         path.write_text(json.dumps(said))
         return said
 
-    FeatureRun.hello = noted  # type: ignore[method-assign]
+    FeatureRole.hello = noted  # type: ignore[method-assign]
 
 
 # A peer that misbehaves -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
 from thinwire.job.result import Result
 from thinwire.job.toml_text import toml_text
-from thinwire.network.outcome import Outcome
+from thinwire.network.life_cycle import PartyOutcome
 from thinwire.network.party_run import Audience, PartyRun
 from thinwire.network.starting import party_run
 from thinwire.transport.authority import issue
@@ -217,7 +217,7 @@ class PartyThread:
     ) -> None:
         self.name = name
         self.seen = seen or Seen()
-        self.outcome: Outcome | None = None
+        self.outcome: PartyOutcome | None = None
         self.error: BaseException | None = None
         self.run: PartyRun = party_run(read_party_view(job, name, settings), out, self.seen.audience(), beginning)
         self._thread = Thread(target=self._execute, name=f"party {name}")
@@ -239,9 +239,9 @@ class PartyThread:
     def over(self) -> None:
         """Ends it where it still runs, and leaves its folder to another."""
         if self._thread.is_alive():
-            self.run.stopping._since = 1e-9  # asked long ago: it need not end its round
+            self.run.session.stopping._since = 1e-9  # asked long ago: it need not end its round
             self._thread.join(DEADLINE)
-        self.run._lock.release()
+        self.run.session._lock.release()
 
     def summary(self) -> dict[str, Any]:
         if self.error is not None:
@@ -279,7 +279,7 @@ def finished(parties: Mapping[str, PartyThread]) -> dict[str, dict[str, Any]]:
     while any(party.outcome is None and party.error is None for party in parties.values()):
         if any(party.error is not None for party in parties.values()):
             for party in parties.values():
-                party.run.stopping.ask()
+                party.run.session.stopping.ask()
         if monotonic() > deadline:
             raise TimeoutError({name: party.seen.sentences for name, party in parties.items()})
         sleep(0.01)

@@ -37,9 +37,10 @@ from network.parties import (
 )
 from thinwire import cli
 from thinwire.errors import BadInput, Malformed
-from thinwire.network import feature_run
-from thinwire.network.feature_run import FeatureRun
-from thinwire.network.label_run import LabelRun
+from thinwire.network import session
+from thinwire.network.feature_role import FeatureRole
+from thinwire.network.label_role import LabelRole
+from thinwire.network.party_run import PartyRun
 from thinwire.transport import grpc_server
 from thinwire.transport.authority import issue
 from thinwire.transport.peer_link import WrongMessage
@@ -60,19 +61,19 @@ class Waiting:
     """A label party that listens, and what 'bank' would say to it."""
 
     place: Place
-    run: LabelRun
+    run: PartyRun
     hello: dict[str, Any]
     said: list[str]  # by the label party, to people
 
     def refuses(self, first: bytes) -> Any:
         """bank begins a connection with these bytes; nothing may come of it."""
-        before, began = contents(self.run.folder), monotonic()
+        before, began = contents(self.run.session.folder), monotonic()
         with channel_to(self.place.port, LABEL_PARTY, own_identity(self.place.certs, "bank")) as channel:
             error = refusal(channel, TALK, ["bank"], first)
         assert monotonic() - began < AT_ONCE
-        assert contents(self.run.folder) == before
-        assert not self.run.links["bank"].connected
-        assert self.run.peers["bank"].incarnation == 0
+        assert contents(self.run.session.folder) == before
+        assert not self.run.session.links["bank"].connected
+        assert self.run.session.peers["bank"].incarnation == 0
         return error
 
     def refuses_hello(self, **changes: Any) -> str:
@@ -97,18 +98,18 @@ def _waiting(folder: Path) -> Iterator[Waiting]:
     place = made(folder, SVFL)
     party = PartyThread(place.job, LABEL_PARTY, place.out(LABEL_PARTY))
     party.start()
-    assert isinstance(party.run, LabelRun)
+    assert isinstance(party.run.role, LabelRole)
     yield Waiting(place, party.run, hello_of(place, "bank"), party.seen.sentences)
     party.over()
 
 
 def hello_of(place: Place, name: str) -> dict[str, Any]:
     party = PartyThread(place.job, name, place.folder / "hello" / name)
-    assert isinstance(party.run, FeatureRun)
-    party.run.channel.close()
-    party.run.events.close()
+    assert isinstance(party.run.role, FeatureRole)
+    party.run.session.channel.close()
+    party.run.session.events.close()
     party.over()
-    return party.run.hello()
+    return party.run.role.hello()
 
 
 # HELLO ------------------------------------------------------------------------------------------------------------
@@ -264,11 +265,11 @@ def test_a_record_over_the_transport_s_cap_is_refused(waiting: Waiting) -> None:
 
 def test_silence_instead_of_hello_is_dropped(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_server, "_HELLO_SECONDS", 0.3)
-    before, began = contents(waiting.run.folder), monotonic()
+    before, began = contents(waiting.run.session.folder), monotonic()
     with Talking(waiting.place, "bank") as talking:
         assert talking.end() is grpc.StatusCode.CANCELLED
     assert monotonic() - began < AT_ONCE
-    assert contents(waiting.run.folder) == before
+    assert contents(waiting.run.session.folder) == before
 
 
 def test_many_silent_callers_do_not_shut_the_others_out(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +354,7 @@ class Admitted:
 
     @property
     def run_number(self) -> int:
-        return self.label.run.run
+        return self.label.run.session.run
 
     def frame(self, kind: Kind, round: int, body: bytes = b"", **changes: int) -> bytes:
         held = {"run": self.run_number, "sender": 0, "receiver": 2, "attempt": 0, **changes}
@@ -425,18 +426,18 @@ def _with_version(record: bytes) -> bytes:
 def test_a_record_that_cannot_be_ends_the_connection_and_nothing_else(admitted: Admitted, bad: str) -> None:
     record, expected = BAD_RECORDS[bad]
     run = admitted.label.run
-    until(lambda: run._begun)
-    before = contents(run.folder)
+    until(lambda: run.life.begun)
+    before = contents(run.session.folder)
     admitted.bank.say(record(admitted))
     assert admitted.bank.end() is DATA_LOSS
     assert expected in admitted.bank._call.details()
-    until(lambda: any(line["event"] == "damaged" for line in log_of(run.folder)))
-    assert [line["peer"] for line in log_of(run.folder) if line["event"] == "damaged"] == ["bank"]
-    assert run.links["bank"].standing()["received"] == 0
-    assert not run.links["bank"].connected
-    assert run.links["shop"].connected
+    until(lambda: any(line["event"] == "damaged" for line in log_of(run.session.folder)))
+    assert [line["peer"] for line in log_of(run.session.folder) if line["event"] == "damaged"] == ["bank"]
+    assert run.session.links["bank"].standing()["received"] == 0
+    assert not run.session.links["bank"].connected
+    assert run.session.links["shop"].connected
     assert admitted.label.error is None
-    after = contents(run.folder)
+    after = contents(run.session.folder)
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {"events.jsonl"}
 
 
@@ -445,9 +446,9 @@ def test_news_of_another_form_do_no_harm(admitted: Admitted) -> None:
     for news in ({"finished": "yes"}, {"noted": 7}, {"away": [1, 2]}, {"begin": "x"}, {"x" * 1000: None}):
         admitted.bank.say(json_record(Record.NEWS, news))
     admitted.bank.say(number_record(Record.KEPT, 2**64 - 1))
-    until(lambda: sum(line["event"] == "news" for line in log_of(run.folder)) == 5)
-    assert not run.peers["bank"].finished
-    assert run.links["bank"].connected
+    until(lambda: sum(line["event"] == "news" for line in log_of(run.session.folder)) == 5)
+    assert not run.session.peers["bank"].finished
+    assert run.session.links["bank"].connected
     assert admitted.label.error is None
 
 
@@ -455,8 +456,8 @@ def test_a_peer_s_news_cannot_claim_fields_of_the_log(admitted: Admitted) -> Non
     """What a peer tells goes into the log as its own words, and not in place of ours."""
     run = admitted.label.run
     admitted.bank.say(json_record(Record.NEWS, {"party": "shop", "time": "never", "round": 77}))
-    until(lambda: any(line["event"] == "news" for line in log_of(run.folder)))
-    for line in log_of(run.folder):
+    until(lambda: any(line["event"] == "news" for line in log_of(run.session.folder)))
+    for line in log_of(run.session.folder):
         assert line["party"] == LABEL_PARTY
         assert line["time"] != "never"
         assert line["round"] != 77
@@ -468,12 +469,12 @@ def test_news_under_any_topic_are_news(admitted: Admitted, topic: str) -> None:
     run = admitted.label.run
     admitted.bank.say(json_record(Record.NEWS, {topic: "x"}))
     admitted.bank.say(json_record(Record.NEWS, {"noted": True}))
-    until(lambda: not run.links["bank"].connected or run.links["bank"].news.get("noted") is True)
-    assert run.links["bank"].connected
+    until(lambda: not run.session.links["bank"].connected or run.session.links["bank"].news.get("noted") is True)
+    assert run.session.links["bank"].connected
 
 
 def test_a_peer_s_reason_to_stop_cannot_write_lines_of_its_own(admitted: Admitted) -> None:
-    until(lambda: admitted.label.run._begun)
+    until(lambda: admitted.label.run.life.begun)
     admitted.bank.say(json_record(Record.NEWS, {"stopped": "done\nthinwire: all is well\x1b[2J" + "x" * 5000}))
     admitted.label.join()
     said = str(admitted.label.error)
@@ -549,7 +550,7 @@ def test_a_party_with_another_job_or_other_rows_is_refused_before_the_start(
 ) -> None:
     place, (change, expected) = waiting.place, DIFFERENT[difference]
     _write_variants(place)
-    before = contents(waiting.run.folder)
+    before = contents(waiting.run.session.folder)
     job = place.write(f"{difference}.toml", change)
     code, said = command("party", job, "--name", "bank", "--yes", "--out", tmp_path / "bank")
     assert code == 2
@@ -558,7 +559,7 @@ def test_a_party_with_another_job_or_other_rows_is_refused_before_the_start(
     assert "'bank'" in said
     assert "'clinic'" in said
     assert "Traceback" not in said
-    assert contents(waiting.run.folder) == before
+    assert contents(waiting.run.session.folder) == before
 
 
 def _write_variants(place: Place) -> None:
@@ -576,12 +577,12 @@ def test_two_label_parties_cannot_share_a_port(waiting: Waiting, command: Callab
 
 
 def test_the_label_party_s_folder_takes_one_process(waiting: Waiting, command: Callable[..., Any]) -> None:
-    before = contents(waiting.run.folder)
+    before = contents(waiting.run.session.folder)
     folder = waiting.place.out(LABEL_PARTY)
     code, said = command("party", waiting.place.job, "--name", LABEL_PARTY, "--yes", "--out", folder)
     assert code == 2
     assert f"a party is running here already (process {os.getpid()}); stop it first" in said
-    assert contents(waiting.run.folder) == before
+    assert contents(waiting.run.session.folder) == before
 
 
 def test_a_party_of_another_authority_is_refused(
@@ -612,7 +613,7 @@ def test_a_label_party_at_another_name_is_refused(
         document["label_party"]["name"] = "hospital"
         document["network"]["wait_seconds"] = 3
 
-    monkeypatch.setattr(feature_run, "_LABEL_PARTY_FIRST", 0.0)
+    monkeypatch.setattr(session, "_LABEL_PARTY_FIRST", 0.0)
     issue(waiting.place.certs, ["hospital"])
     job = waiting.place.write("renamed.toml", renamed)
     code, said = command("party", job, "--name", "bank", "--yes", "--out", tmp_path / "bank")
@@ -642,7 +643,7 @@ def test_a_second_process_of_a_party_in_another_folder_is_refused(
     try:
         label.start()
         bank.start()
-        until(lambda: label.run.links["bank"].connected)
+        until(lambda: label.run.session.links["bank"].connected)
         before = contents(place.out(LABEL_PARTY))
         code, said = command("party", place.job, "--name", "bank", "--yes", "--out", tmp_path / "second")
         assert code == 2
@@ -662,7 +663,7 @@ def test_a_second_process_of_a_party_in_another_folder_is_refused(
 
 def _is_settled(trying: PartyThread, label: PartyThread) -> bool:
     """Refused, or let in."""
-    return trying.error is not None or label.run.peers[trying.name].instance == trying.run._instance
+    return trying.error is not None or label.run.session.peers[trying.name].instance == trying.run.session.instance
 
 
 def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
@@ -675,7 +676,7 @@ def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
     try:
         label.start()
         bank.start()
-        until(lambda: label.run.links["bank"].connected)
+        until(lambda: label.run.session.links["bank"].connected)
         for attempt in range(3):
             trying = PartyThread(place.job, "bank", tmp_path / "second")
             trying.start()
@@ -685,7 +686,7 @@ def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
             assert refused, f"attempt {attempt} took the first one's place"
             assert "another process takes part as 'bank' already" in str(trying.error)
         assert bank.error is None
-        assert label.run.links["bank"].connected
+        assert label.run.session.links["bank"].connected
     finally:
         bank.over()
         label.over()
@@ -694,8 +695,8 @@ def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
 def test_a_party_that_lost_its_folder_in_the_middle_is_refused(tmp_path: Path) -> None:
     place = made(tmp_path, Shape({"method": "svfl"}, job={"epochs": 4}))
     with threads(place) as parties:
-        until(lambda: (parties["bank"].run.events.round or 0) >= 2)
-        parties["bank"].run.stopping.ask()
+        until(lambda: (parties["bank"].run.session.events.round or 0) >= 2)
+        parties["bank"].run.session.stopping.ask()
         parties["bank"].join()
         assert parties["bank"].outcome is not None
         assert parties["bank"].outcome.interrupted
@@ -720,7 +721,7 @@ def test_a_width_that_changes_is_refused(waiting: Waiting, tmp_path: Path) -> No
         label.start()
         with Talking(place, "bank", json_record(Record.HELLO, hello)) as bank:
             assert bank.hear()[0] == Record.WELCOME
-        until(lambda: not label.run.links["bank"].connected)
+        until(lambda: not label.run.session.links["bank"].connected)
         before = contents(place.out(LABEL_PARTY))
         with channel_to(place.port, LABEL_PARTY, own_identity(place.certs, "bank")) as channel:
             changed = {**hello, "width": 5, "incarnation": 2, "instance": "another"}
@@ -747,7 +748,7 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
                 "this process was replaced by a later one (it is start 2, the party is at start 3)" in error.details()
             )
             assert contents(place.out(LABEL_PARTY)) == before
-            assert label.run.links["bank"].connected
+            assert label.run.session.links["bank"].connected
     finally:
         label.over()
 

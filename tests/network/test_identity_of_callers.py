@@ -43,8 +43,9 @@ from network.parties import (
     threads,
     until,
 )
-from thinwire.network.feature_run import FeatureRun
-from thinwire.network.label_run import LabelRun
+from thinwire.network.feature_role import FeatureRole
+from thinwire.network.label_role import LabelRole
+from thinwire.network.party_run import PartyRun
 from thinwire.transport import grpc_server
 from thinwire.transport.authority import issue, renew, revoke
 from thinwire.transport.certificates import CertificateFiles, Revocations, load_credentials
@@ -338,12 +339,12 @@ def test_every_call_belongs_to_this_service() -> None:
 
 
 @pytest.fixture(scope="module")
-def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, LabelRun]]:
+def waiting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, PartyRun]]:
     """A label party that listens and waits for the others."""
     place = made(tmp_path_factory.mktemp("waiting"), SVFL)
     party = PartyThread(place.job, LABEL_PARTY, place.out(LABEL_PARTY))
     party.start()
-    assert isinstance(party.run, LabelRun)
+    assert isinstance(party.run.role, LabelRole)
     yield place, party.run
     party.over()
 
@@ -352,20 +353,20 @@ def hello_of(place: Place, name: str) -> bytes:
     """What this party would say, whoever says it."""
     party = PartyThread(place.job, name, place.folder / "hello" / name)
     try:
-        assert isinstance(party.run, FeatureRun)
-        return json_record(Record.HELLO, party.run.hello())
+        assert isinstance(party.run.role, FeatureRole)
+        return json_record(Record.HELLO, party.run.role.hello())
     finally:
-        party.run.channel.close()
-        party.run.events.close()
+        party.run.session.channel.close()
+        party.run.session.events.close()
         party.over()
 
 
 @pytest.mark.parametrize("rpc", every_rpc())
 def test_a_refused_caller_leaves_no_trace_at_the_label_party(
-    waiting: tuple[Place, LabelRun], other_certs: Path, rpc: Rpc
+    waiting: tuple[Place, PartyRun], other_certs: Path, rpc: Rpc
 ) -> None:
     place, run = waiting
-    before, hellos = contents(run.folder), {name: hello_of(place, name) for name in place.feature_parties}
+    before, hellos = contents(run.session.folder), {name: hello_of(place, name) for name in place.feature_parties}
     for party in place.names:
         for claimed in place.names:
             if party != claimed:
@@ -378,22 +379,22 @@ def test_a_refused_caller_leaves_no_trace_at_the_label_party(
     if not allowed(rpc, LABEL_PARTY):
         with channel_to(place.port, LABEL_PARTY, own_identity(place.certs, LABEL_PARTY)) as channel:
             assert refusal(channel, rpc, [], hellos["bank"]).code() is PERMISSION_DENIED
-    assert contents(run.folder) == before
-    assert not any(link.connected or link.standing()["received"] for link in run.links.values())
-    assert run.private.aborted is None
-    assert run.peers["bank"].incarnation == 0
+    assert contents(run.session.folder) == before
+    assert not any(link.connected or link.standing()["received"] for link in run.session.links.values())
+    assert run.session.private.aborted is None
+    assert run.session.peers["bank"].incarnation == 0
 
 
-def test_a_party_cannot_greet_with_the_name_of_another(waiting: tuple[Place, LabelRun]) -> None:
+def test_a_party_cannot_greet_with_the_name_of_another(waiting: tuple[Place, PartyRun]) -> None:
     """The certificate and the claim are its own; only HELLO lies."""
     place, run = waiting
-    before = contents(run.folder)
+    before = contents(run.session.folder)
     with channel_to(place.port, LABEL_PARTY, own_identity(place.certs, "bank")) as channel:
         error = refusal(channel, RPCS["Talk"], ["bank"], hello_of(place, "shop"))
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "the certificate is of 'bank'" in error.details()
     assert "HELLO says 'shop'" in error.details()
-    assert contents(run.folder) == before
+    assert contents(run.session.folder) == before
 
 
 # In the middle of a run -------------------------------------------------------------------------------------------
@@ -423,12 +424,12 @@ def test_renewed_certificates_are_taken_up_by_the_next_connection(
         if round == 5:
             held["clinic"] = renew(place.certs, LABEL_PARTY)
             held["bank"] = renew(place.certs, "bank")
-            held["run"]._dialer._call.cancel()
+            held["run"].role._dialer._call.cancel()
 
     seen = {"bank": Seen(at_round=renew_and_break)}
     with threads(place, seen=seen) as parties:
         run = parties["bank"].run
-        assert isinstance(run, FeatureRun)
+        assert isinstance(run.role, FeatureRole)
         held["run"] = run
         summaries = finished(parties)
     assert digests(summaries) == expected
@@ -474,11 +475,11 @@ def test_a_party_revoked_in_the_middle_is_cut_off_until_its_certificate_is_renew
     def revoke_and_wait(round: int) -> None:
         if round == 5:
             revoke(place.certs, "bank")
-            until(lambda: not parties[LABEL_PARTY].run.links["bank"].connected)
+            until(lambda: not parties[LABEL_PARTY].run.session.links["bank"].connected)
             revoked.set()
 
     with threads(place, seen={"bank": Seen(at_round=revoke_and_wait)}) as parties:
-        label = parties[LABEL_PARTY].run
+        label = parties[LABEL_PARTY].run.session
         assert revoked.wait(60)
         before = contents(label.folder)["peers.json"]
         until(lambda: label.events.counts["denied", ""] >= 2)  # it calls again, and is refused again

@@ -65,7 +65,7 @@ def with_label_party(place: Place, check: Callable[[], None], *settings: str) ->
     party = PartyThread(place.job, LABEL_PARTY, place.out(LABEL_PARTY), settings=settings)
     try:
         party.start()
-        until(lambda: party.run.events.count("listening"))
+        until(lambda: party.run.session.events.count("listening"))
         check()
     finally:
         party.over()

@@ -41,7 +41,7 @@ from thinwire import cli
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.job.toml_text import toml_text
-from thinwire.network import party_run as party_runs
+from thinwire.network import life_cycle
 from thinwire.network.consent import Terms
 from thinwire.network.metrics import MetricsServer
 from thinwire.network.party_run import Audience
@@ -207,7 +207,7 @@ def test_starting_again_after_the_end_gives_the_same_result(
     done: tuple[Place, dict[str, dict[str, Any]]], command: Command, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     place, summaries = done
-    monkeypatch.setattr(party_runs, "_LAST_WORD_SECONDS", 0.2)
+    monkeypatch.setattr(life_cycle, "_LAST_WORD_SECONDS", 0.2)
     words = ("party", place.job, "--name", name, "--yes", "--out", place.out(name))
     code, out, _ = command(*words, "--json")
     assert code == 0
@@ -505,6 +505,6 @@ def test_a_port_in_use_for_metrics_is_told(tmp_path: Path) -> None:
             MetricsServer(("127.0.0.1", first.port), run)
     finally:
         first.close()
-        run.channel.close()
-        run.events.close()
-        run._lock.release()
+        run.session.channel.close()
+        run.session.events.close()
+        run.session._lock.release()

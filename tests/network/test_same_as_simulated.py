@@ -27,8 +27,8 @@ from thinwire.errors import ThinwireError
 from thinwire.job.job_loader import load_job
 from thinwire.job.result import Result
 from thinwire.job.simulator import own_secret
-from thinwire.network.feature_run import run_secret
-from thinwire.network.label_run import LabelRun
+from thinwire.network.feature_role import run_secret
+from thinwire.network.session import PartySession
 from thinwire.privacy import poisson_binomial_epsilon
 from thinwire.runs import PrivateState
 
@@ -163,13 +163,13 @@ def test_a_privacy_budget_ends_the_run_at_the_same_round_everywhere(tmp_path: Pa
 def test_a_party_does_not_believe_other_widths_than_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A label party that tells of a narrower embedding would make the others count too little."""
     place = made(tmp_path, Shape({"method": "pbm", "trials": 4, "beta": 0.1}, parties=3, model=TANH))
-    tell = LabelRun.tell_all
+    tell = PartySession.tell_all
 
-    def lies(self: LabelRun, news: dict[str, Any]) -> None:
+    def lies(self: PartySession, news: dict[str, Any]) -> None:
         begin = news.get("begin")
         tell(self, news if begin is None else {"begin": {**begin, "bank": 1}})
 
-    monkeypatch.setattr(LabelRun, "tell_all", lies)
+    monkeypatch.setattr(PartySession, "tell_all", lies)
     with threads(place) as parties:
         for name in ("shop", "post"):
             parties[name].join()

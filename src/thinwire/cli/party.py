@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from thinwire.integrations.party import PartyWriters
     from thinwire.job.party_view import PartyView
     from thinwire.network.consent import Terms
-    from thinwire.network.outcome import Outcome
+    from thinwire.network.life_cycle import PartyOutcome
     from thinwire.network.party_run import PartyRun
 
 __all__ = ["party"]
@@ -136,9 +136,9 @@ def _stop_on_signals(run: PartyRun) -> None:
     """The first one ends after this round; a second Ctrl-C at once. Either way nothing is lost."""
 
     def stop(number: int, _: Any) -> None:
-        if run.stopping.asked and number == signal.SIGINT:
+        if run.session.stopping.asked and number == signal.SIGINT:
             raise KeyboardInterrupt
-        run.stopping.ask()
+        run.session.stopping.ask()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
@@ -165,7 +165,7 @@ class _Shown:
         self._writers = writers
         self._run: PartyRun | None = None
 
-    def executed(self, run: PartyRun) -> Outcome:
+    def executed(self, run: PartyRun) -> PartyOutcome:
         """The run, with the writers told of its beginning and its end."""
         from thinwire.network.stopping import Interrupted
 
@@ -196,18 +196,19 @@ class _Shown:
     def round(self, round: int) -> None:
         """Rounds are too many to tell; writers hear of some."""
         if self._run is not None:
-            every = self._run.own.settings.eval_every or self._run.batches.rounds_per_epoch
+            every = self._run.session.own.settings.eval_every or self._run.batches.rounds_per_epoch
             self._writers.round(round, every, partial(_known, self._run, round))
 
 
 def _known(run: PartyRun, round: int) -> dict[str, Any]:
     """What any party can tell of its own run."""
-    me = {run.own.me}
-    sent, received = run.ledger.total(senders=me).bytes, run.ledger.total(receivers=me).bytes
+    session = run.session
+    me = {session.own.me}
+    sent, received = session.ledger.total(senders=me).bytes, session.ledger.total(receivers=me).bytes
     return {
         "epoch": run.batches.epoch(round),
         "bytes": {"sent": sent, "received": received},
-        "seconds": run.seconds(),
+        "seconds": session.seconds(),
     }
 
 

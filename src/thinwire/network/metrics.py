@@ -55,18 +55,19 @@ class PartyMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         run = self._run
-        me = (run.own.me,)
-        yield gauge("round", "Rounds begun.", ("party",), {me: run.events.round or 0})
+        session = run.session
+        me = (session.own.me,)
+        yield gauge("round", "Rounds begun.", ("party",), {me: session.events.round or 0})
         yield gauge("rounds", "Rounds in all.", ("party",), {me: run.batches.rounds})
-        yield from count_frames(run.ledger.state(), ("bytes", "messages", "retransmitted"))
-        links = {(peer,): link for peer, link in run.links.items()}
+        yield from count_frames(session.ledger.state(), ("bytes", "messages", "retransmitted"))
+        links = {(peer,): link for peer, link in session.links.items()}
         here = {peer: int(link.connected) for peer, link in links.items()}
         yield gauge("peer_connected", "Whether a peer is connected.", ("peer",), here)
         away = {peer: link.away_seconds() for peer, link in links.items()}
         yield gauge("peer_away_seconds", "How long a peer has been gone.", ("peer",), away)
         logged = {peer: link.log.size_bytes for peer, link in links.items()}
         yield gauge("log_bytes", "Size of the log of sent frames.", ("peer",), logged)
-        yield counter("events", "What happened.", ("event", "peer"), dict(run.events.counted()))
+        yield counter("events", "What happened.", ("event", "peer"), dict(session.events.counted()))
 
 
 class MetricsServer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 from thinwire.at_rest import layout
@@ -12,10 +13,12 @@ from thinwire.job.init_from import InitFrom
 from thinwire.job.job import embedding_width
 from thinwire.job.job_snapshot import require_same_text, save_text
 from thinwire.job.party_view import PartyView
-from thinwire.network.feature_run import FeatureRun
+from thinwire.network.feature_role import FeatureRole
 from thinwire.network.grouping import first_share
-from thinwire.network.label_run import LabelRun
-from thinwire.network.party_run import Audience, Held, PartyRun
+from thinwire.network.label_role import LabelRole
+from thinwire.network.party_checkpoints import InitialWeights, PartyCheckpoints
+from thinwire.network.party_run import Audience, PartyRole, PartyRun
+from thinwire.network.session import PartySession, PartySizes
 from thinwire.party import FeatureParty
 from thinwire.party.description import kept_of
 from thinwire.runs import Earlier, FolderLock, RunDirectory
@@ -47,22 +50,30 @@ def party_run(
         "row_ids": None if ids is None else ids.digest,
         "test_row_ids": None if test_ids is None else test_ids.digest,
     }
+
+    def open_run(sizes: PartySizes, make_role: Callable[[PartySession, InitialWeights], PartyRole]) -> PartyRun:
+        session = PartySession(own, lock, folder, sizes, audience.say)
+        checkpoints = PartyCheckpoints(session)
+        role = make_role(session, InitialWeights(session, checkpoints.loaded, beginning))
+        return PartyRun(session, checkpoints, role, None if own.is_label_party else audience.round)
+
     if own.is_label_party:
         data = own.load_label_data()
         tests = 0 if data.test_labels is None else len(data.test_labels)
-        held = Held(len(data.labels), tests, **digests, width=data.width or 0)
+        sizes = PartySizes(len(data.labels), tests, **digests, width=data.width or 0)
         _keep(own, folder, own.data_digests(data), kept_of(data))
-        return LabelRun(own, lock, folder, held, data, audience, beginning)
+        return open_run(sizes, lambda session, weights: LabelRole(session, weights, data, audience))
     if ranks is not None:
         share = first_share(own, ranks)
-        held = Held(share.group.rows, share.group.test_rows, **digests, width=_width(own, share.party))
-        _keep(own, folder, share.digests(), kept_of(share.party))
-        return FeatureRun(own, lock, folder, held, share.party, audience, beginning=beginning, group=share.group)
+        party, group = share.party, share.group
+        sizes = PartySizes(group.rows, group.test_rows, **digests, width=_width(own, party))
+        _keep(own, folder, share.digests(), kept_of(party))
+        return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party, group))
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
-    held = Held(len(party.features), tests, **digests, width=_width(own, party))
+    sizes = PartySizes(len(party.features), tests, **digests, width=_width(own, party))
     _keep(own, folder, own.data_digests(party), kept_of(party))
-    return FeatureRun(own, lock, folder, held, party, audience, beginning=beginning)
+    return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party))
 
 
 def _width(own: PartyView, party: FeatureParty) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from thinwire.at_rest import Files, files_of, layout
 from thinwire.errors import BadInput, BadState
 from thinwire.job.simulator import own_secret
-from thinwire.network.feature_run import run_secret
+from thinwire.network.feature_role import run_secret
 from thinwire.predict.model_files import hash_of, model_names
 from thinwire.runs import Checkpoints, PrivateState
 from thinwire.types import PartyName

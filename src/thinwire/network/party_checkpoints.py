@@ -1,44 +1,51 @@
-"""When a party's run makes a checkpoint, and what must be on disk before anybody relies on it."""
+"""What a party's run starts from, when it makes a checkpoint, and what is on disk before anybody relies on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from thinwire.at_rest import layout
 from thinwire.at_rest.atomic_file import WriteFailed
-from thinwire.network.events import EventLog
-from thinwire.runs import CheckpointFailed, Checkpoints, Loaded, PrivateState
-from thinwire.transport.network_channel import NetworkChannel
+from thinwire.job.init_from import InitFrom
+from thinwire.job.program_factory import ProgramFactory
+from thinwire.network.session import PartySession
+from thinwire.runs import CheckpointFailed, Checkpoints, Loaded, RunFacts, write_facts
+from thinwire.types import PartyName
 
-__all__ = ["Saving"]
+__all__ = ["InitialWeights", "PartyCheckpoints"]
 
 _SHARE = 20  # a checkpoint may cost a twentieth of the time
 
 
-class Saving:
+class PartyCheckpoints:
     """The private state knows the newest checkpoint before a peer forgets what the one before it needs."""
 
-    def __init__(
-        self,
-        checkpoints: Checkpoints,
-        private: PrivateState,
-        channel: NetworkChannel,
-        events: EventLog,
-        every_seconds: float,
-    ) -> None:
-        self._checkpoints = checkpoints
-        self._private = private
-        self._channel = channel
-        self._events = events
-        self._every_seconds = every_seconds
+    def __init__(self, session: PartySession) -> None:
+        owner = {"party": session.own.me, "run": f"{session.run:016x}"}
+        self._checkpoints = Checkpoints(
+            session.folder / layout.CHECKPOINTS,
+            session.private.mac_key,
+            owner,
+            session.incarnation,
+            session.directory.files,
+        )
+        self._private = session.private
+        self._channel = session.channel
+        self._events = session.events
+        self._every_seconds = session.own.network.checkpoint_seconds
         self._generation = 0  # of the newest checkpoint that holds
         self._saved_at = monotonic()
         self._cost = 0.0  # seconds, of the last one
+        self.loaded = self._load()
+        if self.loaded is not None:
+            session.start_clock(self.loaded.data["seconds"])
 
-    def load(self) -> Loaded | None:
+    def _load(self) -> Loaded | None:
         """The newest checkpoint that holds; the links stand where it stood before anybody connects."""
         loaded = self._checkpoints.load(self._private.generation, lambda _: None)
         if loaded is None:
@@ -87,3 +94,33 @@ class Saving:
     def _failed(self, error: CheckpointFailed | WriteFailed) -> None:
         self._events("checkpoint_failed", why=str(error))
         self._saved_at = monotonic()
+
+
+class InitialWeights:
+    """Where a run's first weights come from: fresh, from an earlier run, or from its own checkpoint."""
+
+    def __init__(self, session: PartySession, loaded: Loaded | None, beginning: InitFrom | None) -> None:
+        self.from_checkpoint = loaded is not None
+        self._session = session
+        self._beginning = beginning
+
+    def apply(
+        self,
+        factory: ProgramFactory,
+        modules: Mapping[str, nn.Module],
+        widths: dict[PartyName, int],
+        fusion: str | None,
+    ) -> ProgramFactory:
+        """Weights from an earlier run, where this one begins from it; what this run is, on disk."""
+        if self.from_checkpoint:
+            return factory
+        session, record, memories = self._session, {}, factory.memories
+        if self._beginning is not None:
+            inherited = self._beginning.take_over(modules, widths, fusion)
+            record, memories = inherited.recorded(), inherited.memories
+            for sentence in inherited.said():
+                session.events("inherited", what=sentence)
+        own = session.own
+        facts = RunFacts(own.feature_parties, own.label_party, widths, fusion, own.me, record)
+        session.write_persistently(lambda: write_facts(session.folder, facts))
+        return replace(factory, memories=memories)
