@@ -144,7 +144,7 @@ class SocketChannel:
 
 def _party(me: int, port: int, ids: int, workers: int) -> None:
     """Aligns, and prints what it cost."""
-    from thinwire.align import Conversation, align_feature_party, align_label_party, normalised, ristretto
+    from thinwire.align import Conversation, align_feature_party, align_label_party, normalize_ids, ristretto
 
     first = 0 if me else ids // 2
     texts = [f"customer-{number:09d}" for number in range(first, first + ids)]
@@ -152,7 +152,7 @@ def _party(me: int, port: int, ids: int, workers: int) -> None:
     with _connected(me, port) as connection, ristretto(workers) as backend:
         channel = SocketChannel(me, connection)
         began, worked = perf_counter(), process_time()
-        alignment = role(normalised(texts), Conversation(_NAMES[me], _NAMES[1], _NAMES[:1], channel), backend)
+        alignment = role(normalize_ids(texts), Conversation(_NAMES[me], _NAMES[1], _NAMES[:1], channel), backend)
         seconds, cpu_seconds = perf_counter() - began, process_time() - worked
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     cost = Cost(seconds, cpu_seconds, channel.sent, peak_mb, len(alignment))

@@ -18,7 +18,7 @@ from thinwire.align import (
     Terms,
     align_feature_party,
     align_label_party,
-    normalised,
+    normalize_ids,
 )
 from thinwire.align.crew import Crew
 from thinwire.errors import ThinwireError
@@ -124,7 +124,7 @@ def aligned(
         talk = Conversation(party, LABEL, features, channel)
         role = align_label_party if party == LABEL else align_feature_party
         used = backend[party] if isinstance(backend, Mapping) else backend
-        whole = partial(role, normalised(ids[party]), talk, used, (terms or {}).get(party, Terms()))
+        whole = partial(role, normalize_ids(ids[party]), talk, used, (terms or {}).get(party, Terms()))
         return _kept(whole) if kept else whole
 
     return simulation.run({party: program(party) for party in ids})

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.align.ids import LONGEST_ID, Ids, normalised
+from thinwire.align.ids import LONGEST_ID, Ids, normalize_ids
 from thinwire.errors import BadInput
 
 COMPOSED, APART = "Zo\u00eb", "Zoe\u0308"
@@ -47,7 +47,7 @@ def texts(ids: Ids) -> list[str]:
     ],
 )
 def test_an_id_counts_as_its_text(value: Any, text: str) -> None:
-    assert texts(normalised([value])) == [text]
+    assert texts(normalize_ids([value])) == [text]
 
 
 @pytest.mark.parametrize(
@@ -66,16 +66,16 @@ def test_an_id_counts_as_its_text(value: Any, text: str) -> None:
     ids=lambda column: type(column).__name__,
 )
 def test_columns_of_all_sorts(column: Iterable[Any]) -> None:
-    assert texts(normalised(column)) == ["3", "1", "2"]
+    assert texts(normalize_ids(column)) == ["3", "1", "2"]
 
 
 def test_dates_of_numpy_are_dates() -> None:
     days = np.array(["2024-02-29", "2024-03-01"], "M8[D]")
-    assert texts(normalised(days)) == texts(normalised(days.tolist())) == ["2024-02-29", "2024-03-01"]
+    assert texts(normalize_ids(days)) == texts(normalize_ids(days.tolist())) == ["2024-02-29", "2024-03-01"]
     for unit in ("s", "us", "ns"):
-        assert texts(normalised(days.astype(f"M8[{unit}]"))) == ["2024-02-29 00:00:00", "2024-03-01 00:00:00"]
+        assert texts(normalize_ids(days.astype(f"M8[{unit}]"))) == ["2024-02-29 00:00:00", "2024-03-01 00:00:00"]
     with pytest.raises(BadInput, match="1 row has no id: row 2"):
-        normalised(np.array(["2024-02-29", "NaT"], "M8[D]"))
+        normalize_ids(np.array(["2024-02-29", "NaT"], "M8[D]"))
 
 
 class NAType:  # as pandas names its own
@@ -120,36 +120,36 @@ class NAType:  # as pandas names its own
 )
 def test_what_is_refused_says_which_row_and_why(values: Any, says: str) -> None:
     with pytest.raises(BadInput, match=f"^ids of 'bank': {says}"):
-        normalised(values, "ids of 'bank'")
+        normalize_ids(values, "ids of 'bank'")
 
 
 def test_what_looks_alike_is_not_the_same() -> None:
     alike = ["007", "7", "7.0", "a", "A", "\ufb01", "fi", "x y", "xy"]
-    assert texts(normalised(alike)) == alike
+    assert texts(normalize_ids(alike)) == alike
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), unique_by=lambda text: text.casefold(), min_size=1), st.data())
 def test_rows_are_found_in_any_order(values: list[str], data: st.DataObject) -> None:
     try:
-        ids = normalised(values)
+        ids = normalize_ids(values)
     except BadInput:
         return  # the same id after normalisation
     rows = np.array(data.draw(st.permutations(range(len(values)))))
     every = ids.texts(np.arange(len(values)))
     assert ids.texts(rows) == [every[row] for row in rows]
-    again = normalised(texts(ids))
+    again = normalize_ids(texts(ids))
     assert again.digest() == ids.digest()
     assert texts(again) == texts(ids)
 
 
 def test_the_digest_knows_where_an_id_ends_and_which_comes_first() -> None:
     columns = [["ab", "c"], ["a", "bc"], ["c", "ab"], ["ab", "c", "d"], ["abc"]]
-    assert len({normalised(column).digest() for column in columns}) == len(columns)
-    assert normalised(["ab ", "c"]).digest() == normalised(["ab", "c"]).digest()
+    assert len({normalize_ids(column).digest() for column in columns}) == len(columns)
+    assert normalize_ids(["ab ", "c"]).digest() == normalize_ids(["ab", "c"]).digest()
 
 
 def test_ways_of_writing_that_others_may_not_have() -> None:
-    assert normalised(["7", "x"]).ways_of_writing() == ""
-    assert normalised(["007", "0", "08x"]).ways_of_writing() == "1 of 3 begin with a zero"
-    ways = normalised(["A", "b", "7.0", "07"]).ways_of_writing()
+    assert normalize_ids(["7", "x"]).ways_of_writing() == ""
+    assert normalize_ids(["007", "0", "08x"]).ways_of_writing() == "1 of 3 begin with a zero"
+    ways = normalize_ids(["A", "b", "7.0", "07"]).ways_of_writing()
     assert ways.startswith("1 of 4 begin with a zero; 1 of 4 hold capital letters; 1 of 4 end with '.0'")

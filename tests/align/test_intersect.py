@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from align.talking import CREW, LABEL, SMALL, Wire, aligned, common_ids
 from thinwire import align
-from thinwire.align import Alignment, RistrettoBackend, intersect, normalised
+from thinwire.align import Alignment, RistrettoBackend, intersect, normalize_ids
 from thinwire.errors import BadInput, BadParameter
 from thinwire.types import Kind
 from thinwire.wire.frame import HEADER_SIZE
@@ -71,8 +71,8 @@ def test_it_is_the_intersection_in_one_order(ids: dict[str, list[Any]], chunk: i
             {name: len(sets[name]) for name in ids} if party == LABEL else own | {LABEL: len(sets[LABEL])}
         )
         assert alignment.rows.dtype == np.int64
-        assert alignment.ids_digest == normalised(ids[party]).digest()
-        alignment.require_same_ids(normalised(ids[party]))
+        assert alignment.ids_digest == normalize_ids(ids[party]).digest()
+        alignment.require_same_ids(normalize_ids(ids[party]))
         if party != LABEL:
             assert alignment.pairwise is None
     pairwise = {party: len(sets[party] & sets[LABEL]) for party in ids if party != LABEL}
@@ -158,7 +158,7 @@ def test_a_table_that_has_changed_is_refused() -> None:
         with pytest.raises(
             BadInput, match=rf"ids of 'shop' are not those that were aligned on .*3 then, {len(other)} now"
         ):
-            alignment.require_same_ids(normalised(other))
+            alignment.require_same_ids(normalize_ids(other))
 
 
 def test_bad_ids_and_parties_are_named() -> None:

@@ -20,7 +20,7 @@ from network.parties import Shape, made, ran
 from thinwire.at_rest import BadKey, DamagedFile, begin_files, files_of, new_key
 from thinwire.audit import audit_run
 from thinwire.errors import BadInput, BadParameter
-from thinwire.job.forgetting import forget
+from thinwire.job.erase import erase_rows
 from thinwire.job.job_loader import load_job
 from thinwire.predict.model_files import load_model
 from thinwire.report.reading import read_run
@@ -234,8 +234,8 @@ def test_the_run_opens_for_every_use(run: Path, tmp_path: Path) -> None:
     assert set(taken.memories) == {"bank", "shop", "top"}
     assert audit_run(run, rows=50).findings
     assert clean(run, Retention(checkpoints_count=1), NOW).removed
-    assert forget(run, rows=[3]).removed
-    assert forget(run, rows=[4]).rows == [4]
+    assert erase_rows(run, rows=[3]).removed
+    assert erase_rows(run, rows=[4]).rows == [4]
     assert (run / "forgotten.jsonl").read_bytes().startswith(MARK)
     assert b'"rows": [3]' in files_of(run).read(run / "forgotten.jsonl")
 
@@ -259,7 +259,7 @@ USES: dict[str, Callable[[Path], object]] = {
     "from": lambda run: load_job(run / "job.toml").start_from(run),
     "report": read_run,
     "audit": audit_run,
-    "forget": lambda run: forget(run, rows=[3]),
+    "forget": lambda run: erase_rows(run, rows=[3]),
     "clean": lambda run: clean(run, Retention(checkpoints_days=0), NOW),
 }
 NEEDED_BY: dict[str, Callable[[Path], object]] = {

@@ -9,17 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import thinwire as tw
 from cli.conftest import here  # noqa: F401
 from job_files.small import JOB, ROWS, write_job
 from network.parties import Seen, Shape, made, ran
+from tabular.test_jobs import aligned
+from thinwire.align import read_alignment
+from thinwire.data.cells import read_cells
+from thinwire.data.readers import read_id_texts
 from thinwire.errors import BadInput
-from thinwire.job.forgetting import forget
+from thinwire.job.erase import erase_rows
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view
 from thinwire.network.starting import party_run
+from thinwire.prepare import Preparation
 from thinwire.runs import AlreadyRunning, FolderLock
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -58,7 +64,7 @@ def sizes_of_rows(folder: Path) -> list[Path]:
 def test_what_is_kept_by_row_goes_and_the_rest_stays(run: Path) -> None:
     before = {name: (run / name).read_bytes() for name in files(run) if not name.startswith("checkpoints")}
     assert sizes_of_rows(run)  # there is something to forget
-    found = forget(run, ids=["P003", " P010 ", "nobody"])
+    found = erase_rows(run, ids=["P003", " P010 ", "nobody"])
     assert found.rows == [3, 10]
     assert found.asked == 3
     assert [one.path for one in found.removed] == ["checkpoints"]
@@ -70,14 +76,14 @@ def test_what_is_kept_by_row_goes_and_the_rest_stays(run: Path) -> None:
     line = json.loads((run / "forgotten.jsonl").read_text())
     assert line["rows"] == [3, 10]
     assert "P003" not in (run / "forgotten.jsonl").read_text()
-    said = " ".join(found.said())
+    said = " ".join(found.describe())
     assert "The models have learned from these rows, and still have" in said
     assert f"--from {run}" in said
     assert "Other parties hold surrogates and messages of their own" in said
 
 
 def test_a_run_whose_rows_were_forgotten_does_not_go_on_but_another_begins_from_it(run: Path) -> None:
-    forget(run, rows=[5])
+    erase_rows(run, rows=[5])
     job = load_job(run.parent / "job.toml")
     with pytest.raises(
         BadInput, match=r"rows were forgotten in .* train anew without them, in another --out: --from"
@@ -95,27 +101,27 @@ def test_a_run_whose_rows_were_forgotten_does_not_go_on_but_another_begins_from_
 
 
 def test_twice_is_no_harm_and_files_of_others_are_named(run: Path) -> None:
-    forget(run, rows=[1])
+    erase_rows(run, rows=[1])
     (run / "scores.csv").write_text("row,score\n1,0.5\n")
-    again = forget(run, rows=[2])
+    again = erase_rows(run, rows=[2])
     assert again.removed == []
     assert again.unknown == ["scores.csv"]
-    assert any("scores.csv is not a file of ours" in line for line in again.said())
+    assert any("scores.csv is not a file of ours" in line for line in again.describe())
     assert len((run / "forgotten.jsonl").read_text().splitlines()) == 2
 
 
 def test_what_cannot_be_is_refused_and_nothing_is_removed(run: Path, tmp_path: Path) -> None:
     before = files(run)
     with pytest.raises(BadInput, match="say what to forget"):
-        forget(run)
+        erase_rows(run)
     with pytest.raises(BadInput, match=rf"row {ROWS} is not one of the training rows .* 0 to {ROWS - 1}"):
-        forget(run, rows=[ROWS])
+        erase_rows(run, rows=[ROWS])
     with pytest.raises(BadInput, match="is no run's folder"):
-        forget(tmp_path, rows=[1])
+        erase_rows(tmp_path, rows=[1])
     lock = FolderLock(run)
     lock.acquire()
     with pytest.raises(AlreadyRunning):
-        forget(run, rows=[1])
+        erase_rows(run, rows=[1])
     lock.release()
     assert [name for name in files(run) if not name.startswith("lock")] == [
         name for name in before if not name.startswith("lock")
@@ -133,9 +139,9 @@ def test_a_run_that_has_not_ended_is_given_up_only_when_asked(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         tw.train(job, callbacks=[stop], out=folder)
     with pytest.raises(BadInput, match=r"has not ended.*--give-up"):
-        forget(folder, rows=[1])
+        erase_rows(folder, rows=[1])
     assert (folder / "checkpoints").exists()
-    assert [one.path for one in forget(folder, rows=[1], give_up=True).removed] == ["checkpoints"]
+    assert [one.path for one in erase_rows(folder, rows=[1], give_up=True).removed] == ["checkpoints"]
 
 
 def test_a_party_forgets_its_messages_too(tmp_path: Path) -> None:
@@ -144,7 +150,7 @@ def test_a_party_forgets_its_messages_too(tmp_path: Path) -> None:
     for name in place.names:
         folder = place.out(name)
         assert any(file.startswith("sent/") for file in files(folder))
-        found = forget(folder, ids=["person-00003", "person-00040"])
+        found = erase_rows(folder, ids=["person-00003", "person-00040"])
         assert found.unknown == []
         left = files(folder)
         assert not [file for file in left if file.startswith(("sent/", "answers/", "checkpoints/"))]
@@ -152,6 +158,27 @@ def test_a_party_forgets_its_messages_too(tmp_path: Path) -> None:
         assert b"person-" not in b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     with pytest.raises(BadInput, match="rows were forgotten in"):
         party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
+
+
+def test_a_split_leaves_the_rows_that_the_run_trained_on(tmp_path: Path) -> None:
+    path, run = aligned(tmp_path), tmp_path / "run"
+    job = load_job(path)
+    save_job(run, resolve_job(path), job)
+    tw.train(job, callbacks=[], out=run)
+    ids = [str(one) for one in read_id_texts(tmp_path / "bank.csv", None, "customer")]
+    common = len(read_alignment(tmp_path / "bank.alignment"))
+    found = erase_rows(run, ids=ids)
+    assert found.rows == list(range(job.rows))
+    assert job.rows < common < len(ids)
+    party = job.parties[0]
+    assert isinstance(party.preparation, Preparation)
+    every = party.preparation.apply(read_cells(tmp_path / "bank.csv"))
+    named = {place: erase_rows(run, ids=[ids[place]]).rows for place in range(0, len(ids), 12)}
+    assert 0 < sum(map(len, named.values())) < len(named)
+    for place, rows in named.items():
+        assert all(torch.equal(every[place], party.features[row]) for row in rows)
+    with pytest.raises(BadInput, match=rf"row {job.rows} is not one of the training rows .* 0 to {job.rows - 1}"):
+        erase_rows(run, rows=[job.rows])
 
 
 def test_the_command(run: Path, here: Here) -> None:  # noqa: F811

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from network.parties import LABEL_PARTY, ROWS, THINWIRE, Place, Shape, made, ran, simulated
-from thinwire.align import Alignment, NoOverlap, Terms, TooLittleOverlap, normalised, read_alignment, ristretto
+from thinwire.align import Alignment, NoOverlap, Terms, TooLittleOverlap, normalize_ids, read_alignment, ristretto
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import read_party_view
 from thinwire.network.aligning import AligningParty
@@ -58,7 +58,7 @@ def aligned(
         party = AligningParty(read_party_view(found.job, name), what(name), lambda _: None)
         try:
             with ristretto(1) as backend:
-                results[name] = party.align(normalised(ids[name]), backend, terms or Terms(), lambda *_: None)
+                results[name] = party.align(normalize_ids(ids[name]), backend, terms or Terms(), lambda *_: None)
         except ThinwireError as error:
             results[name] = error
 

@@ -173,6 +173,16 @@ def test_the_terms_say_that_a_run_will_not_repeat(tmp_path: Path) -> None:
     assert "not repeatable to the bit" in Terms(read_party_view(made(tmp_path, shape).job, "bank")).text()
 
 
+def test_rounded_scores_are_said_alike_before_training_and_before_scoring(tmp_path: Path, command: Command) -> None:
+    job = made(tmp_path, Shape({"method": "svfl", "scoring": "Cast"})).job
+    before_training = command("party", job, "--name", "bank", "--out", tmp_path / "out")
+    before_scoring = command("serve", job, "--name", "bank")
+    for code, _, said in (before_training, before_scoring):
+        assert code == 2
+        assert re.search(r"clinic sees .*every party's embeddings of every \S*\s?row[^;]*, rounded by Cast\(\)", said)
+        assert "exactly," not in said
+
+
 def test_a_bad_certificate_is_told_before_the_terms(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
     (place.certs / "bank.key").chmod(0o644)

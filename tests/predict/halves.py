@@ -16,6 +16,7 @@ from network.parties import LABEL_PARTY, Place
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import PartyView, read_party_view
+from thinwire.job.row_selection import RowSet
 from thinwire.predict import Run, load_run
 from thinwire.predict.answering import AnsweringParty, Terms
 from thinwire.predict.asking import AskingParty
@@ -24,7 +25,6 @@ from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.simulated import own_rows
 from thinwire.predict.starting import identity_of
-from thinwire.predict.table import Which
 
 PATIENCE = 30.0
 
@@ -41,7 +41,7 @@ class Answering:
     """A feature party in a thread of its own."""
 
     def __init__(
-        self, own: PartyView, folder: Path, which: Which | None, terms: Terms, new: NewRows | None = None
+        self, own: PartyView, folder: Path, which: RowSet | None, terms: Terms, new: NewRows | None = None
     ) -> None:
         self.sentences: list[str] = []
         model = FeatureModel(own.me, RunFolder(folder), which, new, identity_of(own))
@@ -69,7 +69,7 @@ class Answering:
 
 @contextmanager
 def predicting(
-    place: Place, folders: dict[str, Path], which: Which | None = None, terms: dict[str, Terms] | None = None
+    place: Place, folders: dict[str, Path], which: RowSet | None = None, terms: dict[str, Terms] | None = None
 ) -> Iterator[tuple[AskingParty, dict[str, Answering]]]:
     """All parties, connected or about to be."""
     label = read_party_view(place.job, LABEL_PARTY)
@@ -94,7 +94,7 @@ def asked(asking: AskingParty, rows: Tensor) -> Tensor:
     return torch.cat(list(asked_for(asking, rows, PATIENCE, lambda: None)))
 
 
-def simulated_outputs(folder: Path, which: Which | None = None, rows: Any = None) -> tuple[Run, Tensor]:
+def simulated_outputs(folder: Path, which: RowSet | None = None, rows: Any = None) -> tuple[Run, Tensor]:
     run = load_run(folder)
     held = own_rows(run, which)
     chosen = torch.arange(held.count) if rows is None else rows

@@ -13,7 +13,7 @@ import thinwire as tw
 from network.parties import Shape, made, ran
 from predict.halves import simulated_outputs, trained
 from thinwire.errors import BadInput
-from thinwire.predict.table import Which
+from thinwire.job.row_selection import RowSet
 
 X = {
     name: torch.randn(40, 5 + place, generator=torch.Generator().manual_seed(place))
@@ -93,6 +93,6 @@ def test_a_partys_own_folder_is_no_whole_run(tmp_path: Path) -> None:
 def test_rows_of_the_job(tmp_path: Path) -> None:
     place = made(tmp_path, Shape({"method": "svfl"}, tests=False))
     folder = trained(place)
-    assert len(simulated_outputs(folder)[1]) == len(simulated_outputs(folder, Which.ALL)[1]) == 48
+    assert len(simulated_outputs(folder)[1]) == len(simulated_outputs(folder, RowSet.ALL)[1]) == 48
     with pytest.raises(BadInput, match="the job has no test rows"):
-        simulated_outputs(folder, Which.TEST)
+        simulated_outputs(folder, RowSet.TEST)

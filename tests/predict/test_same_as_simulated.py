@@ -14,8 +14,8 @@ from network.parties import Place, Shape, made, ran
 from predict.halves import Answering, asked, predicting, simulated_outputs, trained
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
+from thinwire.job.row_selection import RowSet
 from thinwire.predict.answering import Terms
-from thinwire.predict.table import Which
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 TOP_K = {"name": "TopK", "fraction": 0.25}
@@ -46,8 +46,8 @@ def test_the_network_predicts_what_the_simulator_predicts(name: str, tmp_path: P
     place = made(tmp_path, EVERY[name])
     folder = trained(place)
     twin = Path(shutil.copytree(folder, tmp_path / "twin"))  # noise is drawn from numbers that are used once
-    _, expected = simulated_outputs(twin, Which.ALL)
-    with predicting(place, everywhere(place, folder), Which.ALL) as (asking, _):
+    _, expected = simulated_outputs(twin, RowSet.ALL)
+    with predicting(place, everywhere(place, folder), RowSet.ALL) as (asking, _):
         found = asked(asking, torch.arange(len(expected)))
     assert torch.equal(found, expected)
     assert len(set(found.flatten().tolist())) > len(found)  # not one answer for all

@@ -13,8 +13,8 @@ from typing import Any
 
 from network.parties import LABEL_PARTY, Place, free_port, until
 from thinwire.job.party_view import read_party_view
+from thinwire.job.row_selection import RowSet
 from thinwire.predict.starting import Named
-from thinwire.predict.table import Which
 from thinwire.serve.running import FeatureServer, LabelServer, Sources
 
 SECONDS = 300.0
@@ -59,7 +59,7 @@ class Client:
 class Feature:
     """A feature party's server in a thread."""
 
-    def __init__(self, place: Place, name: str, run: Path, which: Which | None = None) -> None:
+    def __init__(self, place: Place, name: str, run: Path, which: RowSet | None = None) -> None:
         own = read_party_view(place.job, name)
         self.sentences: list[str] = []
         self.error: BaseException | None = None
@@ -95,7 +95,11 @@ class Served:
 
 @contextmanager
 def served(
-    place: Place, runs: Mapping[str, Path], which: Which | None = None, without: tuple[str, ...] = (), **settings: Any
+    place: Place,
+    runs: Mapping[str, Path],
+    which: RowSet | None = None,
+    without: tuple[str, ...] = (),
+    **settings: Any,
 ) -> Iterator[Served]:
     """Waits until all are there, unless some are left out."""
     own = read_party_view(place.job, LABEL_PARTY)

@@ -12,7 +12,7 @@ import torch
 from network.parties import LABEL_PARTY, Shape, made
 from predict.halves import simulated_outputs, trained
 from serve.servers import served
-from thinwire.predict.table import Which
+from thinwire.job.row_selection import RowSet
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.25}}
@@ -34,9 +34,9 @@ def bits(scores: list[list[float]]) -> torch.Tensor:
 def test_served_scores_are_the_simulators(name: str, tmp_path: Path) -> None:
     place = made(tmp_path, EVERY[name])
     folder = trained(place)
-    run, outputs = simulated_outputs(folder, Which.ALL)
+    run, outputs = simulated_outputs(folder, RowSet.ALL)
     expected = run.outputs.shown(outputs)
-    with served(place, dict.fromkeys(place.names, folder), Which.ALL) as found:
+    with served(place, dict.fromkeys(place.names, folder), RowSet.ALL) as found:
         reply = found.client.score({"rows": list(range(len(expected)))})
         assert reply.status == 200
         assert torch.equal(bits(reply.body["scores"]), expected)

@@ -11,16 +11,16 @@ import torch
 from torch import nn
 
 from tabular.companies import JOB, write_companies, write_job
-from thinwire.align import normalised, read_alignment, write_alignment
+from thinwire.align import normalize_ids, read_alignment, write_alignment
 from thinwire.align.intersect import intersect
 from thinwire.data.cells import read_cells
+from thinwire.data.readers import read_id_texts
 from thinwire.errors import BadColumn, BadIds, BadInput, BadLabels, IncompatibleRecipe
 from thinwire.job import train
 from thinwire.job.dry_run import run_dry
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import require_same_job, save_job
 from thinwire.job.party_view import read_party_view
-from thinwire.job.row_ids import read_id_texts
 from thinwire.models import DeepTower, LinearTop
 from thinwire.prepare import LabelCoding, Preparation
 
@@ -28,7 +28,7 @@ from thinwire.prepare import LabelCoding, Preparation
 def aligned(folder: Path, text: str = JOB) -> Path:
     """The job with its files, aligned as `thinwire align` does it."""
     path = write_job(folder, text)
-    ids = {name: normalised(read_id_texts(folder / f"{name}.csv", None, "customer")) for name in ("bank", "shop")}
+    ids = {name: normalize_ids(read_id_texts(folder / f"{name}.csv", None, "customer")) for name in ("bank", "shop")}
     for name, alignment in intersect(ids, "shop", workers=1).items():
         write_alignment(folder / f"{name}.alignment", alignment)
     return path
@@ -96,12 +96,13 @@ def test_test_rows_do_not_touch_the_preparation(path: Path, tmp_path: Path) -> N
 
 
 def training_rows(path: Path) -> list[int]:
-    from thinwire.job.fates import split_rows
     from thinwire.job.job_file import read_job_file
+    from thinwire.job.row_selection import RowSelection
 
     file = read_job_file(path)
-    assert file.job.split is not None
-    found: list[int] = split_rows("party.bank", file.party[0], path.parent, file.job.split).training.tolist()
+    rows = RowSelection("party.bank", file.party[0], path.parent, file.job.split).training.rows
+    assert rows is not None
+    found: list[int] = rows.tolist()
     return found
 
 

@@ -19,7 +19,7 @@ again with other ids shows what has changed. Nothing of this sort can hide that 
 
     with align.ristretto() as backend:                                                     # one real party
         talk = align.Conversation("bank", "shop", ["bank"], channel)
-        alignment = align.align_feature_party(align.normalised(ids), talk, backend)
+        alignment = align.align_feature_party(align.normalize_ids(ids), talk, backend)
 """
 
 from thinwire.align.alignment import Alignment
@@ -27,7 +27,7 @@ from thinwire.align.backend import Backend, Progress
 from thinwire.align.conversation import Conversation
 from thinwire.align.errors import AlignmentsDiffer, NoOverlap, TooLittleOverlap, WorkersFailed
 from thinwire.align.file import read_alignment, write_alignment
-from thinwire.align.ids import Ids, normalised
+from thinwire.align.ids import Ids, normalize_ids
 from thinwire.align.intersect import Aligned, intersect
 from thinwire.align.ristretto import RistrettoBackend, ristretto
 from thinwire.align.roles import align_feature_party, align_label_party
@@ -49,7 +49,7 @@ __all__ = [
     "align_feature_party",
     "align_label_party",
     "intersect",
-    "normalised",
+    "normalize_ids",
     "read_alignment",
     "ristretto",
     "write_alignment",

@@ -17,7 +17,7 @@ import xxhash
 
 from thinwire.errors import BadIds
 
-__all__ = ["LONGEST_ID", "Ids", "RowNumbers", "id_text", "normalised"]
+__all__ = ["LONGEST_ID", "Ids", "RowNumbers", "id_text", "normalize_ids"]
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message
@@ -42,6 +42,10 @@ class Ids:
         starts = np.where(rows > 0, self._ends[rows - 1], 0)
         data = self._data
         return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def decode(self) -> list[str]:
+        """The text of every row."""
+        return [text.decode() for text in self.texts(np.arange(len(self)))]
 
     def digest(self) -> str:
         """SHA-256 over all ids in order, each behind its length in 8 bytes; tells whether a table has changed."""
@@ -71,7 +75,7 @@ class Ids:
         return "; ".join(found)
 
 
-def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
+def normalize_ids(values: Iterable[Any], where: str = "ids") -> Ids:
     """The ids of a list, or of a column of numpy, Arrow, pandas or polars.
 
     Text is brought to Unicode NFC and trimmed, bytes are UTF-8 text, whole numbers count as their decimal text,
@@ -79,7 +83,7 @@ def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
     """
     texts: list[bytes] = []
     missing: list[int] = []
-    for row, value in enumerate(_listed(values, where), 1):
+    for row, value in enumerate(_list_values(values, where), 1):
         text = id_text(value, row, where)
         if text:
             texts.append(text)
@@ -95,7 +99,7 @@ def normalised(values: Iterable[Any], where: str = "ids") -> Ids:
     return Ids(b"".join(texts), ends)
 
 
-def _listed(values: Any, where: str) -> Iterable[Any]:
+def _list_values(values: Any, where: str) -> Iterable[Any]:
     """Plain values; a column knows best how to give them."""
     if isinstance(values, (str, bytes)):
         raise BadIds(f"{where}: one text is no list of ids; give a list, or a column of a table")

@@ -10,7 +10,7 @@ from typing import Any
 from thinwire.align.alignment import Alignment
 from thinwire.align.backend import Backend, Progress
 from thinwire.align.conversation import Conversation
-from thinwire.align.ids import Ids, normalised
+from thinwire.align.ids import Ids, normalize_ids
 from thinwire.align.ristretto import ristretto
 from thinwire.align.roles import align_feature_party, align_label_party
 from thinwire.align.terms import Terms
@@ -49,7 +49,7 @@ def intersect(
         raise BadParameter(f"an alignment needs two parties at least, there is {label_party!r} alone")
     terms = Terms(min_overlap)
     ids = {
-        party: values if isinstance(values, Ids) else normalised(values, f"ids of {party!r}")
+        party: values if isinstance(values, Ids) else normalize_ids(values, f"ids of {party!r}")
         for party, values in ids_by_party.items()
     }
     features = [party for party in ids if party != label_party]

@@ -16,10 +16,10 @@ from thinwire.errors import BadInput
 if TYPE_CHECKING:
     from thinwire.align import Alignment
     from thinwire.align import Terms as AlignTerms
-    from thinwire.job.aligned import RowsOf
+    from thinwire.job.row_selection import RowSource
     from thinwire.job.schema import PartyEntry
 
-    _Kind = Callable[[str, PartyEntry], RowsOf]  # of the training rows, or of the test rows
+    _Kind = Callable[[str, PartyEntry, Path], RowSource]  # of the training rows, or of the test rows
 
 __all__ = ["align"]
 
@@ -47,9 +47,9 @@ def align(
 ) -> None:
     """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
     from thinwire.align import Terms
-    from thinwire.job.aligned import RowsOf
+    from thinwire.job.row_selection import RowSource
 
-    terms, kind = Terms(_overlap(min_overlap)), RowsOf.test if test else RowsOf.training
+    terms, kind = Terms(_overlap(min_overlap)), RowSource.test if test else RowSource.training
     if name is None:
         found = _here(job, settings, kind, terms, workers)
     else:
@@ -64,7 +64,6 @@ def align(
 def _here(job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None) -> dict[str, Any]:
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
-    from thinwire.job.aligned import ids_of
     from thinwire.job.job_file import read_text
     from thinwire.job.messages import at
     from thinwire.job.schema import RosterFile
@@ -75,19 +74,18 @@ def _here(job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, wo
     with text.located():
         file = text.validated(RosterFile)
         parties = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
-        rows = [kind(path, section) for path, section in parties]
-        ids = {one.name: ids_of(one, folder) for one in rows}
+        rows = [kind(path, section, folder) for path, section in parties]
+        ids = {one.name: one.ids for one in rows}
     found = intersect(
         ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=_Progress()
     )
-    return _written({one.name: (one, found[one.name]) for one in rows}, folder, found.ledger.total().bytes)
+    return _written({one.name: (one, found[one.name]) for one in rows}, found.ledger.total().bytes)
 
 
 def _between_organisations(
     job: Path, name: str, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None, yes: bool
 ) -> dict[str, Any]:
     from thinwire.align import ristretto
-    from thinwire.job.aligned import ids_of
     from thinwire.job.party_view import read_party_view
     from thinwire.network.aligning import AligningParty
     from thinwire.transport.certificates import load_credentials
@@ -96,13 +94,13 @@ def _between_organisations(
     load_credentials(own.certificate_files, own.certificate_names[own.me])
     _require_approval(own.me, own.label_party, own.feature_parties, yes)
     path = "label_party" if own.is_label_party else f"party.{own.me}"
-    rows = kind(path, own.section)
+    rows = kind(path, own.section, own.folder)
     with own.text.located():
-        ids = ids_of(rows, own.folder)
+        ids = rows.ids
     party = AligningParty(own, rows.what, _say)
     with ristretto(workers) as backend:
         found = party.align(ids, backend, terms, _Progress())
-    return _written({own.me: (rows, found)}, own.folder, party.ledger.total().bytes)
+    return _written({own.me: (rows, found)}, party.ledger.total().bytes)
 
 
 def _require_approval(me: str, label_party: str, feature_parties: Sequence[str], yes: bool) -> None:
@@ -130,15 +128,15 @@ def _overlap(text: str) -> int | float:
         raise BadInput(f"--min-overlap must be a number of rows, or a fraction such as 0.5, got {text!r}") from None
 
 
-def _written(found: dict[str, tuple[RowsOf, Alignment]], folder: Path, total: int) -> dict[str, Any]:
+def _written(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[str, Any]:
     from thinwire.align import write_alignment
 
     files, missing = {}, []
     for name, (rows, alignment) in found.items():
-        file = rows.file(folder)
+        file = rows.file
         write_alignment(file, alignment)
         files[name] = str(file)
-        if rows.alignment is None:
+        if rows.alignment_file is None:
             missing.append(f'{rows.path}: {rows.prefix}alignment = "{file.name}"')
     alignment = next(iter(found.values()))[1]
     sizes: dict[str, int] = {}

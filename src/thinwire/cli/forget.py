@@ -32,13 +32,13 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Remove what a run's folder keeps by row: checkpoints, surrogates, worksets, logged messages. Models stay."""
-    from thinwire.job.forgetting import forget as forget_rows
+    from thinwire.job.erase import erase_rows
 
-    found = forget_rows(run, ids=_ids(ids), rows=_rows(rows), give_up=give_up)
+    found = erase_rows(run, ids=_ids(ids), rows=_rows(rows), give_up=give_up)
     if as_json:
         typer.echo(json.dumps(asdict(found)))
         return
-    for line in found.said():
+    for line in found.describe():
         typer.echo(line)
 
 

@@ -14,8 +14,8 @@ from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.party_view import PartyView
+    from thinwire.job.row_selection import IdTable
     from thinwire.predict.starting import Named
-    from thinwire.predict.table import IdTable
 
 __all__ = [
     "Half",
@@ -165,13 +165,13 @@ def say(sentence: str) -> None:
 
 def parsed_table(table: str | None, features: Sequence[str]) -> Any:
     """Which of the job's rows; None where it was not said."""
-    from thinwire.predict.table import Which
+    from thinwire.job.row_selection import RowSet
 
-    if table is not None and table not in [one.value for one in Which]:
+    if table is not None and table not in [one.value for one in RowSet]:
         raise BadInput(f"--table must be test, training or all, got {table!r}")
     if features and table is not None:
         raise BadInput("--features are other rows than the job's: leave --table out")
-    return None if table is None else Which(table)
+    return None if table is None else RowSet(table)
 
 
 def own_file(option: str, given: Sequence[str], name: str) -> Path | None:

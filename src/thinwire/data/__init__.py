@@ -4,6 +4,6 @@ Whatever is wrong with a file is refused with its name, the column and the row; 
 nothing is ever unpickled.
 """
 
-from thinwire.data.files import Values, read_features, read_labels
+from thinwire.data.readers import Values, read_features, read_labels
 
 __all__ = ["Values", "read_features", "read_labels"]

@@ -19,8 +19,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pyarrow.types
 
+from thinwire.data.files import require_file
 from thinwire.data.inflating import inflated
-from thinwire.data.opening import require_file
 from thinwire.errors import BadInput
 
 __all__ = ["TextStyle", "column_names", "table_blocks"]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from thinwire.data.opening import require_file
+from thinwire.data.files import require_file
 from thinwire.errors import BadTable
 
 __all__ = ["header", "is_number", "line_of", "parsed"]

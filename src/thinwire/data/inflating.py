@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from thinwire.data.opening import require_file
+from thinwire.data.files import require_file
 from thinwire.errors import BadInput
 
 __all__ = ["file_bytes", "inflated"]

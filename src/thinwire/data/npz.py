@@ -1,4 +1,4 @@
-"""Arrays of NumPy's .npz files. Object arrays are pickles, and are refused."""
+"""Arrays of numbers or words in NumPy's .npz files. Object arrays are pickles, and are refused."""
 
 from __future__ import annotations
 
@@ -11,16 +11,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.data.opening import require_file
+from thinwire.data.files import require_file
 from thinwire.errors import BadInput
 
-__all__ = ["read_npz"]
+__all__ = ["load_array", "read_npz", "read_words"]
 
 _DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError)
 
 
 def read_npz(file: Path, key: str | None) -> NDArray[Any]:
     """The array under `key`; numbers only, one row at least."""
+    array = load_array(file, key)
+    if array.dtype.kind not in "biuf":
+        raise BadInput(f"{file}: {key!r} holds {array.dtype}, not numbers; save it as float32 or int64")
+    if array.ndim == 0 or not array.size:
+        raise BadInput(f"{file}: {key!r} has shape {array.shape}: no rows; we need [rows, ...]")
+    return array
+
+
+def read_words(file: Path, key: str) -> tuple[str, ...]:
+    """The words under `key`, an array of fixed-width text."""
+    words = load_array(file, key)
+    if words.dtype.kind != "U" or words.ndim != 1:
+        raise BadInput(f"{file}: {key!r} holds {words.dtype}, not words")
+    return tuple(words.tolist())
+
+
+def load_array(file: Path, key: str | None) -> NDArray[Any]:
+    """The array under `key`, of any kind but Python objects, which are never loaded."""
     require_file(file)
     with file.open("rb") as opened:
         try:
@@ -31,12 +49,7 @@ def read_npz(file: Path, key: str | None) -> NDArray[Any]:
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise BadInput(f"{file}: a single array, not an NPZ file; write it with numpy.savez")
         with arrays:
-            array = _read(file, key, arrays)
-    if array.dtype.kind not in "biuf":
-        raise BadInput(f"{file}: {key!r} holds {array.dtype}, not numbers; save it as float32 or int64")
-    if array.ndim == 0 or not array.size:
-        raise BadInput(f"{file}: {key!r} has shape {array.shape}: no rows; we need [rows, ...]")
-    return array
+            return _read(file, key, arrays)
 
 
 def _read(file: Path, key: str | None, arrays: Any) -> NDArray[Any]:
@@ -55,9 +68,9 @@ def _read(file: Path, key: str | None, arrays: Any) -> NDArray[Any]:
 
 
 def _no_key(file: Path, key: str | None, there: list[str]) -> str:
-    listed = ", ".join(map(repr, there)) or "nothing"
+    names = ", ".join(map(repr, there)) or "nothing"
     if key is None:
-        return f'{file}: say which array to read: key = "..."; it holds {listed}'
+        return f'{file}: say which array to read: key = "..."; it holds {names}'
     near = get_close_matches(key, there, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{file}: there is no {key!r}, it holds {listed}{hint}"
+    return f"{file}: there is no {key!r}, it holds {names}{hint}"

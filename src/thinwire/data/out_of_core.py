@@ -22,9 +22,9 @@ import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.at_rest.atomic_file import stage_file
+from thinwire.data.files import require_file
 from thinwire.data.hashing import row_keys
 from thinwire.data.naming import wanted
-from thinwire.data.opening import require_file
 from thinwire.errors import BadInput, BadParameter
 
 __all__ = ["LargeTable", "Shuffle", "open_columns", "write_arrow"]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from thinwire.data.opening import require_file
+from thinwire.data.files import require_file
 from thinwire.errors import BadFile
 
 __all__ = ["read_columns"]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.data.opening import require_file
+from thinwire.data.files import require_file
 from thinwire.errors import BadInput
 
 __all__ = ["read_pngs"]

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from thinwire.data.cells import Cells, read_cells
+from thinwire.data.files import require_file
 from thinwire.data.naming import listed, wanted
-from thinwire.data.opening import require_file
 from thinwire.errors import BadColumn, BadFile, BadIds, BadInput
 from thinwire.prepare import Preparation, Settings, reading
 from thinwire.prepare.columns import Boolean, Category, Date, Hashed, LeftOut

@@ -11,14 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput
-from thinwire.job.aligned import RowsOf, require_one_alignment, require_same_rows
 from thinwire.job.checks import build_budget, build_storage, check_batch_size, check_job, check_settings
-from thinwire.job.held import Held, Reader
 from thinwire.job.job import Job, embedding_width
 from thinwire.job.job_file import read_job_file, read_text, resolve_document
-from thinwire.job.label_column import read_labels_of
 from thinwire.job.messages import at, did_you_mean
+from thinwire.job.party_tables import PartyTables, TableReader, read_label_column
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_training, derive_weight_seed
+from thinwire.job.row_selection import RowSource, require_one_alignment, require_same_rows
 from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
 from thinwire.job.toml_text import toml_text
 from thinwire.models import LOSSES, fused_width
@@ -54,7 +53,7 @@ class PartyLoader:
 
     def feature_party(self, section: PartySection) -> FeatureParty:
         path = f"party.{section.name}"
-        held = Reader(path, section, self.folder, self.split).features(section.features)
+        held = TableReader(path, section, self.folder, self.split).read_features(section.features)
         return FeatureParty(
             section.name,
             held.features,
@@ -67,14 +66,14 @@ class PartyLoader:
     def label_data(self, section: LabelSection) -> LabelData:
         path = "label_party"
         find_loss(section)
-        reader = Reader(path, section, self.folder, self.split)
-        labels, test_labels, coding = read_labels_of(reader, section)
+        reader = TableReader(path, section, self.folder, self.split)
+        labels, test_labels, coding = read_label_column(reader, section)
         if section.features is None:
             return LabelData(labels, test_labels, coding=coding)
         if section.model is None:
             raise BadInput(f"{path}.model is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
-        held = reader.features(section.features, [] if own is None else [own])
+        held = reader.read_features(section.features, [] if own is None else [own])
         bottom = self.bottom(path, section.name, section.model, held)
         features = torch.as_tensor(held.features)
         return LabelData(
@@ -119,7 +118,7 @@ class PartyLoader:
         with at("label_party"):
             return build_module("top", section.top, [width], seed, self.folder, follows)
 
-    def bottom(self, path: str, name: str, table: dict[str, Any], held: Held) -> nn.Module:
+    def bottom(self, path: str, name: str, table: dict[str, Any], held: PartyTables) -> nn.Module:
         seed = derive_weight_seed(self.seed, name, "bottom")
         shape = held.features.shape[1:]
         return build_module(f"{path}.model", table, shape, seed, self.folder, held.follows)
@@ -196,10 +195,10 @@ def _job(file: JobFile, folder: Path) -> Job:
 
 def _require_one_alignment(file: JobFile, folder: Path) -> None:
     sections = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
-    for kind in (RowsOf.training, RowsOf.test):
-        every = [kind(path, section) for path, section in sections]
-        require_one_alignment({f"{rows.path}.{rows.prefix}alignment": rows.read(folder) for rows in every})
-        require_same_rows(every, folder)
+    for kind in (RowSource.training, RowSource.test):
+        every = [kind(path, section, folder) for path, section in sections]
+        require_one_alignment(every)
+        require_same_rows(every)
 
 
 def _link(section: LinkSection) -> Link:

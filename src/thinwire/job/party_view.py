@@ -20,20 +20,17 @@ from torch import nn
 from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
 from thinwire.job import who_sees as sights
-from thinwire.job.aligned import RowsOf
 from thinwire.job.checks import build_budget, check_batch_size, check_job, check_settings
-from thinwire.job.fates import SplitRows
-from thinwire.job.held import Held, Reader
 from thinwire.job.job import embedding_width
 from thinwire.job.job_file import JobText, read_text, resolve_document
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.job_snapshot import digest_tables
 from thinwire.job.messages import at, did_you_mean
+from thinwire.job.party_tables import PartyTables
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.registry import build_optimizer, build_recipe, build_training, look_up
-from thinwire.job.row_ids import RowIds, read_ids
+from thinwire.job.row_selection import RowDigest, RowSelection
 from thinwire.job.schema import (
-    ColumnSource,
     JobSection,
     LabelEntry,
     LabelSection,
@@ -173,7 +170,7 @@ class PartyView:
             self._judge_features(party, rows)
         return party
 
-    def bottom_of(self, section: PartySection, few: Held) -> nn.Module:
+    def bottom_of(self, section: PartySection, few: PartyTables) -> nn.Module:
         """A feature party's bottom model for rows like these."""
         return self._sections.bottom(f"party.{section.name}", section.name, section.model, few)
 
@@ -229,39 +226,27 @@ class PartyView:
         """One digest for each table, so that a resumed party can tell whether its data has changed."""
         return digest_tables(self.me, data)
 
-    def row_ids(self) -> RowIds | None:
+    def row_ids(self) -> RowDigest | None:
         """Which training rows these are, in order; None where the section does not say."""
         with self.text.located():
             return self._ids
 
-    def test_row_ids(self) -> RowIds | None:
+    def test_row_ids(self) -> RowDigest | None:
         with self.text.located():
             return self._test_ids
 
     @cached_property
-    def _split(self) -> SplitRows | None:
-        return Reader(self._path, self.section, self.folder, self.settings.split).split_rows
+    def rows(self) -> RowSelection:
+        """Which rows of this party's tables train, and which are kept back."""
+        return RowSelection(self._path, self.section, self.folder, self.settings.split)
 
     @cached_property
-    def _ids(self) -> RowIds | None:
-        """Of aligned rows, the alignment's own digest, which all parties have."""
-        if self._split is not None:
-            return self._split.row_ids()
-        aligned = RowsOf.training(self._path, self.section).row_ids(self.folder)
-        return aligned or self._read_ids("ids", self.section.ids)
+    def _ids(self) -> RowDigest | None:
+        return self.rows.training.digest()
 
     @cached_property
-    def _test_ids(self) -> RowIds | None:
-        if self._split is not None:
-            return self._split.test_row_ids()
-        aligned = RowsOf.test(self._path, self.section).row_ids(self.folder)
-        return aligned or self._read_ids("test_ids", self.section.test_ids)
-
-    def _read_ids(self, field: str, source: ColumnSource | None) -> RowIds | None:
-        if source is None:
-            return None
-        with at(f"{self._path}.{field}"):
-            return read_ids(self.folder / source.file, source.key, source.column, source.delimiter or ",")
+    def _test_ids(self) -> RowDigest | None:
+        return None if self.rows.test is None else self.rows.test.digest()
 
     def _judge_rows(self, rows: Rows) -> None:
         check_batch_size(self.settings, rows.training)

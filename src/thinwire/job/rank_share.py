@@ -12,11 +12,11 @@ from torch import Tensor
 from thinwire.data.out_of_core import LargeTable, open_columns
 from thinwire.errors import BadInput
 from thinwire.group import Group, Ranks, Table, TensorTable, pieces
-from thinwire.job.aligned import RowsOf
-from thinwire.job.held import Held
 from thinwire.job.job_snapshot import digest_pieces
 from thinwire.job.messages import at
+from thinwire.job.party_tables import PartyTables
 from thinwire.job.party_view import PartyView
+from thinwire.job.row_selection import RowSource, SelectedRows
 from thinwire.job.schema import PartySection, Source
 from thinwire.job.stand_ins import Rows
 from thinwire.party import FeatureParty
@@ -92,26 +92,26 @@ class _FileTable:
 
 def _read(own: PartyView, section: PartySection, ranks: Ranks) -> Share:
     path = f"party.{own.me}"
-    features = _opened(own, f"{path}.features", section.features, RowsOf.training(path, section))
+    features = _opened(
+        own, f"{path}.features", section.features, RowSource.training(path, section, own.folder).select()
+    )
     tests = None
     if section.test_features is not None:
-        tests = _opened(own, f"{path}.test_features", section.test_features, RowsOf.test(path, section))
+        tests = _opened(
+            own, f"{path}.test_features", section.test_features, RowSource.test(path, section, own.folder).select()
+        )
         if tests.table.columns != features.table.columns:
             raise BadInput(f"{path}.test_features has other columns than features; name the same ones")
-    few = Held(features.read(0, min(3, len(features))).numpy(), None)
+    few = PartyTables(features.read(0, min(3, len(features))).numpy(), None)
     party = FeatureParty(own.me, few.features, own.bottom_of(section, few), optimizer=own.optimizer)
     return _shared(party, features, tests, ranks)
 
 
-def _opened(own: PartyView, path: str, source: Source, rows: RowsOf) -> _FileTable:
+def _opened(own: PartyView, path: str, source: Source, rows: SelectedRows) -> _FileTable:
     with at(path):
         table = open_columns(own.folder / source.file, source.columns, source.all_but or ())
-    alignment = rows.read(own.folder)
-    if alignment is None:
-        return _FileTable(path, table, None)
-    if len(table) != alignment.sizes[own.me]:
-        raise BadInput(f"{path} has {len(table)} rows, its alignment is of {alignment.sizes[own.me]} ids")
-    return _FileTable(path, table, torch.from_numpy(alignment.rows.copy()))
+    rows.require_size(len(table), path)
+    return _FileTable(path, table, None if rows.rows is None else torch.from_numpy(rows.rows.copy()))
 
 
 def _shared(party: FeatureParty, features: Table, tests: Table | None, ranks: Ranks) -> Share:

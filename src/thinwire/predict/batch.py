@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from thinwire.job.row_selection import IdTable
 from thinwire.predict.answers import Answers
 from thinwire.predict.run import ASKED_AT_ONCE
 from thinwire.predict.score_file import Heading, ScoreFile
-from thinwire.predict.table import IdTable
 
 __all__ = ["Asked", "write_scores"]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from thinwire.align import Ids, normalised
+from thinwire.align import Ids
 from thinwire.at_rest import files_of, layout
 from thinwire.data import Values, read_features
 from thinwire.data.cells import read_cells
 from thinwire.errors import BadInput
 from thinwire.job.messages import at
-from thinwire.job.row_ids import read_id_texts
+from thinwire.job.row_selection import read_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.prepare import Preparation
 
@@ -62,8 +62,7 @@ def new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids
     if file is None:
         raise BadInput(f"--ids {section.name}: say which file holds the ids of the new rows")
     with at(f"--ids {section.name}"):
-        texts = read_id_texts(file, section.ids.key, section.ids.column, section.ids.delimiter or ",")
-        return normalised(texts, str(file))
+        return read_ids(file, section.ids)
 
 
 def _read(where: str, source: Source, file: Path) -> Values:

@@ -14,6 +14,7 @@ from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.job.job_loader import find_loss
 from thinwire.job.party_view import LabelData, PartyView, read_party_view
+from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
 from thinwire.models.outputs import Outputs
 from thinwire.party import FeatureParty
@@ -26,7 +27,6 @@ from thinwire.predict.pins import Pins
 from thinwire.predict.placing import computed
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
-from thinwire.predict.table import IdTable, Which, ids_in_order
 from thinwire.privacy import Identity
 from thinwire.types import PartyName
 
@@ -57,7 +57,7 @@ class OwnRows:
 
 
 def read_rows(
-    own: PartyView, held: FeatureParty | LabelData, which: Which | None, new: NewRows | None, run: Path
+    own: PartyView, held: FeatureParty | LabelData, which: RowSet | None, new: NewRows | None, run: Path
 ) -> OwnRows:
     """The job's own rows, or new ones, prepared as those of the run."""
     tests = held.test_labels if isinstance(held, LabelData) else held.test_features
@@ -73,24 +73,24 @@ def read_rows(
         size = len(new.chosen)
         counted = Counted(_digest(new.digest, fresh), rows=size)
         return OwnRows(fresh, size, new.digest, new.ids, counted)
-    which = which or (Which.TEST if more else Which.TRAINING)
-    if which is Which.TEST and not more:
+    which = which or (RowSet.TEST if more else RowSet.TRAINING)
+    if which is RowSet.TEST and not more:
         raise BadInput("--table test: the job has no test rows; give --table training")
-    which = Which.TRAINING if which is Which.ALL and not more else which
+    which = RowSet.TRAINING if which is RowSet.ALL and not more else which
     parts = {
-        Which.TRAINING: [held.features],
-        Which.TEST: [held.test_features],
-        Which.ALL: [held.features, held.test_features],
+        RowSet.TRAINING: [held.features],
+        RowSet.TEST: [held.test_features],
+        RowSet.ALL: [held.features, held.test_features],
     }[which]
     features = None if held.features is None else torch.cat([torch.as_tensor(part) for part in parts])
-    found = [own.row_ids()] if which is not Which.TEST else []
-    found += [own.test_row_ids()] if which is not Which.TRAINING else []
+    found = [own.row_ids()] if which is not RowSet.TEST else []
+    found += [own.test_row_ids()] if which is not RowSet.TRAINING else []
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.located():
-        ids = ids_in_order(own.section, path, own.folder, which, own.settings.split) if own.is_label_party else None
-    size = {Which.TRAINING: count, Which.TEST: more, Which.ALL: count + more}[which]
+        ids = own.rows.list_ids(which) if own.is_label_party else None
+    size = {RowSet.TRAINING: count, RowSet.TEST: more, RowSet.ALL: count + more}[which]
     return OwnRows(
-        features, size, digest, ids, Counted(offset=count if which is Which.TEST else 0, rows=count + more)
+        features, size, digest, ids, Counted(offset=count if which is RowSet.TEST else 0, rows=count + more)
     )
 
 
@@ -98,7 +98,7 @@ class FeatureModel:
     """A feature party's model of one run."""
 
     def __init__(
-        self, me: PartyName, folder: RunFolder, which: Which | None, new: NewRows | None, identity: Identity
+        self, me: PartyName, folder: RunFolder, which: RowSet | None, new: NewRows | None, identity: Identity
     ) -> None:
         own = read_party_view(folder.job, me)
         party = own.load_features()
@@ -140,7 +140,7 @@ class FeatureModel:
 class LabelModel:
     """The label party's models of one run; whole once the others' widths are known."""
 
-    def __init__(self, me: PartyName, folder: RunFolder, which: Which | None, new: NewRows | None) -> None:
+    def __init__(self, me: PartyName, folder: RunFolder, which: RowSet | None, new: NewRows | None) -> None:
         self._own = own = read_party_view(folder.job, me)
         self._data = data = own.load_label_data()
         self._folder = folder

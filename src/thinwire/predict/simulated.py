@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,12 +14,12 @@ from thinwire.align import intersect
 from thinwire.errors import BadInput
 from thinwire.job import Job
 from thinwire.job.job_file import read_job_file
+from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.predict.new_rows import new_features, new_ids
 from thinwire.predict.run import Run
 from thinwire.predict.sealing import Counted
-from thinwire.predict.table import IdTable, Which, ids_in_order
 from thinwire.types import PartyName
 
 __all__ = ["SimulatedRows", "new_rows", "own_rows"]
@@ -39,24 +38,25 @@ class SimulatedRows:
         return len(next(iter(self.tables.values())))
 
 
-def own_rows(run: Run, which: Which | None) -> SimulatedRows:
+def own_rows(run: Run, which: RowSet | None) -> SimulatedRows:
     """The job's own rows: test rows where there are any, unless told otherwise."""
     job = _job(run)
     tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
-    which = which or (Which.TEST if tests else Which.TRAINING)
-    if which is Which.TEST and not tests:
+    which = which or (RowSet.TEST if tests else RowSet.TRAINING)
+    if which is RowSet.TEST and not tests:
         raise BadInput("--table test: the job has no test rows; give --table training")
     tables = {}
     everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
     for party in everyone:
         if party.features is None:
             continue
-        parts = {Which.TEST: [party.test_features], Which.TRAINING: [party.features]}
+        parts = {RowSet.TEST: [party.test_features], RowSet.TRAINING: [party.features]}
         chosen = parts.get(which, [party.features, *([] if party.test_features is None else [party.test_features])])
         tables[party.name] = torch.cat(chosen)
     file, folder = _file(run)
-    ids = ids_in_order(file.label_party, "label_party", folder, which if tests else Which.TRAINING, file.job.split)
-    offset = job.rows if which is Which.TEST else 0
+    rows = RowSelection("label_party", file.label_party, folder, file.job.split)
+    ids = rows.list_ids(which if tests else RowSet.TRAINING)
+    offset = job.rows if which is RowSet.TEST else 0
     return SimulatedRows(tables, ids, Counted(offset=offset, rows=job.rows + tests))
 
 
@@ -89,7 +89,7 @@ def new_rows(run: Run, files: Mapping[PartyName, Path], id_files: Mapping[PartyN
         shared = IdTable([text.decode() for text in ids[first].texts(aligned[first].rows)])
     elif len(ids) == len(files) == 1:
         (one,) = ids.values()
-        shared = IdTable([text.decode() for text in one.texts(np.arange(len(one)))])
+        shared = IdTable(one.decode())
     tables = run.tables(tables)
     digest = hashlib.sha256()
     for table in tables.values():

@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alignment
 from thinwire.align import Terms as AlignTerms
 from thinwire.at_rest import Files, layout
 from thinwire.errors import BadInput
 from thinwire.job.party_view import PartyView, read_party_view
+from thinwire.job.row_selection import IdTable
 from thinwire.network.aligning import AligningParty
 from thinwire.predict.new_rows import new_ids
 from thinwire.predict.own_models import NewRows
 from thinwire.predict.run_folder import RunFolder
-from thinwire.predict.table import IdTable
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
 from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
@@ -91,7 +89,7 @@ def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Cal
         when = f"{alignment.when:%Y-%m-%d %H:%M} UTC"
         say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
     texts = [text.decode() for text in own_ids.texts(alignment.rows)]
-    outside = frozenset(_texts(own_ids)) - set(texts)
+    outside = frozenset(own_ids.decode()) - set(texts)
     return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
 
 
@@ -115,7 +113,3 @@ def _align(own: PartyView, ids: Ids, kept: Path, say: Callable[[str], None]) -> 
             "others go on with an earlier one, bring back the ids that were aligned then; or end all, remove "
             f"{layout.NEW_ROWS}/ from every party's run, and start them together"
         ) from None
-
-
-def _texts(ids: Ids) -> list[str]:
-    return [text.decode() for text in ids.texts(np.arange(len(ids)))]

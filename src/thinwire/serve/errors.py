@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from thinwire.errors import BadInput, ThinwireError
+from thinwire.job.row_selection import OutsideAlignment, UnknownId
 from thinwire.predict.errors import BudgetSpent, ModelMismatch, NoAnswer, PartyAway, QuestionFailed
-from thinwire.predict.table import OutsideAlignment, UnknownId
 
 __all__ = ["BadRequest", "Busy", "Late", "described", "status_of"]
 

@@ -12,6 +12,7 @@ from typing import Any
 from thinwire.errors import BadInput
 from thinwire.job.endpoint import Endpoint
 from thinwire.job.party_view import PartyView
+from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import ServeSection, ServeTerms
 from thinwire.predict.answering import AnsweringParty, Terms
 from thinwire.predict.asking import AskingParty
@@ -19,7 +20,6 @@ from thinwire.predict.introduction import CacheTerms
 from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
 from thinwire.predict.run_folder import RunFolder
 from thinwire.predict.starting import Named, identity_of
-from thinwire.predict.table import Which
 from thinwire.privacy import SecureSum
 from thinwire.serve.service import Service
 from thinwire.serve.watching import Watcher
@@ -34,7 +34,7 @@ class Sources:
     """Where the models are, and which rows are served."""
 
     named: Named
-    which: Which | None = None
+    which: RowSet | None = None
     new: NewRows | None = None
 
     @property

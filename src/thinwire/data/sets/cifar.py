@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.data.downloading import Download
+from thinwire.data.files import require_file
 from thinwire.data.finding import Source, find, find_or_fetch
 from thinwire.data.npz import read_npz
-from thinwire.data.opening import require_file
 from thinwire.data.sets.pictures import Moments, Pictures, divided_pictures
 from thinwire.data.sets.request import Request, Scale
 from thinwire.data.splits import Quadrants, Split

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from thinwire.data.files import require_file
 from thinwire.data.finding import Source, find, missing
-from thinwire.data.opening import require_file
 from thinwire.data.sampling import chosen
 from thinwire.data.sets.fields import Field, Labels, divided_fields
 from thinwire.data.sets.mimic3_channels import CHANNELS, COLUMNS, NORMAL, WORDS, first_columns

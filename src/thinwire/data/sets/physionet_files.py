@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.data.npz import read_npz
-from thinwire.data.npz_words import read_words
-from thinwire.data.opening import require_file
+from thinwire.data.files import require_file
+from thinwire.data.npz import read_npz, read_words
 from thinwire.data.sets.series import HOURS
 from thinwire.errors import BadInput
 

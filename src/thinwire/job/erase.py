@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from unicodedata import normalize
 
-from thinwire.align import read_alignment
+from thinwire.align.ids import id_text
 from thinwire.at_rest import files_of, layout
+from thinwire.data.readers import read_id_texts
 from thinwire.errors import BadInput
-from thinwire.job.row_ids import read_id_texts
+from thinwire.job.row_selection import IdTable, RowSelection, RowSet
+from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
 from thinwire.runs.contents import (
     MESSAGES,
     Removed,
@@ -24,11 +24,11 @@ from thinwire.runs.contents import (
     unknown_in,
 )
 
-__all__ = ["Forgotten", "forget"]
+__all__ = ["Erasure", "erase_rows"]
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class Erasure:
     """What was done, and what is left to do."""
 
     folder: str
@@ -38,7 +38,7 @@ class Forgotten:
     still_in: dict[str, int]  # tables of the job that hold some of the ids, and how many
     unknown: list[str]  # files in the folder that are not ours
 
-    def said(self) -> list[str]:
+    def describe(self) -> list[str]:
         """For people."""
         lines = [f"{self.folder}: {self.asked} to forget, {len(self.rows)} of them known as training rows here"]
         lines += [f"  removed: {one.path} ({one.bytes} bytes)" for one in self.removed]
@@ -55,9 +55,9 @@ class Forgotten:
         ]
 
 
-def forget(
+def erase_rows(
     folder: str | Path, *, ids: Sequence[str] = (), rows: Sequence[int] = (), give_up: bool = False
-) -> Forgotten:
+) -> Erasure:
     """Removes from a run's folder everything that is kept by row: checkpoints with their surrogates and worksets, and
     the logs of messages. `give_up`: also from a run that has not ended, which then never will.
 
@@ -72,17 +72,17 @@ def forget(
                 f"the run in {folder} has not ended, and could not go on without these rows: its batches and the "
                 "other parties' surrogates count on them. Let it end first, or give it up: --give-up"
             )
-        tables = list(_tables(folder))
-        wanted = {_text(one) for one in ids}
+        tables = list(_read_tables(folder))
+        wanted = {_normalize(one) for one in ids}
         known = _training_rows(tables, wanted)
-        _require_there(rows, tables, folder)
+        _require_training_rows(rows, tables, folder)
         gone = removed(folder, (layout.CHECKPOINTS, *MESSAGES, layout.NEW_ROWS))
-        found = Forgotten(
+        found = Erasure(
             folder=str(folder),
             asked=len(wanted) + len(set(rows)),
             rows=sorted({*known, *rows}),
             removed=gone,
-            still_in={str(one.file): held for one in tables if (held := len(wanted & one.places.keys()))},
+            still_in={str(one.file): count for one in tables if (count := one.count(wanted))},
             unknown=unknown_in(folder),
         )
         _record(folder, found)
@@ -90,62 +90,61 @@ def forget(
 
 
 @dataclass(frozen=True)
-class _Table:
-    """The ids of a party's rows, and which of them the run took, in its order."""
+class _NamedRows:
+    """The ids of one table that a party's section names."""
 
     file: Path
     training: bool
-    places: dict[str, int]  # rows of the file, by id
-    taken: list[int] | None  # by the alignment; None: all of them
+    ids: IdTable
 
-    def rows(self, wanted: set[str]) -> list[int]:
-        here = {self.places[one] for one in wanted if one in self.places}
-        order = range(len(self.places)) if self.taken is None else self.taken
-        return [row for row, place in enumerate(order) if place in here]
+    def count(self, wanted: set[str]) -> int:
+        """How many of these ids the table holds, whether the run used their rows or not."""
+        return len(wanted.intersection(self.ids.ids)) + len(wanted & self.ids.outside)
 
 
-def _tables(folder: Path) -> Iterator[_Table]:
+def _read_tables(folder: Path) -> Iterator[_NamedRows]:
     """Of the parties whose sections this folder's job holds, and whose files are still there."""
     try:
         job = tomllib.loads((folder / layout.JOB).read_text())
     except (OSError, ValueError):
         return  # a job of somebody's own Python has no file
-    for section in [*job.get("party", []), job.get("label_party", {})]:
-        for prefix in ("", "test_"):
-            source = section.get(f"{prefix}ids")
-            if source is not None and Path(source["file"]).exists():
-                yield _table(source, section.get(f"{prefix}alignment"), training=not prefix)
+    split = job.get("job", {}).get("split")
+    chosen = None if split is None else SplitSection.model_validate(split)
+    label_party = LabelEntry.model_validate(job.get("label_party", {}))
+    for section in [*(PartyEntry.model_validate(one) for one in job.get("party", [])), label_party]:
+        rows = RowSelection(section.name, section, folder, chosen)
+        for which, source in ((RowSet.TRAINING, section.ids), (RowSet.TEST, section.test_ids)):
+            if source is not None and Path(source.file).exists():
+                yield _NamedRows(Path(source.file), which is RowSet.TRAINING, _list_ids(rows, which, source))
 
 
-def _table(source: Mapping[str, Any], alignment: str | None, training: bool) -> _Table:
-    file = Path(source["file"])
-    texts = read_id_texts(file, source.get("key"), source.get("column"), source.get("delimiter") or ",")
-    places = {_text(one): row for row, one in enumerate(texts) if one is not None}
-    taken = None
-    if alignment is not None and Path(alignment).exists():
-        taken = read_alignment(alignment).rows.tolist()
-    return _Table(file, training, places, taken)
+def _list_ids(rows: RowSelection, which: RowSet, source: ColumnSource) -> IdTable:
+    """Where the alignment is gone or the table has changed since, nobody knows which rows the ids were."""
+    try:
+        return rows.list_ids(which) or IdTable(())
+    except BadInput:
+        texts = read_id_texts(Path(source.file), source.key, source.column, source.delimiter or ",")
+        return IdTable((), frozenset(_normalize(one) for one in texts if one is not None))
 
 
-def _training_rows(tables: Sequence[_Table], wanted: set[str]) -> list[int]:
+def _training_rows(tables: Sequence[_NamedRows], wanted: set[str]) -> set[int]:
     """All parties' training rows are the same: whoever knows them."""
-    return sorted({row for one in tables if one.training for row in one.rows(wanted)})
+    return {row for one in tables if one.training for row, text in enumerate(one.ids.ids) if text in wanted}
 
 
-def _require_there(rows: Sequence[int], tables: Sequence[_Table], folder: Path) -> None:
-    counts = [len(one.places) if one.taken is None else len(one.taken) for one in tables if one.training]
-    high = max(counts, default=None)
+def _require_training_rows(rows: Sequence[int], tables: Sequence[_NamedRows], folder: Path) -> None:
+    high = max((len(one.ids.ids) for one in tables if one.training), default=0)
     for row in rows:
-        if row < 0 or (high is not None and row >= high):
+        if row < 0 or (high and row >= high):
             raise BadInput(f"row {row} is not one of the training rows of {folder}, which are 0 to {(high or 1) - 1}")
 
 
-def _text(one: str) -> str:
+def _normalize(one: str) -> str:
     """As ids are compared."""
-    return normalize("NFC", one).strip()
+    return (id_text(one, 1, "ids") or b"").decode()
 
 
-def _record(folder: Path, found: Forgotten) -> None:
+def _record(folder: Path, found: Erasure) -> None:
     """A line for every time; never an id."""
     path = folder / layout.FORGOTTEN
     files = files_of(folder)

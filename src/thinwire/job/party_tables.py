@@ -1,4 +1,4 @@
-"""A party's features: read, its rows chosen, and prepared where the section asks for it."""
+"""A party's features and labels: read, the rows selected, and prepared where the section asks for it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from thinwire.data import Values, read_features
+import torch
+from torch import Tensor
+
+from thinwire.data import Values, read_features, read_labels
 from thinwire.data.cells import Cells, column_names, read_cells
 from thinwire.data.naming import listed, wanted
-from thinwire.errors import BadColumn, BadFile, BadInput
-from thinwire.job.aligned import RowsOf
-from thinwire.job.fates import SplitRows, split_rows
+from thinwire.errors import BadColumn, BadFile, BadInput, BadLabels
 from thinwire.job.messages import at
-from thinwire.job.schema import PartyEntry, Source, SplitSection
-from thinwire.prepare import Preparation, Settings
+from thinwire.job.row_selection import RowSelection
+from thinwire.job.schema import ColumnSource, LabelSection, PartyEntry, Source, SplitSection
+from thinwire.prepare import LabelCoding, Preparation, Settings
 
-__all__ = ["Held", "Reader"]
+__all__ = ["PartyTables", "TableReader", "read_label_column"]
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class PartyTables:
     """One party's rows as numbers."""
 
     features: Any  # [N, ...]
@@ -38,7 +40,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Reader:
+class TableReader:
     """Reads what one party's section names."""
 
     path: str  # of the section, for messages
@@ -47,43 +49,30 @@ class Reader:
     split: SplitSection | None
 
     @cached_property
-    def split_rows(self) -> SplitRows | None:
-        return None if self.split is None else split_rows(self.path, self.section, self.folder, self.split)
+    def rows(self) -> RowSelection:
+        return RowSelection(self.path, self.section, self.folder, self.split)
 
-    def features(self, source: Source, taken: Sequence[str] = ()) -> Held:
+    def read_features(self, source: Source, taken: Sequence[str] = ()) -> PartyTables:
         """`taken` are columns of the same file that are no features: the label."""
         if self.section.prepare is None:
             training = self._numbers("features", source)
             _require_none_of(self.path, taken, training.columns)
-            return Held(*self.divided("features", training.array, lambda: self._test_numbers(training)))
+            return PartyTables(*self.rows.divide("features", training.array, lambda: self._test_numbers(training)))
         training_cells = self._cells("features", source, taken)
-        training_rows, test_rows = self.divided(
+        training_rows, test_rows = self.rows.divide(
             "features", training_cells, lambda: self._test_cells(training_cells, taken)
         )
-        return self._prepared(self.section.prepare, training_rows, test_rows)
+        return self._prepare(self.section.prepare, training_rows, test_rows)
 
-    def divided(self, what: str, table: Any, test_table: Any) -> tuple[Any, Any]:
-        """Training and test rows: of one table by the split, else of two tables, each aligned where it says so."""
-        split = self.split_rows
-        if split is not None:
-            if len(table) != split.of:
-                raise BadInput(f"{self.path}.{what} has {len(table)} rows, but there are {split.of} ids")
-            return table[split.training], None if split.test is None else table[split.test]
-        rows, test_rows = RowsOf.training(self.path, self.section), RowsOf.test(self.path, self.section)
-        found, tests = rows.taken(table, rows.read(self.folder), what), test_table()
-        if tests is None:
-            return found, None
-        return found, test_rows.taken(tests, test_rows.read(self.folder), f"test_{what}")
-
-    def _prepared(self, settings: Settings, training: Cells, test: Cells | None) -> Held:
+    def _prepare(self, settings: Settings, training: Cells, test: Cells | None) -> PartyTables:
         with at(f"{self.path}.prepare"):
             preparation = Preparation.fit(training, settings)
         with at(f"{self.path}.features"):
             features = preparation.apply(training)
         if test is None:
-            return Held(features, None, preparation)
+            return PartyTables(features, None, preparation)
         with at(f"{self.path}.{'features' if self.split else 'test_features'}"):
-            return Held(features, preparation.apply(test), preparation)
+            return PartyTables(features, preparation.apply(test), preparation)
 
     # Tables of numbers --------------------------------------------------------------------------------------
 
@@ -157,3 +146,58 @@ def _require_same_columns(path: str, training: tuple[str, ...] | None, test: tup
     if missing or extra:
         what = f"lacks {listed(missing)}" if missing else f"has {listed(extra)} too"
     raise BadColumn(f"{path}.test_features {what}; name the same columns as in features")
+
+
+# Labels ----------------------------------------------------------------------------------------------------
+
+
+def read_label_column(reader: TableReader, section: LabelSection) -> tuple[Tensor, Tensor | None, LabelCoding | None]:
+    """Training labels, test labels where there are any, and what their numbers stand for where they have a task."""
+    if section.labels.task is None and section.labels.classes is None:
+        labels, tests = reader.rows.divide(
+            "labels", _read_numbers(reader, "labels", section.labels), lambda: _read_test_numbers(reader, section)
+        )
+        return labels, tests, None
+    training, test = reader.rows.divide(
+        "labels", _read_label_cells(reader, "labels", section.labels), lambda: _read_test_label_cells(reader, section)
+    )
+    coding = _fit_coding(section, training)
+    with at("label_party.labels"):
+        labels = coding.apply(training)
+    if test is None:
+        return labels, None, coding
+    with at("label_party.labels" if reader.split else "label_party.test_labels"):
+        return labels, coding.apply(test), coding
+
+
+def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
+    source = section.labels
+    with at("label_party.labels"):
+        classes = None if source.classes is None else tuple(source.classes)
+        coding = LabelCoding.fit(training, str(source.column), source.task or "auto", classes)
+    fitting = section.loss == "squared_error"
+    if fitting != (coding.task == "regression"):
+        right = "squared_error" if coding.task == "regression" else "cross_entropy"
+        raise BadLabels(f"label_party.loss is {section.loss!r}, but {coding.says}; write loss = {right!r}")
+    return coding
+
+
+def _read_numbers(reader: TableReader, field: str, source: ColumnSource) -> Tensor:
+    with at(f"{reader.path}.{field}"):
+        file = reader.folder / source.file
+        return torch.as_tensor(read_labels(file, source.key, source.column, source.delimiter or ","))
+
+
+def _read_test_numbers(reader: TableReader, section: LabelSection) -> Tensor | None:
+    return None if section.test_labels is None else _read_numbers(reader, "test_labels", section.test_labels)
+
+
+def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells:
+    with at(f"{reader.path}.{field}"):
+        if source.key is not None or source.column is None:
+            raise BadColumn('task is for the column of a table: say which by column = "..."')
+        return read_cells(reader.folder / source.file, [source.column], (), source.delimiter or ",")
+
+
+def _read_test_label_cells(reader: TableReader, section: LabelSection) -> Cells | None:
+    return None if section.test_labels is None else _read_label_cells(reader, "test_labels", section.test_labels)

@@ -1,0 +1,321 @@
+"""Which rows train, and which are kept back: answered here for training, scoring, alignment and erasure.
+
+A party names the ids of its rows, and perhaps an alignment, which says which of them all parties hold. Test rows come
+from tables of their own, or by `[job] split` from the same table: a keyed hash of each row's id decides, the same at
+every party.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from thinwire.align import Alignment, Ids, normalize_ids, read_alignment
+from thinwire.align.ids import RowNumbers, id_text
+from thinwire.data.readers import read_id_texts
+from thinwire.errors import BadIds, BadInput
+from thinwire.job.messages import at
+from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
+from thinwire.types import PartyName
+
+__all__ = [
+    "IdTable",
+    "OutsideAlignment",
+    "RowDigest",
+    "RowSelection",
+    "RowSet",
+    "RowSource",
+    "SelectedRows",
+    "UnknownId",
+    "read_ids",
+    "require_one_alignment",
+    "require_same_rows",
+    "split_ids",
+]
+
+TRAINING, VALIDATION, TEST = 0, 1, 2
+_TESTS = ("test_features", "test_labels", "test_ids", "test_alignment")
+_MOST = 5  # ids named in one message
+
+
+class RowSet(StrEnum):
+    """Which of a job's rows."""
+
+    TEST = "test"
+    TRAINING = "training"
+    ALL = "all"  # training rows, then test rows
+
+
+@dataclass(frozen=True, slots=True)
+class RowDigest:
+    """What parties compare without showing an id: a digest of their rows' ids in order, and how many there are."""
+
+    digest: str
+    count: int
+
+
+class UnknownId(BadInput):
+    """An id that no row of this party has."""
+
+
+class OutsideAlignment(BadInput):
+    """An id that this party has, but not all others."""
+
+
+@dataclass(frozen=True)
+class IdTable:
+    """Ids of rows in the agreed order; `outside` are those that this party holds and some other does not."""
+
+    ids: Sequence[str]
+    outside: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {text: row for row, text in enumerate(self.ids)}
+
+    def rows(self, asked: Iterable[Any]) -> RowNumbers:
+        """The rows of these ids; refuses those that are not there, by id."""
+        texts = [(id_text(one, place, "ids") or b"").decode() for place, one in enumerate(asked, 1)]
+        places = self._places
+        missing = [text for text in texts if text not in places]
+        if missing:
+            outside = [text for text in missing if text in self.outside]
+            if outside:
+                raise OutsideAlignment(
+                    f"{_quote_few(outside)}: not all parties hold a row of this id; align them first"
+                )
+            raise UnknownId(f"{_quote_few(missing)}: no row has this id")
+        return np.fromiter((places[text] for text in texts), np.int64, len(texts))
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """One party's training table, or its test table: where the rows' ids are, and where their alignment is."""
+
+    path: str  # of the section, for messages
+    prefix: str  # "" or "test_"
+    name: PartyName
+    ids_source: ColumnSource | None
+    alignment_file: str | None
+    folder: Path  # of the job file
+
+    @classmethod
+    def training(cls, path: str, section: PartyEntry, folder: Path) -> RowSource:
+        return cls(path, "", section.name, section.ids, section.alignment, folder)
+
+    @classmethod
+    def test(cls, path: str, section: PartyEntry, folder: Path) -> RowSource:
+        return cls(path, "test_", section.name, section.test_ids, section.test_alignment, folder)
+
+    @property
+    def what(self) -> str:
+        return "test rows" if self.prefix else "training rows"
+
+    @property
+    def file(self) -> Path:
+        """Where `thinwire align` writes."""
+        return self.folder / (self.alignment_file or f"{self.name}{'-test' if self.prefix else ''}.alignment")
+
+    @cached_property
+    def ids(self) -> Ids:
+        """As they are compared; refuses rows without one, and two with the same."""
+        with at(f"{self.path}.{self.prefix}ids"):
+            if self.ids_source is None:
+                raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
+            return read_ids(self.folder / self.ids_source.file, self.ids_source)
+
+    @cached_property
+    def alignment(self) -> Alignment | None:
+        """Refuses another party's alignment, and one of ids that have changed since; None where there is none."""
+        if self.alignment_file is None:
+            return None
+        with at(f"{self.path}.{self.prefix}alignment"):
+            found = read_alignment(self.file)
+            if found.me != self.name:
+                raise BadInput(f"{self.file} is the alignment of {found.me!r}, not of {self.name!r}")
+            found.require_same_ids(self.ids)
+        return found
+
+    def select(self) -> SelectedRows:
+        """All rows as they stand, or the aligned ones in the common order."""
+        return SelectedRows(self, None if self.alignment is None else self.alignment.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class SelectedRows:
+    """Some rows of one table, in the order that all parties agreed on."""
+
+    source: RowSource
+    rows: RowNumbers | None  # None: all of them, as they stand
+    split_digest: str | None = None  # of all common rows and of the split, where a split chose these
+
+    def take(self, table: Any, what: str) -> Any:
+        """These rows of a table of numbers or cells."""
+        if self.rows is None:
+            return table
+        self.require_size(len(table), f"{self.source.path}.{what}")
+        return table[self.rows]
+
+    def require_size(self, size: int, path: str) -> None:
+        if self.rows is not None and size != len(self.source.ids):
+            raise BadInput(f"{path} has {size} rows, but there are {len(self.source.ids)} ids")
+
+    def digest(self) -> RowDigest | None:
+        """Of aligned rows the alignment's own, which all parties have; None where the rows have no ids."""
+        if self.split_digest is not None and self.rows is not None:
+            return RowDigest(self.split_digest, len(self.rows))
+        if self.source.alignment is not None:
+            return RowDigest(self.source.alignment.digest, len(self.source.alignment))
+        if self.source.ids_source is None:
+            return None
+        return RowDigest(self.source.ids.digest(), len(self.source.ids))
+
+    def list_ids(self) -> IdTable | None:
+        """None where the rows have no ids."""
+        if self.source.ids_source is None:
+            return None
+        every = self.source.ids.decode()
+        if self.rows is None:
+            return IdTable(every)
+        ids = [every[row] for row in self.rows.tolist()]
+        return IdTable(ids, frozenset(every) - set(ids))
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """Which rows of one party's tables train, and which a run is evaluated on."""
+
+    path: str  # of the section, for messages
+    section: PartyEntry
+    folder: Path
+    split: SplitSection | None = None
+
+    @cached_property
+    def training(self) -> SelectedRows:
+        if self._split_rows is not None:
+            return self._split_rows[0]
+        return RowSource.training(self.path, self.section, self.folder).select()
+
+    @cached_property
+    def test(self) -> SelectedRows | None:
+        """None where a split keeps no rows back; without a split there may still be no table of them."""
+        if self._split_rows is not None:
+            return self._split_rows[1]
+        return RowSource.test(self.path, self.section, self.folder).select()
+
+    @cached_property
+    def _split_rows(self) -> tuple[SelectedRows, SelectedRows | None] | None:
+        if self.split is None:
+            return None
+        _require_one_source(self.path, self.section, self.split)
+        return _select_by_split(RowSource.training(self.path, self.section, self.folder), self.split)
+
+    def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any]:
+        """Training and test rows: of one table by the split, else of two tables."""
+        training = self.training.take(table, what)
+        if self.split is not None:
+            return training, None if self.test is None else self.test.take(table, what)
+        tests = read_test_table()
+        return training, None if tests is None or self.test is None else self.test.take(tests, f"test_{what}")
+
+    def list_ids(self, which: RowSet) -> IdTable | None:
+        """The ids of these rows in order; None where the section names none."""
+        chosen = [] if which is RowSet.TEST else [self.training]
+        if which is not RowSet.TRAINING and self.test is not None:
+            chosen.append(self.test)
+        parts = [part.list_ids() for part in chosen]
+        known = [part for part in parts if part is not None]
+        if len(known) != len(parts):
+            return None
+        ids = [text for part in known for text in part.ids]
+        if len(set(ids)) != len(ids):
+            return None  # the same id among training and test rows: a row number says which is meant
+        outside: frozenset[str] = frozenset().union(*(part.outside for part in known))
+        return IdTable(ids, outside - set(ids))
+
+
+def read_ids(file: Path, source: ColumnSource) -> Ids:
+    """The ids of a file that is laid out as the section says, as they are compared."""
+    return normalize_ids(read_id_texts(file, source.key, source.column, source.delimiter or ","), str(file))
+
+
+def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:
+    """0 for training, 1 for validation, 2 for test. HMAC-SHA256 of the id as it is compared: NFC, trimmed, UTF-8."""
+    key = split.key.encode()
+    shares = np.array([int.from_bytes(hmac.digest(key, one, hashlib.sha256)[:8], "big") for one in ids], np.float64)
+    shares /= 2.0**64
+    found = np.full(len(ids), TRAINING, dtype=np.int8)
+    found[shares < split.test + split.validation] = VALIDATION
+    found[shares < split.test] = TEST
+    return found
+
+
+def _select_by_split(source: RowSource, split: SplitSection) -> tuple[SelectedRows, SelectedRows | None]:
+    """Refuses a split that leaves nothing on one side."""
+    ids, alignment = source.ids, source.alignment
+    rows = np.arange(len(ids)) if alignment is None else alignment.rows
+    found = split_ids(ids.texts(rows), split)
+    training, test = rows[found == TRAINING], rows[found == (TEST if split.evaluate == "test" else VALIDATION)]
+    evaluates = bool(getattr(split, split.evaluate))
+    if not len(training) or (evaluates and not len(test)):
+        raise BadInput(
+            f"job.split: of {len(rows)} rows {len(training)} are left for training and {len(test)} for "
+            f"{split.evaluate}; use more rows, or other shares"
+        )
+    common = ids.digest() if alignment is None else alignment.digest
+    text = f"{common} {split.test!r} {split.validation!r} {split.key} {split.evaluate}"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return SelectedRows(source, training, digest), SelectedRows(source, test, digest) if evaluates else None
+
+
+def _require_one_source(path: str, section: PartyEntry, split: SplitSection) -> None:
+    """Refuses test rows that come from elsewhere."""
+    given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
+    if given is not None:
+        raise BadInput(f"{path}.{given}: job.split takes the test rows from the same table; leave one of the two out")
+    if split.test + split.validation >= 1:
+        raise BadInput("job.split: test and validation together must leave some rows for training")
+    if split.evaluate == "validation" and not split.validation:
+        raise BadInput("job.split.evaluate is 'validation', but job.split.validation is 0")
+
+
+def require_one_alignment(every: Sequence[RowSource]) -> None:
+    """All parties' rows come from one alignment, or from none."""
+    paths = {f"{rows.path}.{rows.prefix}alignment": rows.alignment for rows in every}
+    given = {path: alignment for path, alignment in paths.items() if alignment is not None}
+    if not given:
+        return
+    missing = [path for path in paths if path not in given]
+    first = next(iter(given))
+    if missing:
+        raise BadInput(f"{missing[0]} is missing: {first} is given, and aligned rows fit aligned rows only")
+    for path, alignment in given.items():
+        if alignment.digest != given[first].digest:
+            raise BadInput(f"{path} and {first} are of two alignments; run `thinwire align` again for all parties")
+
+
+def require_same_rows(every: Sequence[RowSource]) -> None:
+    """Without an alignment, parties that name their ids hold the same rows in the same order."""
+    named = [rows for rows in every if rows.ids_source is not None and rows.alignment_file is None]
+    digests = [(rows, rows.ids.digest()) for rows in named] if len(named) > 1 else []
+    for rows, digest in digests[1:]:
+        if digest != digests[0][1]:
+            raise BadIds(
+                f"{rows.path}.{rows.prefix}ids are not those of {named[0].path} in the same order; name where the "
+                f'common rows stand, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
+                "`thinwire align`"
+            )
+
+
+def _quote_few(ids: Sequence[str]) -> str:
+    few = ", ".join(repr(text[:80]) for text in ids[:_MOST])
+    return few if len(ids) <= _MOST else f"{few} and {len(ids) - _MOST} more"
