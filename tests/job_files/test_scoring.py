@@ -13,8 +13,8 @@ from job_files.small import write_job
 from thinwire.compress import Cast, Compressor, Identity, Milestones, RowScale, StdGrid
 from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.job import train
+from thinwire.job.disclosure import Participants, describe_training
 from thinwire.job.job_loader import load_job, resolve_job
-from thinwire.job.who_sees import Roster, who_sees
 from thinwire.methods import pbm, svfl
 
 EIGHT_BITS = "recipe={method='svfl',scoring={name='RowScale',bits=8}}"
@@ -45,9 +45,10 @@ def test_a_row_has_one_score(scoring: Compressor) -> None:
 
 
 def test_consent_says_how_test_rows_are_seen() -> None:
-    roster = Roster("clinic", ("bank",), has_test_rows=True)
+    roster = Participants("clinic", ("bank",), has_test_rows=True)
     told = {
-        scoring: who_sees(replace(svfl(), scoring=scoring), roster)["clinic"][-1] for scoring in (Identity(), Cast())
+        scoring: describe_training(replace(svfl(), scoring=scoring), roster)["clinic"][-1]
+        for scoring in (Identity(), Cast())
     }
     assert "of every test row, exactly, at every" in told[Identity()]
     assert "of every test row, rounded by Cast(), at every" in told[Cast()]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from thinwire.compress import TopK, Uniform
-from thinwire.job.who_sees import Roster, budget, who_sees
+from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.methods import METHODS, celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
 from thinwire.privacy import DPBottom, Frozen, SecureSum, TrainedOnRawRows
 from thinwire.privacy.accounting import Budget
@@ -20,7 +20,7 @@ from thinwire.recipe import Recipe
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "threat_model.md"
 MARKS = re.compile("(<!-- recipes: begin -->\n).*(<!-- recipes: end -->)", re.DOTALL)
-ROSTER = Roster("shop", ("bank", "post", "mill"), has_test_rows=True)
+ROSTER = Participants("shop", ("bank", "post", "mill"), has_test_rows=True)
 
 RECIPES: list[tuple[str, Recipe, Training, Budget | None]] = [
     ("svfl()", svfl(), TrainedOnRawRows(), None),
@@ -47,9 +47,9 @@ def made() -> str:
     lines = []
     for name, recipe, training, limit in RECIPES:
         lines.append(f"**{name}**\n")
-        seen = who_sees(recipe, ROSTER)
+        seen = describe_training(recipe, ROSTER)
         lines += [f"- {who} sees {'; '.join(seen[party])}" for who, party in _observers()]
-        lines.append(f"- {budget(recipe, training, limit)}\n")
+        lines.append(f"- {describe_budget(recipe, training, limit)}\n")
     return "\n".join(lines) + "\n"
 
 

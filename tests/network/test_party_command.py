@@ -42,7 +42,6 @@ from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.job.toml_text import toml_text
 from thinwire.network import life_cycle
-from thinwire.network.consent import Terms
 from thinwire.network.metrics import MetricsServer
 from thinwire.network.party_run import Audience
 from thinwire.network.starting import party_run
@@ -94,7 +93,7 @@ def test_without_approval_nothing_is_read(tmp_path: Path, command: Command) -> N
     digest = read_party_view(place.job, "bank").recipe.digest()
     assert code == 2
     assert out == ""
-    assert "nobody has approved this recipe for 'bank': give --yes, or write approved = " in said
+    assert "nobody has approved this for 'bank': give --yes, or write approved = " in said
     assert f'"{digest[:16]}"' in said
     assert "not-there.npz" not in said
     assert not (tmp_path / "out").exists()
@@ -148,11 +147,11 @@ def test_one_party_s_approval_is_not_another_s(tmp_path: Path, command: Command)
     job = place.write("approved.toml", lambda document: document["party"][1].update(approved=digest))
     code, _, said = command("party", job, "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
-    assert "nobody has approved this recipe for 'bank'" in said
+    assert "nobody has approved this for 'bank'" in said
 
 
 def test_the_terms_say_who_sees_what_with_private_labels(tmp_path: Path) -> None:
-    text = Terms(read_party_view(made(tmp_path, SVFL).job, "bank")).text()
+    text = read_party_view(made(tmp_path, SVFL).job, "bank").consent.describe_training()
     assert "'bank' is asked to take part in 'svfl' with shop, clinic" in text
     assert re.search(r"recipe digest [0-9a-f]{64}", text)
     assert "clinic sees its labels, every party's embeddings of every training row" in text
@@ -162,7 +161,7 @@ def test_the_terms_say_who_sees_what_with_private_labels(tmp_path: Path) -> None
 
 
 def test_the_terms_say_who_sees_what_with_shared_labels(tmp_path: Path) -> None:
-    text = Terms(read_party_view(made(tmp_path, SHARED).job, "bank")).text()
+    text = read_party_view(made(tmp_path, SHARED).job, "bank").consent.describe_training()
     for name in ("bank", "shop"):
         assert f"{name} sees all labels; the top model; every party's embeddings, clinic's own among them" in text
     assert "its own derivative" not in text
@@ -170,7 +169,9 @@ def test_the_terms_say_who_sees_what_with_shared_labels(tmp_path: Path) -> None:
 
 def test_the_terms_say_that_a_run_will_not_repeat(tmp_path: Path) -> None:
     shape = Shape({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "filling"})
-    assert "not repeatable to the bit" in Terms(read_party_view(made(tmp_path, shape).job, "bank")).text()
+    assert (
+        "not repeatable to the bit" in read_party_view(made(tmp_path, shape).job, "bank").consent.describe_training()
+    )
 
 
 def test_rounded_scores_are_said_alike_before_training_and_before_scoring(tmp_path: Path, command: Command) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.approval import require_approval
 from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown
 from thinwire.errors import BadInput
 
@@ -86,13 +86,14 @@ def _between_organisations(
     job: Path, name: str, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None, yes: bool
 ) -> dict[str, Any]:
     from thinwire.align import ristretto
+    from thinwire.job.disclosure import describe_alignment
     from thinwire.job.party_view import read_party_view
     from thinwire.network.aligning import AligningParty
     from thinwire.transport.certificates import load_credentials
 
     own = read_party_view(job, name, settings)
     load_credentials(own.certificate_files, own.certificate_names[own.me])
-    _require_approval(own.me, own.label_party, own.feature_parties, yes)
+    require_approval(describe_alignment(own.me, own.label_party, own.feature_parties), own.me, yes)
     path = "label_party" if own.is_label_party else f"party.{own.me}"
     rows = kind(path, own.section, own.folder)
     with own.text.located():
@@ -101,24 +102,6 @@ def _between_organisations(
     with ristretto(workers) as backend:
         found = party.align(ids, backend, terms, _Progress())
     return _written({own.me: (rows, found)}, party.ledger.total().bytes)
-
-
-def _require_approval(me: str, label_party: str, feature_parties: Sequence[str], yes: bool) -> None:
-    """Before any id is read."""
-    learns = {
-        label_party: f"how many ids {', '.join(feature_parties)} bring, and which of its own ids each of them has"
-    }
-    for party in feature_parties:
-        learns[party] = f"how many ids {label_party} brings, and which of its own ids all parties have"
-    typer.echo(f"{me!r} is asked to align its ids with the others'; no other id is shown", err=True)
-    for party, what in learns.items():
-        typer.echo(f"  {party} learns {what}", err=True)
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadInput(f"nobody has approved this for {me!r}: give --yes")
-    if not typer.confirm("Take part?", err=True):
-        raise BadInput("not approved; nothing was read or sent")
 
 
 def _overlap(text: str) -> int | float:

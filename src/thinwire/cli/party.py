@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.approval import require_approval
 from thinwire.cli.clean import clean_at_the_end
 from thinwire.cli.shown import (
     AsJson,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from thinwire.integrations import Writer
     from thinwire.integrations.party import PartyWriters
     from thinwire.job.party_view import PartyView
-    from thinwire.network.consent import Terms
     from thinwire.network.life_cycle import PartyOutcome
     from thinwire.network.party_run import PartyRun
 
@@ -66,7 +65,6 @@ def party(
     from thinwire.group import is_group
     from thinwire.integrations.party import PartyWriters
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.consent import Terms
     from thinwire.network.grouping import joined_for
     from thinwire.network.metrics import MetricsServer
     from thinwire.network.party_run import Audience
@@ -83,7 +81,8 @@ def party(
         _follow(own, ranks)
         return
     load_credentials(own.certificate_files, own.certificate_names[own.me])
-    _require_approval(Terms(own), yes)
+    consent = own.consent
+    require_approval(consent.describe_training(), consent.me, yes, consent)
     folder = out or Path("runs") / job.stem / own.me
     shown = _Shown(own.me, PartyWriters(named, own, folder))
     with nullcontext() if ranks is None else ranks.leading():
@@ -116,20 +115,6 @@ def _follow(own: PartyView, ranks: Ranks) -> None:
         signal.signal(number, signal.SIG_IGN)  # rank 0 needs this one to end its round
     follow_party(own, ranks)
     ranks.leave()
-
-
-def _require_approval(terms: Terms, yes: bool) -> None:
-    """Before any data is read: the party sees what it agrees to."""
-    typer.echo(terms.text(), err=True)
-    if yes or terms.are_approved():
-        return
-    if not sys.stdin.isatty():
-        raise BadInput(
-            f"nobody has approved this recipe for {terms.own.me!r}: give --yes, or write approved = "
-            f'"{terms.digest[:16]}" into its section of the job file'
-        )
-    if not typer.confirm("Take part?", err=True):
-        raise BadInput("not approved; nothing was read or sent")
 
 
 def _stop_on_signals(run: PartyRun) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from thinwire.cli.approval import require_approval
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.job.party_view import PartyView
     from thinwire.job.row_selection import IdTable
     from thinwire.predict.starting import Named
 
@@ -26,7 +26,6 @@ __all__ = [
     "Yes",
     "own_file",
     "parsed_table",
-    "require_approval",
     "say",
 ]
 
@@ -83,7 +82,8 @@ class Half:
 
         self._own, self._folder, self._which = found.own, found.folder(), which
         load_credentials(self._own.certificate_files, self._own.certificate_names[self._own.me])
-        require_approval(self._own, yes)
+        consent = self._own.consent
+        require_approval(consent.describe_scoring(), consent.me, yes, consent)
         features, ids = files
         self._new = None if features is None and ids is None else aligned_rows(found, features, ids, say)
 
@@ -134,29 +134,6 @@ class Half:
             party.close()
         traffic = party.ledger.total()
         return {"party": own.me, "questions": party.questions, "bytes": traffic.bytes, "messages": traffic.messages}
-
-
-def require_approval(own: PartyView, yes: bool, more: Sequence[str] = ()) -> None:
-    """Before any data is read: the party sees what leaves it."""
-    from thinwire.network.consent import Terms
-
-    summed = type(own.recipe.aggregation).__name__ == "SecureSum"
-    what = "the sum of all parties' embeddings" if summed else "each party's embeddings, exactly,"
-    typer.echo(f"{own.me!r} is asked to predict with {own.recipe.name!r}", err=True)
-    typer.echo(f"  {own.label_party} sees {what} of every row it asks for, and all scores", err=True)
-    typer.echo(f"  {own.budget()}", err=True)
-    for line in more:
-        typer.echo(f"  {line}", err=True)
-    terms = Terms(own)
-    if yes or terms.are_approved():
-        return
-    if not sys.stdin.isatty():
-        raise BadInput(
-            f'nobody has approved this for {own.me!r}: give --yes, or write approved = "{terms.digest[:16]}" into '
-            "its section of the job file"
-        )
-    if not typer.confirm("Take part?", err=True):
-        raise BadInput("not approved; nothing was read or sent")
 
 
 def say(sentence: str) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from thinwire.cli.predicting import OwnRun, Table, Yes, own_file, parsed_table, require_approval, say
+from thinwire.cli.approval import require_approval
+from thinwire.cli.predicting import OwnRun, Table, Yes, own_file, parsed_table, say
 from thinwire.cli.shown import PartyName, Settings
 from thinwire.errors import BadInput
 
@@ -58,7 +59,7 @@ def serve(
             raise BadInput(f"--http {error}") from None
         if not own.is_label_party:
             raise BadInput(f"--http is for the label party, {own.label_party!r}")
-    require_approval(own, yes, _allowed(own))
+    require_approval(own.consent.describe_scoring(_list_allowances(own)), own.me, yes, own.consent)
     new = None if file is None and id_file is None else aligned_rows(found, file, id_file, say)
     sources = Sources(found, which, new)
     server = label_server(sources, say, served) if own.is_label_party else feature_server(sources, say)
@@ -67,7 +68,7 @@ def serve(
     say("stopped")
 
 
-def _allowed(own: PartyView) -> list[str]:
+def _list_allowances(own: PartyView) -> list[str]:
     """What this feature party's section allows beyond its answers."""
     terms = own.section.serve
     if terms is None or own.is_label_party:

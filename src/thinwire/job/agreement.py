@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from thinwire.job.disclosure import Participants
 from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry
-from thinwire.job.who_sees import Roster
 from thinwire.models import MODELS
 from thinwire.recipe import Recipe
 from thinwire.types import PartyName
@@ -20,7 +20,7 @@ _SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", 
 _LONGEST = 80  # of a value in a message: the other one comes from a peer
 
 
-def agreement(recipe: Recipe, settings: JobSection, roster: Roster, top: LabelEntry | None) -> dict[str, str]:
+def agreement(recipe: Recipe, settings: JobSection, roster: Participants, top: LabelEntry | None) -> dict[str, str]:
     """Every shared field by its dotted path; `top` under shared labels, where every party builds the top model.
 
     "recipe" is the recipe's digest; the fields below it only serve to name a difference.

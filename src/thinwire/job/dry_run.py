@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.job.job import Job
 from thinwire.job.training import train
-from thinwire.job.who_sees import Roster, budget, who_sees
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.privacy import Labels
 from thinwire.schedule import CachedSteps
@@ -64,8 +64,8 @@ def run_dry(job: Job) -> DryRun:
         workset_bytes=workset_bytes(job, widths),
         first_round_bytes=first,
         once_bytes=once,
-        who_sees=who_sees(job.recipe, _roster(job)),
-        protection=budget(job.recipe, job.training, job.budget),
+        who_sees=describe_training(job.recipe, _participants(job)),
+        protection=describe_budget(job.recipe, job.training, job.budget),
         warnings=_warnings(job),
         prepared=describe_preparation(job),
         label=None if job.label_party.coding is None else job.label_party.coding.says,
@@ -78,10 +78,10 @@ def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
     return {party.name: party.preparation.described() for party in everyone if party.preparation is not None}
 
 
-def _roster(job: Job) -> Roster:
+def _participants(job: Job) -> Participants:
     label = job.label_party
     names = tuple(party.name for party in job.parties)
-    return Roster(label.name, names, label.features is not None, label.test_labels is not None)
+    return Participants(label.name, names, label.features is not None, label.test_labels is not None)
 
 
 def _first_round(job: Job) -> tuple[dict[str, int], int]:

@@ -19,8 +19,8 @@ from torch import nn
 
 from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
-from thinwire.job import who_sees as sights
 from thinwire.job.checks import build_budget, check_batch_size, check_job, check_settings
+from thinwire.job.disclosure import Consent, Participants, describe_budget, describe_training
 from thinwire.job.job import embedding_width
 from thinwire.job.job_file import JobText, read_text, resolve_document
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
@@ -43,7 +43,6 @@ from thinwire.job.schema import (
 )
 from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.job.toml_text import toml_text
-from thinwire.job.who_sees import Roster
 from thinwire.models import MODELS
 from thinwire.models.losses import Loss, weighted
 from thinwire.models.optimizers import OptimizerSpec
@@ -73,7 +72,7 @@ class PartyView:
     """What one party knows of a job before it meets the others."""
 
     me: PartyName
-    roster: Roster
+    roster: Participants
     recipe: Recipe
     optimizer: OptimizerSpec  # its own, or the job's
     settings: JobSection
@@ -133,13 +132,18 @@ class PartyView:
         """Every field that all parties must read alike; `differences` compares two of them."""
         return agreements.agreement(self.recipe, self.settings, self.roster, self.shared_top)
 
+    @property
+    def consent(self) -> Consent:
+        """What this party is asked to agree to."""
+        return Consent(self.me, self.recipe, self.roster, self.budget(), self.approved)
+
     def who_sees(self) -> dict[PartyName, list[str]]:
         """In words, for every party."""
-        return sights.who_sees(self.recipe, self.roster)
+        return describe_training(self.recipe, self.roster)
 
     def budget(self) -> str:
         """What protects the rows, in one sentence."""
-        return sights.budget(self.recipe, self.training, build_budget(self.settings))
+        return describe_budget(self.recipe, self.training, build_budget(self.settings))
 
     @property
     def training(self) -> Training:
@@ -356,9 +360,9 @@ def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection
     raise BadInput(f"no party is called {me!r}; there are {', '.join(known)}{did_you_mean(me, known)}")
 
 
-def _roster(file: RosterFile, section: PartyEntry) -> Roster:
+def _roster(file: RosterFile, section: PartyEntry) -> Participants:
     tests = section.test_labels if isinstance(section, LabelEntry) else section.test_features
-    return Roster(
+    return Participants(
         label_party=file.label_party.name,
         feature_parties=tuple(party.name for party in file.party),
         label_party_has_features=file.label_party.features is not None,
@@ -370,7 +374,7 @@ def _keeps_rows_back(split: SplitSection | None) -> bool:
     return split is not None and bool(getattr(split, split.evaluate))
 
 
-def _judge(file: RosterFile, recipe: Recipe, roster: Roster) -> None:
+def _judge(file: RosterFile, recipe: Recipe, roster: Participants) -> None:
     check_settings(file.job)
     rows = Rows(file.job.batch_size or 1)
     parties = [absent_feature_party(name, rows, 1) for name in roster.feature_parties]

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from thinwire.compress import Identity
 from thinwire.environment import environment
+from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.job.job import Job
 from thinwire.job.result import better
-from thinwire.job.who_sees import Roster, budget, who_sees
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, FeatureParty, LabelParty
 from thinwire.privacy import Labels, SecureSum
@@ -48,7 +48,8 @@ def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) ->
     tests = 0 if label.test_labels is None else len(label.test_labels)
     held = [describe_party(party, widths[party.name], party.optimizer or job.optimizer) for party in job.parties]
     held.append(describe_party(label, widths.get(label.name), label.optimizer or job.optimizer))
-    roster = Roster(label.name, tuple(party.name for party in job.parties), label.features is not None, tests > 0)
+    names = tuple(party.name for party in job.parties)
+    participants = Participants(label.name, names, label.features is not None, tests > 0)
     return About(
         method=job.recipe.name,
         label_party=label.name,
@@ -61,8 +62,8 @@ def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) ->
         target=job.target,
         loss=loss_name(label.loss),
         better={name: better(name) for name in (*job.metrics, "loss")},
-        who_sees={name: tuple(seen) for name, seen in who_sees(job.recipe, roster).items()},
-        protection=budget(job.recipe, job.training, job.budget),
+        who_sees={name: tuple(seen) for name, seen in describe_training(job.recipe, participants).items()},
+        protection=describe_budget(job.recipe, job.training, job.budget),
         svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, job.batch_size),
         **describe_start(job.recipe.digest(), batches, job.seed),
     )

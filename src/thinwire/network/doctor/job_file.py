@@ -10,7 +10,6 @@ import torch
 from thinwire import __version__
 from thinwire.errors import BadInput
 from thinwire.job.party_view import PartyView, read_party_view
-from thinwire.network.consent import Terms
 from thinwire.network.doctor.check import Check, Checks, Patient, ok, problem, warning
 from thinwire.transport.grpc_channel import grpc
 
@@ -35,17 +34,18 @@ def job_file(patient: Patient) -> Checks[PartyView | None]:
 
 
 def recipe(own: PartyView) -> Iterator[Check]:
-    terms = Terms(own)
-    sights = (f"{party} sees {'; '.join(seen)}" for party, seen in own.who_sees().items())
-    says = f"{own.recipe.name}, digest {terms.digest[:16]}"
-    yield ok("recipe", says, *sights, own.budget(), digest=terms.digest, who_sees=own.who_sees())
+    consent = own.consent
+    says = f"{own.recipe.name}, digest {consent.digest[:16]}"
+    yield ok(
+        "recipe", says, *consent.list_disclosures(), own.budget(), digest=consent.digest, who_sees=own.who_sees()
+    )
     try:
-        approved = terms.are_approved()
+        approved = consent.is_approved()
     except BadInput as error:
         yield problem("approval", "another recipe was approved", str(error))
         return
     if approved:
         yield ok("approval", f"{own.me!r} has approved this recipe")
     else:
-        way_out = f'give --yes to `thinwire party`, or write approved = "{terms.digest[:16]}" into its section'
+        way_out = f'give --yes to `thinwire party`, or write approved = "{consent.digest[:16]}" into its section'
         yield warning("approval", f"nobody has approved this recipe for {own.me!r} yet", way_out)
