@@ -56,7 +56,7 @@ def tar_gz(members: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def png(picture: Bytes, filters: list[int] | None = None, **header: int) -> bytes:
+def png(picture: Bytes, filters: list[int] | None = None, packed_lines: bytes = b"", **header: int) -> bytes:
     """[H, W] or [H, W, channels] as PNG, line y filtered by filters[y]."""
     pixels = picture[..., None] if picture.ndim == 2 else picture
     height, width, channels = pixels.shape
@@ -73,7 +73,7 @@ def png(picture: Bytes, filters: list[int] | None = None, **header: int) -> byte
                 lines.append((int(pixels[y, x, c]) - guess) % 256)
     colour = header.get("colour", {1: 0, 2: 4, 3: 2, 4: 6}[channels])
     about = struct.pack(">IIBBBBB", width, height, header.get("depth", 8), colour, 0, 0, header.get("interlaced", 0))
-    packed = zlib.compress(bytes(lines))
+    packed = zlib.compress(packed_lines or bytes(lines))
     chunks = [(b"IHDR", about), (b"tEXt", b"by\0us"), (b"IDAT", packed[:9]), (b"IDAT", packed[9:]), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -19,8 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pyarrow.types
 
-from thinwire.data.files import require_file
-from thinwire.data.inflating import inflated
+from thinwire.data.files import read_gzip, require_file
 from thinwire.errors import BadInput
 
 __all__ = ["TextStyle", "column_names", "table_blocks"]
@@ -95,7 +94,7 @@ def _text_blocks(file: Path, numbers: Sequence[str], words: Sequence[str], style
             for batch in reader:
                 yield pa.Table.from_batches([batch])
     except (pa.ArrowInvalid, OSError) as error:
-        for _ in inflated(file) if zipped else ():  # says at which byte, where that is what is wrong
+        for _ in read_gzip(file) if zipped else ():  # says so, where the compression is what is wrong
             pass
         raise BadInput(f"{file}: {error}") from None
 

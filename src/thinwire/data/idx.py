@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.data.inflating import file_bytes
+from thinwire.data.files import read_bytes
 from thinwire.errors import BadInput
 
 __all__ = ["read_idx"]
@@ -18,7 +18,7 @@ _UNSIGNED_BYTES = 8
 
 def read_idx(file: Path, axes: int) -> NDArray[np.uint8]:
     """uint8 with `axes` axes, gzipped or not."""
-    data = file_bytes(file)
+    data = read_bytes(file)
     start = 4 + 4 * axes
     if len(data) < start:
         raise BadInput(f"{file}: ends at byte {len(data)}, within its header of {start} bytes")

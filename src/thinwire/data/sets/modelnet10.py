@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from thinwire.data.finding import Source, missing
 from thinwire.data.npz import read_npz
-from thinwire.data.png import read_pngs
 from thinwire.data.sampling import Subset, chosen
-from thinwire.data.sets.pictures import Pictures, divided_pictures
+from thinwire.data.sets.pictures import Pictures, divided_pictures, read_pngs
 from thinwire.data.sets.request import Request, Scale
 from thinwire.data.splits import Split, Views
 from thinwire.data.vertical import VerticalData

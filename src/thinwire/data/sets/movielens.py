@@ -17,9 +17,9 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from thinwire.data.blocks import table_blocks
+from thinwire.data.files import read_bytes
 from thinwire.data.finding import Source, find, missing
 from thinwire.data.hashing import Buckets, hashed_codes
-from thinwire.data.inflating import file_bytes
 from thinwire.data.sampling import Drawn, drawn
 from thinwire.data.sets.fields import Field, Labels, divided_fields
 from thinwire.data.sets.request import Request
@@ -167,7 +167,7 @@ def _official(ratings: Path, users: Path, movies: Path) -> _Tables:
 
 def _dat(file: Path, names: Sequence[str], **types: Any) -> Any:
     """A table of words, but for the columns whose types are given."""
-    text = file_bytes(file).replace(b"::", b"\t")
+    text = read_bytes(file).replace(b"::", b"\t")
     try:
         return pa.csv.read_csv(
             pa.BufferReader(text),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -10,13 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from thinwire.data.files import require_file
 from thinwire.data.sampling import chosen
 from thinwire.data.sets.request import Request, Scale
 from thinwire.data.splits import ImageSplit, Split, Views
 from thinwire.data.vertical import VerticalData
-from thinwire.errors import BadInput, BadParameter
+from thinwire.errors import BadFile, BadInput, BadParameter
+from thinwire.extras import needed
 
-__all__ = ["Moments", "Pictures", "divided_pictures"]
+__all__ = ["Moments", "Pictures", "divided_pictures", "read_pngs"]
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -40,6 +46,38 @@ class Pictures:
     moments: Moments | None  # what NORMALISED uses; None = those of the training pictures
     about: str  # what it is, without numbers of rows and scale
     views: bool = False  # whether C counts camera views
+
+
+def read_pngs(files: Sequence[Path]) -> Bytes:
+    """Grey pictures [n, H, W], all of one size; colours by their luminance, transparency ignored."""
+    pictures = [_read_png(files[0])]
+    for file in files[1:]:
+        own, first = _read_png(file), pictures[0]
+        if own.shape != first.shape:
+            sizes = [" x ".join(map(str, one.shape)) for one in (own, first)]
+            raise BadInput(f"{file}: is {sizes[0]} pixels, but {files[0].name} is {sizes[1]}; all must have one size")
+        pictures.append(own)
+    return np.stack(pictures)
+
+
+def _read_png(file: Path) -> Bytes:
+    require_file(file)
+    pillow = needed("PIL.Image", "a set of PNG pictures", "datasets")
+    try:
+        with pillow.open(file, formats=["PNG"]) as image:
+            if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
+                return (np.asarray(image) >> 8).astype(np.uint8)
+            return np.asarray(image.convert("L"))
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        EOFError,
+        zlib.error,
+        struct.error,
+        pillow.DecompressionBombError,
+    ) as error:
+        raise BadFile(f"{file}: not a PNG picture, or a damaged one: {error}") from None
 
 
 def divided_pictures(name: str, pictures: Pictures, split: Split, request: Request, default: Scale) -> VerticalData:
