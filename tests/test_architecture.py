@@ -131,9 +131,9 @@ def test_grpc_without_its_settings_opens_no_link() -> None:
     """Its settings turn TLS 1.2 off, and it reads them when it loads."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     code = (
-        "from thinwire.transport.grpc_channel import Target\n"
+        "from thinwire.transport.grpc_channel import DialTarget\n"
         "from thinwire.process import GrpcNotConfigured, configure_grpc\n"
-        "for refused in (configure_grpc, Target('localhost:1', 'a', 'b', None).open):\n"
+        "for refused in (configure_grpc, DialTarget('localhost:1', 'a', 'b', None).open):\n"
         "    try:\n"
         "        refused()\n"
         "    except GrpcNotConfigured:\n"

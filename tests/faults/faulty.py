@@ -407,8 +407,8 @@ def _without_duplicates() -> None:
     """A frame that is here already is taken once more."""
     from dataclasses import replace
 
-    from thinwire.transport.assembly import Assembled
     from thinwire.transport.peer_link import Attached
+    from thinwire.transport.records import Assembled
 
     take = Attached._take
 

@@ -12,7 +12,7 @@ import pytest
 from faults.conftest import Stage
 from faults.running import EVERYBODY, FEATURES, LABEL, ROLES, JobKind, Run
 from thinwire.transport.certificates import CertificateFiles, load_credentials
-from thinwire.transport.grpc_channel import Target, grpc
+from thinwire.transport.grpc_channel import DialTarget, grpc
 from thinwire.transport.records import Record, json_record
 from thinwire.transport.service import RPCS
 
@@ -67,7 +67,7 @@ def state_of(folder: Path) -> dict[str, str]:
 def say(run: Run, name: str, hello: dict[str, Any], records: list[bytes]) -> str:
     """Calls as this party, with its own certificate; why it was refused."""
     certs = run.site.folder / "certs"
-    target = Target(
+    target = DialTarget(
         f"127.0.0.1:{run.site.port}",
         LABEL,
         name,

@@ -40,7 +40,7 @@ from thinwire.transport.authority import issue, renew, revoke
 from thinwire.transport.certificates import Revocations, public_pem
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.grpc_server import Listener
-from thinwire.transport.service import RPCS, NotYet, Refused, Roster
+from thinwire.transport.service import RPCS, AccessList, NotYet, Refused
 
 OK, WARNING, PROBLEM, NOT_CHECKED = Verdict
 OF_THE_NETWORK = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
@@ -104,7 +104,7 @@ def reception(job: Path, **changes: Any) -> Iterator[Reception]:
     """The label party's doctor, as long as the block lasts."""
     own = read_party_view(job, "clinic")
     desk = Reception(brought(job, **changes))
-    roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked))
+    roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
     listener = Listener(own.network.listen_address(), target_of(own).credentials, roster, desk, desk.heard, 2)
     listener.start()
     try:

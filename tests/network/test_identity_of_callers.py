@@ -52,7 +52,7 @@ from thinwire.transport.certificates import CertificateFiles, Revocations, load_
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
 from thinwire.transport.records import Record, json_record
-from thinwire.transport.service import RPCS, SERVICE, Denied, Refused, Role, Roster, Rpc
+from thinwire.transport.service import RPCS, SERVICE, AccessList, Denied, Refused, Role, Rpc
 
 PARTIES = (LABEL_PARTY, "bank", "shop", "post")
 PERMISSION_DENIED = grpc.StatusCode.PERMISSION_DENIED
@@ -88,7 +88,7 @@ class Service:
         self.listener = Listener(
             "127.0.0.1:0",
             lambda: load_credentials(CertificateFiles.in_folder(certs, LABEL_PARTY), LABEL_PARTY),
-            Roster(LABEL_PARTY, {name: name for name in PARTIES}, Revocations(certs / "revoked.txt")),
+            AccessList(LABEL_PARTY, {name: name for name in PARTIES}, Revocations(certs / "revoked.txt")),
             self.desk,
             self._heard,
             len(PARTIES) - 1,
@@ -219,7 +219,7 @@ def test_tls_1_2_is_refused_though_the_certificate_is_right(service: Service, pa
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.1", "", "SSLv3"])
 @pytest.mark.parametrize("rpc", every_rpc())
 def test_the_roster_asks_for_tls_1_3_itself(certs: Path, rpc: Rpc, version: str) -> None:
-    roster = Roster(LABEL_PARTY, {name: name for name in PARTIES}, Revocations(None))
+    roster = AccessList(LABEL_PARTY, {name: name for name in PARTIES}, Revocations(None))
     for party in PARTIES:
         pem = (certs / f"{party}.pem").read_bytes()
         with pytest.raises(Denied, match=r"TLS 1\.3"):
@@ -410,14 +410,14 @@ def test_renewed_certificates_are_taken_up_by_the_next_connection(
     expected = digests(ran(made(tmp_path / "undisturbed", SVFL)))
     place = made(tmp_path / "renewed", SVFL)
     serials: dict[str, list[int]] = {name: [] for name in place.feature_parties}
-    ask = Roster.caller
+    ask = AccessList.caller
 
-    def noting(self: Roster, rpc: Rpc, pem: bytes, *rest: Any) -> str:
+    def noting(self: AccessList, rpc: Rpc, pem: bytes, *rest: Any) -> str:
         caller = ask(self, rpc, pem, *rest)
         serials[caller].append(x509.load_pem_x509_certificate(pem).serial_number)
         return caller
 
-    monkeypatch.setattr(Roster, "caller", noting)
+    monkeypatch.setattr(AccessList, "caller", noting)
     held: dict[str, Any] = {}
 
     def renew_and_break(round: int) -> None:

@@ -31,7 +31,7 @@ from thinwire.network.asking import question, target_of
 from thinwire.network.standing import read_standing
 from thinwire.report.reading import read_run
 from thinwire.transport.authority import issue
-from thinwire.transport.errors import TransportError
+from thinwire.transport.base import TransportError
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.service import RPCS, Denied
 

@@ -18,7 +18,7 @@ from thinwire.predict.starting import Named
 from thinwire.serve.cache import EmbeddingCache
 from thinwire.serve.running import LabelServer, Sources, terms_of
 from thinwire.transport.authority import issue
-from thinwire.transport.grpc_channel import Target, ask
+from thinwire.transport.grpc_channel import DialTarget, ask
 from thinwire.transport.service import RPCS, Denied
 
 SVFL = Shape({"method": "svfl"})
@@ -34,7 +34,7 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
     with served(place, dict.fromkeys(place.names, folder), clients=["app"]) as found:
 
         def score(name: str, request: dict[str, object]) -> dict[str, object]:
-            target = Target(place.address, LABEL_PARTY, name, lambda: place.credentials(name))
+            target = DialTarget(place.address, LABEL_PARTY, name, lambda: place.credentials(name))
             return ask(target, RPCS["Score"], request)
 
         answer = score("app", {"rows": [2, 3]})
@@ -55,7 +55,7 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
         for name in ("stranger", "bank"):
             with pytest.raises(Denied):
                 score(name, {"rows": [2]})
-        target = Target(place.address, LABEL_PARTY, "app", lambda: place.credentials("app"))
+        target = DialTarget(place.address, LABEL_PARTY, "app", lambda: place.credentials("app"))
         with pytest.raises(Denied):
             ask(target, RPCS["Abort"], {})
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.transport.journal import Journal
-from thinwire.transport.outgoing_log import DamagedLog, OutgoingLog
+from thinwire.transport.outgoing_log import DamagedLog, Journal, OutgoingLog
 
 
 def opened(folder: Path, incarnation: int = 1) -> Journal:

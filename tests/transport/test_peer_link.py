@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from thinwire.errors import Malformed, WireError
-from thinwire.transport.errors import TransportError
+from thinwire.transport.base import TransportError
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.peer_link import Attached, LinkEnds, PeerLink

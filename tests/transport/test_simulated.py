@@ -1,4 +1,4 @@
-"""Programs that pass one baton."""
+"""Programs that take turns."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_turns_go_in_the_order_of_the_parties_until_a_program_must_wait() -> Non
     def first() -> None:
         channel = simulation.channel("a")
         order.append("a sends")
-        channel.send(Message("a", "b", DOWN, 0, b""))  # keeps the baton
+        channel.send(Message("a", "b", DOWN, 0, b""))  # keeps the turn
         order.append("a waits")
         channel.receive("c", UP, 0)
         order.append("a ends")
 
     def second() -> None:
         order.append("b receives")
-        simulation.channel("b").receive("a", DOWN, 0)  # is there: keeps the baton
+        simulation.channel("b").receive("a", DOWN, 0)  # is there: keeps the turn
         order.append("b ends")
 
     def third() -> None:
@@ -237,7 +237,7 @@ def test_a_system_without_threads_fails_at_once(monkeypatch: pytest.MonkeyPatch)
                 raise RuntimeError("can't start new thread")
             super().start()
 
-    monkeypatch.setattr("thinwire.transport.baton.Thread", FewThreads)
+    monkeypatch.setattr("thinwire.transport.turnstile.Thread", FewThreads)
     begun: list[None] = []
     with pytest.raises(RuntimeError, match="can't start new thread"):
         simulation_of("a", "b", "c", "d").run(dict.fromkeys("abcd", lambda: begun.append(None)))

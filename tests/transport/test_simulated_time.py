@@ -171,7 +171,7 @@ def test_ready_is_true_at_once_for_an_evaluation() -> None:
 @pytest.mark.parametrize("parties", [("bank", "shop", "post"), ("post", "shop", "bank"), ("shop", "bank", "post")])
 @pytest.mark.parametrize("polls", [1, 5])
 def test_ready_does_not_depend_on_the_order_of_turns(parties: tuple[str, ...], polls: int) -> None:
-    # shop sends after eight short steps with many waits for the baton; bank takes long steps.
+    # shop sends after eight short steps with many waits for the turn; bank takes long steps.
     simulation = simulation_of(
         Link(latency_ms=5, compute_ms=100, parties={"shop": Link(latency_ms=5, compute_ms=20)}), parties
     )

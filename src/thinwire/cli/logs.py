@@ -58,7 +58,7 @@ def logs(
 
 def _show(lines: list[dict[str, Any]]) -> None:
     from thinwire.network.events import sentence
-    from thinwire.network.told import printable
+    from thinwire.transport.records import printable
 
     for line in lines:
         told = sentence(line)

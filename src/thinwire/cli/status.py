@@ -95,7 +95,7 @@ def _command(job: Path, me: str, settings: Sequence[str], out: Path | None) -> s
 
 def standing_shown(standing: Standing) -> Iterator[str]:
     """For people: a line for the run, one for each party, the bytes, the last evaluation."""
-    from thinwire.network.told import printable
+    from thinwire.transport.records import printable
 
     if standing.state == "doctor":
         yield f"{printable(standing.label_party)}: its doctor answers, not the run"

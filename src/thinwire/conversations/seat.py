@@ -16,8 +16,7 @@ from thinwire.errors import Malformed, WireError
 from thinwire.recipe import Recipe
 from thinwire.streams import Flow, Rows, Seeded, Stream, StreamSpec
 from thinwire.surrogates import Storage
-from thinwire.transport.base import Channel, Message
-from thinwire.transport.stopwatch import Stopwatch
+from thinwire.transport.base import Channel, Message, Stopwatch
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.codec import decode, encode
 from thinwire.wire.entropy import Effort

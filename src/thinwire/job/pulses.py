@@ -8,8 +8,8 @@ from time import monotonic
 from typing import Any, Literal
 
 from thinwire.report.record import PartyTime, Pulse, joined
+from thinwire.transport.base import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.transport.ledger import Ledger
-from thinwire.transport.stopwatch import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.types import PartyName, Round
 
 __all__ = ["Pulses"]

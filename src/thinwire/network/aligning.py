@@ -32,17 +32,16 @@ from thinwire.align import Terms as AlignTerms
 from thinwire.at_rest import layout
 from thinwire.errors import ThinwireError
 from thinwire.job.party_view import PartyView
-from thinwire.network.told import printable
 from thinwire.seeds import derived_seed
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
-from thinwire.transport.grpc_channel import Dialer, Target
+from thinwire.transport.grpc_channel import Dialer, DialTarget
 from thinwire.transport.grpc_server import Listener
-from thinwire.transport.journal import Journal
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Patience
-from thinwire.transport.outgoing_log import OutgoingLog
+from thinwire.transport.outgoing_log import Journal, OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink
-from thinwire.transport.service import PROTOCOL, NotYet, Refused, Roster, Rpc
+from thinwire.transport.records import printable
+from thinwire.transport.service import PROTOCOL, AccessList, NotYet, Refused, Rpc
 from thinwire.types import Kind, PartyName, Round
 
 __all__ = ["AligningParty"]
@@ -145,7 +144,7 @@ class AligningParty:
 
     def _listen(self) -> Callable[[], None]:
         own = self.own
-        roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked))
+        roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
         address = own.network.listen_address()
         listener = Listener(address, self._credentials, roster, self, self._heard, len(own.feature_parties))
         listener.start()
@@ -155,7 +154,7 @@ class AligningParty:
     def _dial(self) -> Callable[[], None]:
         own = self.own
         name = own.certificate_names[own.label_party]
-        target = Target(own.network.dial_address(), name, own.me, self._credentials)
+        target = DialTarget(own.network.dial_address(), name, own.me, self._credentials)
         self._say(f"calling {own.label_party!r} at {target.address}")
         dialer = Dialer(target, self._links[own.label_party], self)
         dialer.start()

@@ -24,7 +24,7 @@ from thinwire.privacy.keys import derived_key
 from thinwire.report.record import Quality
 from thinwire.runs import ChargeLog
 from thinwire.transport.certificates import Revocations
-from thinwire.transport.grpc_channel import Dialer, Target, Unreached
+from thinwire.transport.grpc_channel import Dialer, DialTarget, Unreached
 from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName
@@ -57,7 +57,7 @@ class FeatureRole:
         self._link = session.links[own.label_party]
         self._link.max_body = session.max_body(session.sizes.width)
         names = own.certificate_names
-        target = Target(own.network.dial_address(), names[own.label_party], own.me, session.load_credentials)
+        target = DialTarget(own.network.dial_address(), names[own.label_party], own.me, session.load_credentials)
         self._address = target.address
         self._charges = ChargeLog(folder / layout.CHARGES, session.directory.files.lines(folder / layout.CHARGES))
         self._said = ("", 0.0)  # why nobody answered, and after how many seconds

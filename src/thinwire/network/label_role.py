@@ -24,7 +24,7 @@ from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
 from thinwire.transport.records import parsed_count
-from thinwire.transport.service import NotYet, Refused, Roster, Rpc, RunAborted
+from thinwire.transport.service import AccessList, NotYet, Refused, Rpc, RunAborted
 from thinwire.types import PartyName
 
 __all__ = ["LabelRole"]
@@ -60,7 +60,7 @@ class LabelRole:
         self._listener = Listener(
             own.network.listen_address(),
             session.load_credentials,
-            Roster(own.label_party, own.certificate_names, Revocations(own.revoked)),
+            AccessList(own.label_party, own.certificate_names, Revocations(own.revoked)),
             self,
             session.report,
             len(own.feature_parties),

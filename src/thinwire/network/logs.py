@@ -14,7 +14,7 @@ from thinwire.errors import BadInput, Malformed
 from thinwire.job.party_view import PartyView
 from thinwire.network.asking import question
 from thinwire.network.events import MOST_SHARED
-from thinwire.network.told import Count, Text, printable
+from thinwire.transport.records import Count, Text, printable
 
 __all__ = ["OwnLog", "SharedLog"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire.job.agreement import differences
-from thinwire.network.told import Count, Text
+from thinwire.transport.records import Count, Text
 from thinwire.transport.service import Refused
 from thinwire.types import PartyName
 

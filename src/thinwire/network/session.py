@@ -24,10 +24,9 @@ from thinwire.privacy import Labels, SecureSum
 from thinwire.runs import FolderLock, PrivateState, Replaced, RunDirectory
 from thinwire.runs.contents import require_able_to_go_on
 from thinwire.transport.certificates import Credentials, load_credentials
-from thinwire.transport.journal import Journal
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, Patience
-from thinwire.transport.outgoing_log import OutgoingLog
+from thinwire.transport.outgoing_log import Journal, OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink
 from thinwire.transport.records import printable
 from thinwire.transport.service import PROTOCOL

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinwire.errors import Malformed
-from thinwire.network.told import Count, Text, printable
+from thinwire.transport.records import Count, Text, printable
 
 __all__ = ["Bytes", "Evaluation", "PartyStanding", "Standing", "read_standing"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from thinwire.errors import ThinwireError
-from thinwire.transport.errors import Stopped
+from thinwire.transport.base import Stopped
 
 __all__ = ["Aborted", "FailedInRun", "Interrupted", "Stopping", "ToldToStop"]
 

@@ -16,18 +16,18 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
 from thinwire.network.stopping import ToldToStop
-from thinwire.network.told import Count, Text, printable
 from thinwire.predict.charged import AskedBefore
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
 from thinwire.predict.own_models import FeatureModel, require_unchanged
 from thinwire.predict.question import Question, answer_body, refused_body
 from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.transport.certificates import Credentials, load_credentials
-from thinwire.transport.grpc_channel import Dialer, Target
+from thinwire.transport.grpc_channel import Dialer, DialTarget
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import PartyMissing
 from thinwire.transport.peer_link import LinkEnds
 from thinwire.transport.question_line import NotConnected, QuestionLine
+from thinwire.transport.records import Count, Text, printable
 
 __all__ = ["AnsweringParty", "Terms"]
 
@@ -100,7 +100,7 @@ class AnsweringParty:
         self.line.max_body = (1 << 16) + 8 * _MOST_ROWS
         self._add(model)
         name = own.certificate_names[own.label_party]
-        self._target = Target(own.network.dial_address(), name, own.me, self._credentials)
+        self._target = DialTarget(own.network.dial_address(), name, own.me, self._credentials)
         self._dialer = Dialer(self._target, self.line, self)
 
     # From start to end --------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
-from thinwire.network.told import printable
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
 from thinwire.predict.own_models import LabelModel, require_unchanged
@@ -22,14 +21,15 @@ from thinwire.predict.ready import Ready
 from thinwire.predict.under_way import Answers, UnderWay
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
+from thinwire.transport.base import TransportError
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
-from thinwire.transport.errors import TransportError
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import PartyMissing
 from thinwire.transport.peer_link import LinkEnds
 from thinwire.transport.question_line import QuestionLine
-from thinwire.transport.service import NotYet, Refused, Roster, Rpc
+from thinwire.transport.records import printable
+from thinwire.transport.service import AccessList, NotYet, Refused, Rpc
 from thinwire.types import PartyName
 
 __all__ = ["AskingParty"]
@@ -73,7 +73,7 @@ class AskingParty:
             for party in own.feature_parties
         }
         self._under_way = UnderWay(self.lines, self.why_away)
-        roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked), clients)
+        roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked), clients)
         self._listener = Listener(
             own.network.listen_address(),
             self._credentials,

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire import __version__
-from thinwire.network.told import Count, Text
-from thinwire.transport.records import printable
+from thinwire.transport.records import Count, Text, printable
 from thinwire.transport.service import PROTOCOL, Refused
 from thinwire.types import PartyName
 

@@ -10,10 +10,9 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinwire.errors import Malformed
-from thinwire.network.told import Text
 from thinwire.predict.errors import PartyFailed, QuestionFailed, refusal
 from thinwire.streams import Rows
-from thinwire.transport.records import printable
+from thinwire.transport.records import Text, printable
 from thinwire.types import PartyName
 from thinwire.wire.bundle import pack_bundle, unpack_bundle
 

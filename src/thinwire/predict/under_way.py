@@ -13,7 +13,7 @@ from thinwire.predict.errors import PartyAway, QuestionFailed
 from thinwire.predict.question import Question, opened_answer
 from thinwire.predict.ready import Ready
 from thinwire.streams import Rows
-from thinwire.transport.errors import TransportError
+from thinwire.transport.base import TransportError
 from thinwire.transport.question_line import QuestionLine
 from thinwire.types import PartyName
 

@@ -17,14 +17,23 @@ import grpc
 
 from thinwire.errors import Malformed, ThinwireError
 from thinwire.process import GrpcNotConfigured, is_grpc_configured
+from thinwire.transport.base import TransportError
 from thinwire.transport.certificates import BadCertificate, Credentials
-from thinwire.transport.errors import TransportError
-from thinwire.transport.line import Line
-from thinwire.transport.peer_link import SILENCE_SECONDS
+from thinwire.transport.peer_link import SILENCE_SECONDS, PeerEnd
 from thinwire.transport.records import CHUNK, MAX_JSON, Record, json_record, parsed_count, parsed_json, printable
 from thinwire.transport.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
 
-__all__ = ["CONTROL_SECONDS", "OPTIONS", "Dialer", "Greeter", "HandshakeFailed", "Target", "Unreached", "ask", "grpc"]
+__all__ = [
+    "CONTROL_SECONDS",
+    "OPTIONS",
+    "DialTarget",
+    "Dialer",
+    "Greeter",
+    "HandshakeFailed",
+    "Unreached",
+    "ask",
+    "grpc",
+]
 
 CONTROL_SECONDS = 10.0
 _CONNECT_SECONDS = 4.0
@@ -60,7 +69,7 @@ def require_configured_grpc() -> None:
 
 
 @dataclass(frozen=True)
-class Target:
+class DialTarget:
     """Whom to call, as whom, and with which certificate; read anew at every call, so it can be renewed."""
 
     address: str  # host:port
@@ -88,7 +97,7 @@ class HandshakeFailed(Unreached):
     """There is somebody, but the two certificates do not agree; or there is no such host."""
 
 
-def ask(target: Target, rpc: Rpc, request: dict[str, Any], seconds: float = CONTROL_SECONDS) -> dict[str, Any]:
+def ask(target: DialTarget, rpc: Rpc, request: dict[str, Any], seconds: float = CONTROL_SECONDS) -> dict[str, Any]:
     """One small question and its answer."""
     with target.open() as channel:
         call: Any = channel.unary_unary(rpc.path)
@@ -99,7 +108,7 @@ def ask(target: Target, rpc: Rpc, request: dict[str, Any], seconds: float = CONT
     return parsed_json(b"\x00" + answer)
 
 
-def _mapped(error: grpc.RpcError, target: Target) -> ThinwireError:
+def _mapped(error: grpc.RpcError, target: DialTarget) -> ThinwireError:
     """gRPC's exception as one of ours."""
     code, details = error.code(), printable((error.details() or "").strip())
     match code:
@@ -142,7 +151,7 @@ class Greeter(Protocol):
 class Dialer:
     """Keeps a link connected: dials, talks, and dials again, until closed or refused."""
 
-    def __init__(self, target: Target, link: Line, greeter: Greeter) -> None:
+    def __init__(self, target: DialTarget, link: PeerEnd, greeter: Greeter) -> None:
         self._target = target
         self._link = link
         self._greeter = greeter

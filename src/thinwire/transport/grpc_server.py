@@ -12,10 +12,9 @@ from typing import Any, Protocol
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.transport.certificates import BadCertificate, Credentials
 from thinwire.transport.grpc_channel import OPTIONS, grpc, require_configured_grpc
-from thinwire.transport.line import Attachment, Line
-from thinwire.transport.peer_link import SILENCE_SECONDS, Events
+from thinwire.transport.peer_link import SILENCE_SECONDS, Attachment, Events, PeerEnd
 from thinwire.transport.records import Record, json_record, parsed_count, parsed_json
-from thinwire.transport.service import CLAIM, RPCS, SERVICE, Denied, NotYet, Refused, Roster, Rpc, RunAborted
+from thinwire.transport.service import CLAIM, RPCS, SERVICE, AccessList, Denied, NotYet, Refused, Rpc, RunAborted
 from thinwire.types import PartyName
 
 __all__ = ["Desk", "Listener"]
@@ -37,7 +36,7 @@ _LONGEST_REASON = 1500  # characters; gRPC sends them in a header
 class Desk(Protocol):
     """What the label party answers, once a caller is known."""
 
-    def admit(self, peer: PartyName, hello: dict[str, Any]) -> Line:
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerEnd:
         """The line of a party that may take part; raises Refused otherwise."""
 
     def welcome(self, peer: PartyName) -> dict[str, Any]: ...
@@ -53,7 +52,7 @@ class Listener:
         self,
         address: str,
         credentials: Callable[[], Credentials],
-        roster: Roster,
+        roster: AccessList,
         desk: Desk,
         events: Events,
         parties: int,

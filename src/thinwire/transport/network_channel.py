@@ -10,12 +10,10 @@ from time import monotonic
 from typing import Any
 
 from thinwire.errors import ThinwireError
-from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
-from thinwire.transport.errors import TransportError
-from thinwire.transport.journal import Journal
+from thinwire.transport.base import NO_TIMEOUT, Activity, Message, Stopwatch, Timeout, TransportError
 from thinwire.transport.ledger import Ledger
+from thinwire.transport.outgoing_log import Journal
 from thinwire.transport.peer_link import PeerLink
-from thinwire.transport.stopwatch import Activity, Stopwatch
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import HEADER_SIZE
 

@@ -26,7 +26,7 @@ from thinwire.transport.record_file import (
     segments_in,
 )
 
-__all__ = ["DamagedLog", "LogFailed", "OutgoingLog"]
+__all__ = ["DamagedLog", "Journal", "LogFailed", "OutgoingLog"]
 
 SEGMENT_SIZE = 64 << 20  # bytes
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -239,3 +239,38 @@ def _held(folder: Path, incarnation: int, logs: Logs) -> list[Segment]:
     if held:  # a killed process did not sync its last records; ours must not stand after a gap
         sync_file(held[-1].path)
     return held
+
+
+_WIDTH = 8  # bytes an answer
+
+
+class Journal:
+    """A durable list of unsigned numbers; an answer that `append` took is there after a crash."""
+
+    def __init__(self, log: OutgoingLog) -> None:
+        self._log = log
+
+    @property
+    def next_index(self) -> int:
+        return self._log.next_sequence
+
+    def append(self, value: int) -> None:
+        self._log.append(self._log.next_sequence, (value.to_bytes(_WIDTH, "little"),))
+
+    def read(self, index: int) -> int | None:
+        """None: not asked yet."""
+        if index >= self._log.next_sequence:
+            return None
+        return int.from_bytes(self._log.read(index), "little")
+
+    def prune(self, below: int) -> None:
+        self._log.prune(below)
+
+    def roll(self) -> None:
+        self._log.roll()
+
+    def sync(self) -> None:
+        self._log.sync()
+
+    def close(self) -> None:
+        self._log.close()

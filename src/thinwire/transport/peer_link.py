@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from threading import Condition, Lock
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from thinwire.errors import Malformed, ThinwireError
-from thinwire.transport.assembly import Assembled, Assembly
-from thinwire.transport.base import Message
-from thinwire.transport.errors import TransportError
+from thinwire.transport.base import Message, TransportError
 from thinwire.transport.ledger import Ledger
-from thinwire.transport.line import Connection
 from thinwire.transport.outgoing_log import OutgoingLog
 from thinwire.transport.records import (
+    Assembled,
+    Assembly,
     Record,
     frame_records,
     json_record,
@@ -32,7 +31,49 @@ from thinwire.transport.records import (
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import HEADER_SIZE, MAX_BODY, Frame, frame_header, open_frame
 
-__all__ = ["ALIVE_SECONDS", "SILENCE_SECONDS", "Events", "LinkEnds", "PeerLink"]
+__all__ = [
+    "ALIVE_SECONDS",
+    "SILENCE_SECONDS",
+    "Attachment",
+    "Connection",
+    "Events",
+    "LinkEnds",
+    "PeerEnd",
+    "PeerLink",
+]
+
+
+class Connection(Protocol):
+    """One attachment of a line to something that carries records; over for good once ended."""
+
+    def end(self, why: str) -> None: ...
+
+
+class Attachment(Protocol):
+    """A line while it is connected: records out, records in."""
+
+    def end(self, why: str) -> None: ...
+
+    def outgoing(self) -> Iterator[bytes]:
+        """Records to send, until the connection ends; for the thread that writes."""
+
+    def incoming(self, record: bytes) -> None:
+        """One record from the peer. Raises WireError on anything that cannot be; then the connection must end."""
+
+    def silent_seconds(self) -> float: ...
+
+
+class PeerEnd(Protocol):
+    """This party's end of what it has to say to one peer; outlives connections."""
+
+    def standing(self) -> dict[str, int]:
+        """What to say when connecting."""
+
+    def attach(self, connection: Connection, received: int, kept: int) -> Attachment: ...
+
+    def fail(self, error: ThinwireError) -> None:
+        """Nothing more will come."""
+
 
 ALIVE_SECONDS = 2.0  # an idle side says that often that it is there
 SILENCE_SECONDS = 8.0  # and after that long without a word its connection is given up

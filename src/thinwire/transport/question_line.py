@@ -12,12 +12,10 @@ from time import monotonic
 from typing import Any
 
 from thinwire.errors import Malformed, ThinwireError
-from thinwire.transport.assembly import Assembled, Assembly
-from thinwire.transport.errors import TransportError
+from thinwire.transport.base import TransportError
 from thinwire.transport.ledger import Ledger
-from thinwire.transport.line import Connection
-from thinwire.transport.peer_link import ALIVE_SECONDS, Events, LinkEnds
-from thinwire.transport.records import Record, frame_records, json_record, parsed_json
+from thinwire.transport.peer_link import ALIVE_SECONDS, Connection, Events, LinkEnds
+from thinwire.transport.records import Assembled, Assembly, Record, frame_records, json_record, parsed_json
 from thinwire.types import Kind, PartyName
 from thinwire.wire.frame import HEADER_SIZE, MAX_BODY, Frame, frame_header, open_frame
 
@@ -35,7 +33,7 @@ class NotConnected(TransportError):
 
 
 class QuestionLine:
-    """Implements `Line`. `take` gets every frame's number and body, in the thread that reads."""
+    """Implements `PeerEnd`. `take` gets every frame's number and body, in the thread that reads."""
 
     def __init__(
         self, ends: LinkEnds, ledger: Ledger, events: Events, take: Callable[[int, bytes | memoryview], None]

@@ -18,14 +18,22 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from thinwire.errors import Malformed, TooLarge
+from thinwire.wire.frame import HEADER_SIZE, body_length
 
 __all__ = [
     "CHUNK",
+    "Assembled",
+    "Assembly",
+    "Count",
     "Record",
+    "Text",
     "frame_records",
     "json_record",
     "number_record",
@@ -37,7 +45,13 @@ __all__ = [
 
 CHUNK = 1 << 16  # bytes; a slow link must carry one well before its silence counts as the peer's
 MAX_JSON = 1 << 20
+_LONGEST_TEXT = 1500  # characters of a peer's that are shown
 _NUMBERED = struct.Struct("<BQ")
+FRAME_PREFIX = _NUMBERED.size
+
+# How much of what a peer says is taken.
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Text = Annotated[str, Field(max_length=4096)]
 
 
 class Record(IntEnum):
@@ -77,9 +91,10 @@ def parsed_count(message: dict[str, Any], field: str) -> int:
     return value
 
 
-def printable(text: str) -> str:
-    """What a peer wrote, without what would move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+def printable(text: Any) -> str:
+    """What comes from a peer must not write lines of its own, or steer a terminal; the rest of a long one is cut."""
+    short = str(text)[:_LONGEST_TEXT]
+    return short if short.isprintable() else "".join(letter if letter.isprintable() else " " for letter in short)
 
 
 def number_record(kind: Record, number: int) -> bytes:
@@ -100,4 +115,41 @@ def frame_records(sequence: int, header: bytes | memoryview, body: bytes | memor
         yield b"".join((bytes([Record.MORE]), view[start : start + CHUNK]))
 
 
-FRAME_PREFIX = _NUMBERED.size
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A whole frame."""
+
+    sequence: int
+    header: bytes
+    body: bytes
+
+
+class Assembly:
+    """The frame that is coming in on one connection; raises WireError on anything that cannot be."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._missing = 0  # bytes
+        self._sequence = 0
+
+    def begin(self, record: bytes, max_body: int) -> Assembled | None:
+        """A FRAME record; the frame, where it is whole already."""
+        if self._missing:
+            raise Malformed(f"a frame begins while {self._missing} bytes of the one before are missing")
+        self._sequence = parsed_number(record)
+        header = record[FRAME_PREFIX : FRAME_PREFIX + HEADER_SIZE]
+        self._missing = body_length(header, max_body)
+        self._pieces = [header]
+        return self.add(record[FRAME_PREFIX + HEADER_SIZE :])
+
+    def add(self, piece: bytes) -> Assembled | None:
+        """What a MORE record holds."""
+        if len(piece) > self._missing or not self._pieces:
+            raise Malformed(f"{len(piece)} bytes came where a frame had {self._missing} to go")
+        self._pieces.append(piece)
+        self._missing -= len(piece)
+        if self._missing:
+            return None
+        header, *body = self._pieces
+        self._pieces = []
+        return Assembled(self._sequence, header, body[0] if len(body) == 1 else b"".join(body))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from thinwire.transport.base import TransportError
 from thinwire.transport.certificates import Revocations, names_of
-from thinwire.transport.errors import TransportError
 from thinwire.transport.records import printable
 from thinwire.types import PartyName
 
@@ -16,18 +16,17 @@ __all__ = [
     "PROTOCOL",
     "RPCS",
     "SERVICE",
+    "AccessList",
     "Denied",
     "NotYet",
     "Refused",
     "Role",
-    "Roster",
     "Rpc",
     "RunAborted",
 ]
 
 SERVICE = "thinwire.Run"
 PROTOCOL = 1
-_LONGEST = 1500  # characters of a refusal
 CLAIM = "thinwire-party"  # who a caller says it is; compared with its certificate, never believed
 
 
@@ -72,7 +71,7 @@ class Refused(TransportError):
     """A party that may call, but cannot take part as it is; trying again will not help."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message)[:_LONGEST])  # it may quote a peer
+        super().__init__(printable(message))  # it may quote a peer
 
 
 class NotYet(TransportError):
@@ -83,7 +82,7 @@ class RunAborted(Refused):
     """A party ended the run for all, for good."""
 
 
-class Roster:
+class AccessList:
     """The parties of a run by the names in their certificates, and clients by theirs."""
 
     def __init__(

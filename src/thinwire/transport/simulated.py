@@ -3,7 +3,7 @@
     simulation = Simulation(["bank", "shop"], run=1, label_party="bank", link=Link(bandwidth_mbit=10))
     simulation.run({"bank": bank_program, "shop": shop_program})
 
-One program runs at a time and gives up the baton only where it must wait, so a run repeats bit for bit.
+One program runs at a time and gives up the turn only where it must wait, so a run repeats bit for bit.
 Timeouts are ignored: a message that can never come is a deadlock, and that is noticed at once.
 """
 
@@ -15,12 +15,10 @@ from time import perf_counter
 from typing import TypeVar
 
 from thinwire.errors import BadParameter
-from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
-from thinwire.transport.baton import Baton
-from thinwire.transport.errors import TransportError, Wait
+from thinwire.transport.base import NO_TIMEOUT, Message, Stopwatch, Timeout, TransportError, Wait
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.link import Link, LinkClock
-from thinwire.transport.stopwatch import Stopwatch
+from thinwire.transport.turnstile import Turnstile
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.frame import Frame, frame_size
 
@@ -50,7 +48,7 @@ class Simulation:
         self._run = run
         self._names = tuple(parties)
         self._indices = {name: i for i, name in enumerate(parties)}
-        self._baton = Baton(parties)
+        self._turnstile = Turnstile(parties)
         # Messages sent and not read yet, with their arrival, under what their receiver waits for.
         self._inbox: dict[Wait, tuple[Message, float]] = {}
         self._to_be_resumed = False  # a program that has ended reads its mail in the next process
@@ -77,7 +75,7 @@ class Simulation:
                 f"Simulation: programs must be given for {', '.join(self._names)}, got {', '.join(programs)}"
             )
         timed = {name: self._channels[name]._timed(program) for name, program in programs.items()}
-        return self._baton.run(timed, None if on_interrupt is None else lambda: self._interrupted(on_interrupt))
+        return self._turnstile.run(timed, None if on_interrupt is None else lambda: self._interrupted(on_interrupt))
 
     def _interrupted(self, on_interrupt: Callable[[], None]) -> None:
         self._to_be_resumed = True
@@ -103,7 +101,7 @@ class Simulation:
         slot = _slot(message)
         if sender == receiver:
             raise _refused(slot, "which is itself")
-        if self._baton.ended(message.receiver) and not self._to_be_resumed:
+        if self._turnstile.ended(message.receiver) and not self._to_be_resumed:
             raise _refused(slot, "whose program has ended or not begun")
         if slot in self._inbox:
             raise _refused(slot, "which has not read the first one yet")
@@ -116,7 +114,7 @@ class Simulation:
             stopwatch = self._channels[message.sender].stopwatch
             stopwatch.spent("send", began, self.clock.pipe_free(message.sender))
         self._inbox[slot] = message, arrival
-        self._baton.wake(slot)
+        self._turnstile.wake(slot)
 
     def _open(self, slot: Wait) -> Message:
         message, arrival = self._inbox.pop(slot)
@@ -133,7 +131,7 @@ class Simulation:
     def _someone_is_behind(self, name: PartyName) -> bool:
         """Whether a party that can move lives in this one's past, and so may still send into it."""
         clock = self.clock
-        return clock is not None and any(clock.now(other) < clock.now(name) for other in self._baton.runnable())
+        return clock is not None and any(clock.now(other) < clock.now(name) for other in self._turnstile.runnable())
 
 
 class SimulatedChannel:
@@ -143,14 +141,14 @@ class SimulatedChannel:
         self.name = name
         self.stopwatch = Stopwatch(self._charge)  # by the link's clock; without a link, real seconds of computing
         self._simulation = simulation
-        self._baton = simulation._baton
+        self._turnstile = simulation._turnstile
         self._inbox = simulation._inbox
         self._untimed = 0  # how many untimed() blocks we are in
         self._since = perf_counter()  # computing time up to here has been charged
 
     def send(self, message: Message) -> None:
         """Delivers at once; by the link's clock, it arrives later."""
-        self._baton.check()
+        self._turnstile.check()
         self._charge()
         if message.sender != self.name:
             raise TransportError(f"{self.name!r} cannot send as {message.sender!r}")
@@ -158,29 +156,29 @@ class SimulatedChannel:
 
     def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
         """Waits for the message and moves this party's clock to its arrival; `timeout` is ignored."""
-        self._baton.check()
+        self._turnstile.check()
         self._charge()
         slot = self._slot(sender, kind, round)
         if slot not in self._inbox:
-            self._baton.wait(slot)
+            self._turnstile.wait(slot)
             self._since = perf_counter()
         return self._simulation._open(slot)
 
     def ready(self, sender: PartyName, kind: Kind, round: Round) -> bool:
         """Whether the message is there and, by the clock, has arrived.
 
-        A message that was not sent yet may only lack the baton, so the others have a turn first. With a
+        A message that was not sent yet may only lack the turn, so the others have a turn first. With a
         clock, they have turns until none of them is behind this party: then nothing that is still to be
         sent can arrive by now, and the answer does not depend on the order of turns. A party that asks
         again and again must charge work in between (`worked`), or its clock stands still.
         """
-        self._baton.check()
+        self._turnstile.check()
         self._charge()
         slot = self._slot(sender, kind, round)
         if slot not in self._inbox:
-            self._baton.give_turns(self.name)
+            self._turnstile.give_turns(self.name)
             while slot not in self._inbox and self._simulation._someone_is_behind(self.name):
-                self._baton.give_turns(self.name)
+                self._turnstile.give_turns(self.name)
             self._since = perf_counter()
         return self._simulation._arrived(slot)
 
@@ -190,7 +188,7 @@ class SimulatedChannel:
 
     def worked(self, steps: int) -> None:
         """Charges the link's `compute_ms` for each step; without one, time is measured instead."""
-        self._baton.check()
+        self._turnstile.check()
         if steps < 0:
             raise BadParameter(f"{self.name!r}: steps must be at least 0, got {steps}")
         clock = self._simulation.clock
@@ -224,7 +222,7 @@ class SimulatedChannel:
         return Wait(self.name, sender, kind, round)
 
     def _charge(self) -> None:
-        """The time since we got the baton, or since the last charge, where nothing fixed is charged."""
+        """The time since we got the turn, or since the last charge, where nothing fixed is charged."""
         clock = self._simulation.clock
         if clock is not None and clock.step_seconds(self.name) is not None:
             return

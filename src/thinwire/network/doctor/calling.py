@@ -17,9 +17,9 @@ from thinwire.network.doctor.handshake import shake_hands
 from thinwire.network.doctor.measuring import Measured, Rate, measured
 from thinwire.network.doctor.way import Trouble, Way
 from thinwire.network.probe import Brought
-from thinwire.network.told import printable
 from thinwire.transport.certificates import Credentials
 from thinwire.transport.grpc_channel import ask
+from thinwire.transport.records import printable
 from thinwire.transport.service import RPCS
 
 __all__ = ["calling"]

@@ -6,8 +6,8 @@ import socket
 import ssl
 
 from thinwire.network.doctor.way import Trouble
-from thinwire.network.told import printable
 from thinwire.transport.certificates import CertificateFiles, Credentials, names_of
+from thinwire.transport.records import printable
 
 __all__ = ["shake_hands"]
 

@@ -14,11 +14,11 @@ from thinwire.network.asking import target_of
 from thinwire.network.doctor.check import Check, Checks, Patient, Verdict, not_checked, ok, problem, warning
 from thinwire.network.doctor.reception import Reception
 from thinwire.network.probe import Brought
-from thinwire.network.told import printable
 from thinwire.transport.certificates import Credentials, Revocations
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.grpc_server import Listener
-from thinwire.transport.service import RPCS, Roster
+from thinwire.transport.records import printable
+from thinwire.transport.service import RPCS, AccessList
 from thinwire.types import PartyName
 
 __all__ = ["listening"]
@@ -85,7 +85,7 @@ def _in_use(own: PartyView, address: str) -> Check:
 def _receive(own: PartyView, brought: Brought, seconds: float) -> Checks[dict[PartyName, int]]:
     """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
     reception = Reception(brought)
-    roster = Roster(own.label_party, own.certificate_names, Revocations(own.revoked))
+    roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
     try:
         listener = Listener(
             own.network.listen_address(),

@@ -12,7 +12,7 @@ from typing import Any
 
 from thinwire.errors import Malformed
 from thinwire.network.probe import MOST_FILLER, Brought, filler
-from thinwire.transport.grpc_channel import Target, Unreached, grpc
+from thinwire.transport.grpc_channel import DialTarget, Unreached, grpc
 from thinwire.transport.service import RPCS
 
 __all__ = ["Measured", "Rate", "measured"]
@@ -41,7 +41,7 @@ class Measured:
     down: Rate
 
 
-def measured(target: Target, brought: Brought) -> Measured:
+def measured(target: DialTarget, brought: Brought) -> Measured:
     """About ten small probes, then growing ones; the last one says that we are done."""
     with target.open() as channel:
         call: Any = channel.unary_unary(RPCS["Probe"].path)

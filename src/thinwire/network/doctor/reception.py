@@ -7,8 +7,8 @@ from time import time
 from typing import Any
 
 from thinwire.network.probe import Brought, probe_answer
-from thinwire.network.told import printable
 from thinwire.transport.peer_link import PeerLink
+from thinwire.transport.records import printable
 from thinwire.transport.service import NotYet, Refused, Rpc
 from thinwire.types import PartyName
 

@@ -10,8 +10,8 @@ from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
 from thinwire.job.endpoint import Endpoint
-from thinwire.network.told import printable
-from thinwire.transport.errors import TransportError
+from thinwire.transport.base import TransportError
+from thinwire.transport.records import printable
 
 __all__ = ["Trouble", "Way"]
 

@@ -1,6 +1,6 @@
-"""Blocking programs as threads that pass one baton: exactly one of them runs, in an order that repeats.
+"""Blocking programs as threads that take turns: exactly one of them runs, in an order that repeats.
 
-Whoever holds the baton alone touches what is here and what the programs share, so nothing else is
+Whoever has the turn alone touches what is here and what the programs share, so nothing else is
 locked. The one exception is `_halt`: the main thread sets it on Ctrl-C.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock, Thread
 from typing import TypeVar
 
-from thinwire.transport.errors import Deadlock, Stopped, TransportError, Wait
+from thinwire.transport.base import Deadlock, Stopped, TransportError, Wait
 from thinwire.types import PartyName
 
-__all__ = ["Baton"]
+__all__ = ["Turnstile"]
 
 T = TypeVar("T")
 
@@ -27,13 +27,13 @@ class _Seat:
         self.name = name
         self.ended = True  # no program yet
         self.waits: Wait | None = None
-        self.turn = Lock()  # free only for the moment in which this seat is given the baton
+        self.turn = Lock()  # free only for the moment in which this seat is given the turn
         self.turn.acquire()
         self.circle: tuple[_Seat, ...] = ()  # the seats after this one, and itself last
 
 
-class Baton:
-    """Hands the baton to the next program that can move, in the order of `names`."""
+class Turnstile:
+    """Gives the turn to the next program that can move, in the order of `names`."""
 
     def __init__(self, names: Sequence[PartyName]) -> None:
         seats = [_Seat(name) for name in names]
@@ -86,7 +86,7 @@ class Baton:
         return [seat.name for seat in self._last.circle if not seat.ended and seat.waits is None]
 
     def wait(self, wait: Wait) -> None:
-        """The caller gives up the baton until `wake` names what it waits for."""
+        """The caller gives up the turn until `wake` names what it waits for."""
         seat = self._seats[wait.party]
         if seat.ended:
             raise TransportError(f"{wait.party!r} has no program that runs; use its channel inside run()")
@@ -100,7 +100,7 @@ class Baton:
             seat.waits = None
 
     def give_turns(self, name: PartyName) -> None:
-        """The caller lets the baton go around once: each of the others that can move has its turn."""
+        """The caller lets the turn go around once: each of the others that can move has its turn."""
         seat = self._seats[name]
         if not seat.ended:
             self._yield(seat)
@@ -124,7 +124,7 @@ class Baton:
         return self._heir(seat)
 
     def _begin(self, programs: Mapping[PartyName, Callable[[], T]], results: dict[PartyName, T]) -> None:
-        """Seats everybody, then gives the baton to the first party."""
+        """Seats everybody, then gives the turn to the first party."""
         try:
             for seat in self._last.circle:
                 arguments = (seat, programs[seat.name], results)
