@@ -39,8 +39,7 @@ from thinwire.errors import (
     NotFinite,
     SurrogatesDiffer,
 )
-from thinwire.streams import Direct, ErrorFeedback, Flow, Seeded, Stream
-from thinwire.surrogates import Storage
+from thinwire.streams import Direct, ErrorFeedback, Flow, Seeded, Storage, Stream
 
 N, E = 60, 8
 

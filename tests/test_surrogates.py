@@ -10,9 +10,8 @@ import torch
 
 from every import generator
 from thinwire.errors import BadParameter, BadState
-from thinwire.surrogates import Storage, Surrogate, let_go
-from thinwire.surrogates import mapped as mapped_module
-from thinwire.surrogates import storage as storage_module
+from thinwire.streams import Storage, Surrogate, let_go
+from thinwire.streams import storage as storage_module
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20], ids=["mapped", "in memory"])
@@ -54,7 +53,7 @@ def test_little_of_a_mapped_table_is_in_memory(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_table_is_taken_over_from_a_mapped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_module, "BLOCK", 1000)
+    monkeypatch.setattr(storage_module, "BLOCK", 1000)
     first, second = Surrogate(3000, 7, Storage(0, tmp_path)), Surrogate(3000, 7, Storage(0, tmp_path))
     first.add_all(torch.randn(3000, 7, generator=generator()))
     second.load(first.table)

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from thinwire.job import Job, Result, train
     from thinwire.models import losses
     from thinwire.models.optimizers import SGD, AdaGrad, Adam
-    from thinwire.party.description import FeatureParty, LabelParty
+    from thinwire.party.parties import FeatureParty, LabelParty
     from thinwire.predict import load_run
     from thinwire.recipe import Recipe
-    from thinwire.surrogates import Storage
+    from thinwire.streams import Storage
     from thinwire.sweeps import Grid, Trial, sweep
     from thinwire.transport.link import Link
 
@@ -55,15 +55,15 @@ _MODULES = {
 _NAMES = {
     "AdaGrad": "models.optimizers",
     "Adam": "models.optimizers",
-    "FeatureParty": "party.description",
+    "FeatureParty": "party.parties",
     "Grid": "sweeps",
     "Job": "job",
-    "LabelParty": "party.description",
+    "LabelParty": "party.parties",
     "Link": "transport.link",
     "Recipe": "recipe",
     "Result": "job",
     "SGD": "models.optimizers",
-    "Storage": "surrogates",
+    "Storage": "streams",
     "load_run": "predict",
     "Trial": "sweeps",
     "VerticalClassifier": "estimators",

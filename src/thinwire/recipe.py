@@ -15,8 +15,6 @@ from thinwire.privacy.defences import Defence, NoDefence
 from thinwire.schedule import CachedSteps, LocalSteps, Overlap, Schedule
 from thinwire.streams import ErrorFeedback, StreamSpec
 
-__all__ = ["Recipe"]
-
 
 @dataclass(frozen=True)
 class Recipe:

@@ -20,7 +20,7 @@ from thinwire.align import (
     align_label_party,
     normalize_ids,
 )
-from thinwire.align.crew import Crew
+from thinwire.align.worker_pool import Crew
 from thinwire.errors import ThinwireError
 from thinwire.transport import NO_TIMEOUT, Channel, Message, Simulation, Timeout
 from thinwire.types import Kind, PartyName, Round

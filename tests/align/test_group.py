@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import rbcl
 
-from thinwire.align.crew import MOST_THREADS, Crew, crew_of
 from thinwire.align.errors import WorkersFailed
 from thinwire.align.group import InvalidPoint, blinded, fresh_key, hash_to_group, multiplied, tags_of
+from thinwire.align.worker_pool import MOST_THREADS, Crew, crew_of
 from thinwire.errors import BadParameter
 
 # RFC 9496, A.3; the first seven inputs are SHA-512 of these texts, as on ristretto.group.
@@ -190,6 +190,6 @@ def _ends(*_: object) -> bytes:
 
 def test_a_worker_that_is_gone_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-        monkeypatch.setattr("thinwire.align.crew.blinded", _ends)
+        monkeypatch.setattr("thinwire.align.worker_pool.blinded", _ends)
         with pytest.raises(WorkersFailed, match=r"a worker process ended.*__main__"):
             Crew(executor).blind([b"7"], fresh_key()).result()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from align.talking import CREW, LABEL, Change, Wire, aligned, changed_body, common_ids, outcomes
 from thinwire.align import AlignmentsDiffer, NoOverlap, RistrettoBackend, Terms, TooLittleOverlap
-from thinwire.align.agreement import Step
+from thinwire.align.protocol import Step
 from thinwire.errors import Malformed, ThinwireError, TooLarge, UnknownTag
 from thinwire.transport import Message
 from thinwire.types import Kind

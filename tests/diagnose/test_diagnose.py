@@ -22,7 +22,7 @@ from job_files.small import JOB, write_job
 from thinwire.compress import Cast, Identity, TopK
 from thinwire.diagnose import Diagnosis, Outcome, outcome, planned, train_centrally, variants
 from thinwire.diagnose.differences import Difference, difference, resolution
-from thinwire.models.step_sizes import Cosine
+from thinwire.models.learning_rates import Cosine
 from thinwire.privacy.defences import MaxNorm
 from thinwire.streams import Direct
 

@@ -109,7 +109,7 @@ def test_ctrl_c_leaves_a_resumable_run(
 ) -> None:
     given: dict[str, Any] = {"eval_every": eval_every, "link": tw.Link(10, 5, compute_ms=2)}
     whole = tw.train(job(recipe, **given))
-    from thinwire.party.control import Control
+    from thinwire.party.program import Control
 
     begin = Control.may_begin
 
@@ -345,7 +345,7 @@ def test_a_top_model_of_another_dtype_works() -> None:
 def test_an_interrupt_in_the_round_that_meets_the_target_still_ends_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from thinwire.party.control import Control
+    from thinwire.party.program import Control
 
     begin = Control.may_begin
 

@@ -237,7 +237,7 @@ def _note_sends(path: Path) -> None:
 
 
 def _note_uses(path: Path) -> None:
-    from thinwire.schedule.workset import Workset
+    from thinwire.schedule.cached_steps import Workset
 
     draw = Workset.draw
 

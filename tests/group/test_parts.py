@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from job_files.small import JOB, write_job
-from thinwire.conversations.bottom import OwnBottom
-from thinwire.conversations.learner import Learner, Untrained
+from thinwire.conversations.bottom import Learner, OwnBottom, Untrained
 from thinwire.errors import BadInput
 from thinwire.group import Group, GroupBottom, Order, Part, Ranks, Shares, TensorTable, follow
 from thinwire.group.ranks import Told

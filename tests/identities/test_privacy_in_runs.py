@@ -13,7 +13,7 @@ from torch import nn
 import thinwire as tw
 from identities.small import WIDTH, job, same_models, trained
 from thinwire.compress import PoissonBinomial, Uniform
-from thinwire.conversations.guard import Guard, classes_of
+from thinwire.conversations.label_side import Guard, classes_of
 from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.methods import celu, cvfl, pbm, svfl
 from thinwire.party import Batches

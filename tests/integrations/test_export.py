@@ -22,7 +22,7 @@ from network.parties import LABEL_PARTY, Place, made, ran, simulated
 from network.parties import Shape as JobShape
 from thinwire.models import MODELS
 from thinwire.models.fusion import fuse
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.predict.exporting import ExportFailed, Shape, exported
 from thinwire.predict.own_export import export_own
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from thinwire.errors import BadInput
 from thinwire.job.row_selection import IdTable
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.predict.answers import Answers
 from thinwire.predict.batch import Asked, write_scores
 from thinwire.predict.row_ranges import chosen_rows, parsed_ranges, ranges_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thinwire.privacy import KeyAgreement, Subject, in_process_identities
-from thinwire.privacy.context import framed
-from thinwire.privacy.keys import derived_key
+from thinwire.privacy.keys import derived_key, framed
 
 
 def pair_keys(parties: Sequence[str], secret: bytes, run: int = 1) -> dict[str, dict[str, bytes]]:

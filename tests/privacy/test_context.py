@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thinwire.errors import BadParameter
 from thinwire.privacy import Context, ring_modulus
-from thinwire.privacy.context import framed
+from thinwire.privacy.keys import framed
 
 CONTEXT = Context(7, "ab12", 3, 0, 99, ("a", "bc"), 4, 16)
 

@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from privacy.pairs import pair_keys
 from thinwire.errors import Malformed, ThinwireError
 from thinwire.privacy import KeyAgreement, Subject, in_process_identities
-from thinwire.privacy.context import framed
-from thinwire.privacy.key_agreement import BadSignature, InProcessIdentity
+from thinwire.privacy.keys import BadSignature, InProcessIdentity, framed
 
 SECRET = bytes(range(32))
 PARTIES = ("bank", "shop", "post")

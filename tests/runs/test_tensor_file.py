@@ -14,8 +14,8 @@ from every import generator
 from thinwire.errors import BadState
 from thinwire.runs import tensor_file
 from thinwire.runs.tensor_file import Written, read_tensors, write_tensors
-from thinwire.surrogates import Storage, Surrogate
-from thinwire.surrogates import mapped as mapped_module
+from thinwire.streams import Storage, Surrogate
+from thinwire.streams import storage as storage_module
 
 
 def every_kind() -> dict[str, Tensor]:
@@ -38,7 +38,7 @@ def require_same(found: dict[str, Tensor], tensors: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("block", [64, 1 << 24], ids=["in pieces, mapped", "whole"])
 def test_tensors_come_back_bit_for_bit(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped_module, "BLOCK", block)
+    monkeypatch.setattr(storage_module, "BLOCK", block)
     monkeypatch.setattr(tensor_file, "BLOCK", block)
     told = written(tmp_path / "t", every_kind())
     assert told.size == (tmp_path / "t").stat().st_size
@@ -75,7 +75,7 @@ def resident_bytes() -> int:
 def test_a_table_in_a_file_is_saved_and_loaded_without_room_for_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (mapped_module, tensor_file):
+    for module in (storage_module, tensor_file):
         monkeypatch.setattr(module, "BLOCK", 1 << 20)
     rows, width = 1 << 17, 64  # 32 MiB
     surrogate, other = (Surrogate(rows, width, Storage(0, tmp_path)) for _ in range(2))

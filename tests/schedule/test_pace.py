@@ -15,7 +15,7 @@ from identities.small import job
 from thinwire.errors import BadParameter
 from thinwire.methods import thin
 from thinwire.schedule import CachedSteps
-from thinwire.schedule.pace import Learned, Pace
+from thinwire.schedule.step_controller import Learned, Pace
 
 
 def rested(pace: Pace, *losses: float) -> int:

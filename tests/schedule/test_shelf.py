@@ -12,7 +12,7 @@ from torch import Tensor
 from every import generator
 from thinwire.errors import BadParameter
 from thinwire.schedule import Shelf
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 
 
 def exchange(seed: int, rows: int = 100) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thinwire.errors import Malformed, Truncated
-from thinwire.wire.bundle import pack_bundle, unpack_bundle
+from thinwire.wire.buffers import pack_bundle, unpack_bundle
 
 
 def test_a_bundle_survives() -> None:

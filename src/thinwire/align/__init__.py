@@ -22,16 +22,12 @@ again with other ids shows what has changed. Nothing of this sort can hide that 
         alignment = align.align_feature_party(align.normalize_ids(ids), talk, backend)
 """
 
-from thinwire.align.alignment import Alignment
-from thinwire.align.backend import Backend, Progress
-from thinwire.align.conversation import Conversation
-from thinwire.align.errors import AlignmentsDiffer, NoOverlap, TooLittleOverlap, WorkersFailed
-from thinwire.align.file import read_alignment, write_alignment
+from thinwire.align.alignment import Alignment, read_alignment, write_alignment
+from thinwire.align.errors import AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap, WorkersFailed
 from thinwire.align.ids import Ids, normalize_ids
 from thinwire.align.intersect import Aligned, intersect
+from thinwire.align.protocol import Backend, Conversation, Progress, align_feature_party, align_label_party
 from thinwire.align.ristretto import RistrettoBackend, ristretto
-from thinwire.align.roles import align_feature_party, align_label_party
-from thinwire.align.terms import Terms
 
 __all__ = [
     "Aligned",

@@ -1,18 +1,29 @@
-"""What a party knows after an alignment."""
+"""What a party knows after an alignment, and its file: the rows as safetensors, all else as JSON in the metadata.
+
+The metadata's `sha256` is that of the whole file as it is with 64 zeros in the place of the digest, so that no byte
+can change unnoticed.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError, model_validator
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
 
 from thinwire.align.ids import Ids, RowNumbers
-from thinwire.errors import BadIds
+from thinwire.at_rest import PLAIN, Files
+from thinwire.at_rest.atomic_file import WriteFailed
+from thinwire.errors import BadFile, BadIds, BadInput
 from thinwire.types import PartyName
-
-__all__ = ["Alignment"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,3 +59,92 @@ class Alignment:
                 f"the ids of {self.me!r} are not those that were aligned on {self.when:%Y-%m-%d %H:%M} UTC "
                 f"({self.sizes[self.me]} then, {len(ids)} now); bring that table back, or align again"
             )
+
+
+_UNSET = "0" * 64
+_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Held(BaseModel):
+    """The metadata: an alignment without its rows."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal[1] = 1
+    me: str
+    label_party: str
+    parties: tuple[str, ...] = Field(min_length=2)
+    digest: _Digest
+    sizes: dict[str, NonNegativeInt]
+    pairwise: dict[str, NonNegativeInt] | None
+    ids_digest: _Digest
+    when: AwareDatetime
+
+    @model_validator(mode="after")
+    def _names_are_parties(self) -> _Held:
+        names = {self.me, self.label_party, *self.sizes, *(self.pairwise or ())}
+        if len(set(self.parties)) != len(self.parties) or not names <= set(self.parties) or self.me not in self.sizes:
+            raise ValueError("names that are not those of the parties")
+        return self
+
+
+def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN) -> None:
+    """The file is the old one or the new one, whatever happens; only its owner may read it."""
+    path = Path(path)
+    held = _Held(**{field: getattr(alignment, field) for field in _Held.model_fields if field != "format"})
+    metadata = {"alignment": held.model_dump_json(), "sha256": _UNSET}
+    data = safetensors.save({"rows": alignment.rows.astype("<i8")}, metadata)
+    data = _resealed(data, _UNSET, sha256(data).hexdigest())
+    try:
+        files.replace(path, data, mode=0o600)
+    except OSError as error:
+        raise WriteFailed(path, len(data), error) from error
+
+
+def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:
+    """What `write_alignment` wrote; refuses anything else."""
+    path = Path(path)
+    try:
+        data = files.read(path)
+    except OSError as error:
+        raise BadFile(f"{path}: no alignment can be read: {error.strerror}; make it with `thinwire align`") from None
+    metadata = _metadata(path, data)
+    digest = str(metadata.get("sha256"))
+    if sha256(_resealed(data, digest, _UNSET)).hexdigest() != digest:
+        raise _damaged(path, "its checksum does not fit")
+    try:
+        held = _Held.model_validate_json(str(metadata.get("alignment")))
+        rows = safetensors.load(data)["rows"]
+    except ValidationError as error:
+        fields = ", ".join(".".join(map(str, one["loc"])) or one["msg"] for one in error.errors())
+        raise _damaged(path, f"these fields do not fit this version, which reads format 1: {fields}") from None
+    except (SafetensorError, ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, f"its rows cannot be read ({error})") from None
+    size = held.sizes[held.me]
+    if rows.dtype != np.int64 or rows.ndim != 1 or not 1 <= len(rows) <= size:
+        raise _damaged(path, f"its rows are {rows.dtype} {rows.shape}, expected int64 of 1 to {size}")
+    if rows.min() < 0 or rows.max() >= size or len(np.unique(rows)) != len(rows):
+        raise _damaged(path, f"its rows are not different ones from 0 to {size - 1}")
+    return Alignment(rows=rows, **held.model_dump(exclude={"format"}))
+
+
+def _metadata(path: Path, data: bytes) -> dict[str, Any]:
+    """Of a safetensors file's header, which is 8 bytes of length and JSON."""
+    length = int.from_bytes(data[:8], "little")
+    try:
+        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        metadata = None
+    if not isinstance(metadata, dict):
+        raise _damaged(path, "it is no file of `thinwire align`")
+    return metadata
+
+
+def _resealed(data: bytes, old: str, new: str) -> bytes:
+    """With another digest. Quotes inside of values are escaped, so the field is found in one place only."""
+    field = '"sha256":"{}"'
+    return data.replace(field.format(old).encode(errors="replace"), field.format(new).encode(), 1)
+
+
+def _damaged(path: Path, what: str) -> BadInput:
+    return BadInput(f"{path}: {what}; bring it back from a copy, or align again")

@@ -1,4 +1,4 @@
-"""What can go wrong in an alignment, below `ThinwireError`.
+"""On which terms a party aligns, and what can go wrong, below `ThinwireError`.
 
 ::
 
@@ -12,11 +12,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
 
-from thinwire.errors import ThinwireError
+from thinwire.errors import BadParameter, ThinwireError
 from thinwire.types import PartyName
-
-__all__ = ["AlignmentsDiffer", "NoOverlap", "TooLittleOverlap", "WorkersFailed"]
 
 
 class NoOverlap(ThinwireError):
@@ -48,3 +49,39 @@ class AlignmentsDiffer(ThinwireError):
 
 class WorkersFailed(ThinwireError):
     """A worker process could not start, or was ended by the system."""
+
+
+_MOST_IDS = 1 << 31  # rounds of messages have 32 bits, and a party's tags must fit into memory
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """`min_overlap`: so many rows at least (a whole number), or this fraction of this party's rows (a float).
+
+    It decides whether rows are told, not what the label party learns: that one has seen every pairwise overlap by
+    then. Where the set sizes alone show that it cannot be met, nobody sends a single point.
+    """
+
+    min_overlap: int | float = 1
+    max_peer_ids: int = 100_000_000
+
+    def __post_init__(self) -> None:
+        rows = self.min_overlap
+        fits = isinstance(rows, int) and rows >= 1 and not isinstance(rows, bool)
+        if not fits and not (isinstance(rows, float) and 0 < rows <= 1):
+            raise BadParameter(
+                f"min_overlap must be a whole number of rows, 1 at least, or a fraction of this party's rows above "
+                f"0.0 and up to 1.0, got {rows!r}"
+            )
+        most = self.max_peer_ids
+        if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
+            raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
+
+    def rows_needed(self, own: int) -> int:
+        """Of a party that has so many rows of its own."""
+        if isinstance(self.min_overlap, int):
+            return self.min_overlap
+        return ceil(Fraction(str(self.min_overlap)) * own)  # 0.1 is a tenth, as it is written
+
+
+ANY_OVERLAP = Terms()

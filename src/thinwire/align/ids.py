@@ -1,4 +1,9 @@
-"""A party's ids as they are compared: Unicode NFC, trimmed, each there once."""
+"""A party's ids as they are compared: Unicode NFC, trimmed, each there once; and the order of the common rows.
+
+Every party holds the common ids, so each sorts them by a hash keyed with the session's nonce and comes to the same
+order. It shows nothing of anybody's table. Without the nonce, which is not kept, the digest that proves the order
+cannot be tested against guesses.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,9 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from hashlib import blake2b, sha256
 from numbers import Integral
+from secrets import token_bytes
 from typing import Any
 from unicodedata import normalize
 from uuid import UUID
@@ -16,8 +23,6 @@ import numpy.typing as npt
 import xxhash
 
 from thinwire.errors import BadIds
-
-__all__ = ["LONGEST_ID", "Ids", "RowNumbers", "id_text", "normalize_ids"]
 
 LONGEST_ID = 1 << 20  # bytes of UTF-8
 _MOST = 5  # rows named in one message
@@ -178,3 +183,34 @@ def _require_different(texts: Sequence[bytes], where: str) -> None:
 def _rows(rows: Sequence[int]) -> str:
     shown = ", ".join(map(str, rows[:_MOST]))
     return f"row {shown}" if len(rows) == 1 else f"rows {shown}" + ("" if len(rows) <= _MOST else " ...")
+
+
+NONCE_SIZE = 32
+DIGEST_SIZE = 32
+_DOMAIN = b"thinwire alignment 1"
+_CHUNK = 65536
+
+
+def fresh_nonce() -> bytes:
+    return token_bytes(NONCE_SIZE)
+
+
+def in_common_order(ids: Ids, rows: RowNumbers, nonce: bytes) -> tuple[RowNumbers, bytes]:
+    """These rows in the order that all parties agree on, and the digest of their ids."""
+    keys = np.empty((len(rows), DIGEST_SIZE), np.uint8)
+    for start in range(0, len(rows), _CHUNK):
+        texts = ids.texts(rows[start : start + _CHUNK])
+        hashes = (
+            blake2b(text, digest_size=DIGEST_SIZE, key=nonce, person=b"tw align row").digest() for text in texts
+        )
+        keys[start : start + len(texts)] = np.frombuffer(b"".join(hashes), np.uint8).reshape(-1, DIGEST_SIZE)
+    order = np.argsort(keys.view(f"S{DIGEST_SIZE}")[:, 0])
+    digest = sha256(_DOMAIN + nonce + len(rows).to_bytes(8, "big"))
+    digest.update(np.ascontiguousarray(keys[order]).data)
+    return rows[order], digest.digest()
+
+
+def shuffled(count: int) -> RowNumbers:
+    """All rows in an order that nobody can guess: by 64 bits each from the system."""
+    weights = np.frombuffer(token_bytes(8 * count), np.uint64)
+    return np.argsort(weights)

@@ -8,18 +8,14 @@ from functools import partial
 from typing import Any
 
 from thinwire.align.alignment import Alignment
-from thinwire.align.backend import Backend, Progress
-from thinwire.align.conversation import Conversation
+from thinwire.align.errors import Terms
 from thinwire.align.ids import Ids, normalize_ids
+from thinwire.align.protocol import Backend, Conversation, Progress, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
-from thinwire.align.roles import align_feature_party, align_label_party
-from thinwire.align.terms import Terms
 from thinwire.errors import BadParameter
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
-
-__all__ = ["Aligned", "intersect"]
 
 
 class Aligned(dict[PartyName, Alignment]):

@@ -24,17 +24,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.align.backend import Progress
-from thinwire.align.conversation import Conversation
-from thinwire.align.crew import Crew, Work, crew_of
-from thinwire.align.group import POINT_SIZE, InvalidPoint, fresh_key
-from thinwire.align.ids import Ids, RowNumbers
-from thinwire.align.order import shuffled
-from thinwire.align.tags import Tags, empty_tags, first_repeated, places_of, tag_size
+from thinwire.align.group import (
+    POINT_SIZE,
+    InvalidPoint,
+    Tags,
+    empty_tags,
+    first_repeated,
+    fresh_key,
+    places_of,
+    tag_size,
+)
+from thinwire.align.ids import Ids, RowNumbers, shuffled
+from thinwire.align.protocol import Conversation, Progress
+from thinwire.align.worker_pool import Crew, Work, crew_of
 from thinwire.errors import BadParameter
 from thinwire.types import Kind, PartyName
-
-__all__ = ["CHUNK", "RistrettoBackend", "ristretto"]
 
 CHUNK = 32_768  # ids a message: 1 MiB of points
 _LAG = 2  # chunks that are tagged while the next ones are exchanged

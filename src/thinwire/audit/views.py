@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Hint
+from thinwire.conversations.context import on
 from thinwire.conversations.evaluation import embedded
-from thinwire.conversations.guard import Guard, classes_of
-from thinwire.conversations.seat import on
+from thinwire.conversations.label_side import Guard, classes_of
 from thinwire.job import Job
 from thinwire.models.fusion import fuse, fused_width
 from thinwire.privacy import Labels, NoiseKey, SecureSum

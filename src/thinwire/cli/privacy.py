@@ -56,7 +56,7 @@ def privacy(
     Without --frozen or --noise-multiplier nothing is proven for a run as a whole, and that epsilon is infinite.
     """
     from thinwire.privacy import accounting
-    from thinwire.privacy.accounting.reports import cost_report, plan_report
+    from thinwire.privacy.accounting.figures import cost_report, plan_report
 
     bottom = _bottom(frozen, noise_multiplier)
     among = accounting.Parties(parties, label_holds_features)

@@ -7,22 +7,20 @@ A compressor's numeric parameters may be schedules of the round (`Milestones`, `
 `DiminishingError`); the round comes in the `Hint`.
 """
 
-from thinwire.compress.cast import Cast
 from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.compress.directions import Directions
 from thinwire.compress.hex_lattice import HexLattice
-from thinwire.compress.identity import Identity
+from thinwire.compress.identity import Cast, Identity
 from thinwire.compress.poisson_binomial import PoissonBinomial
 from thinwire.compress.qsgd import QSGD
 from thinwire.compress.rand_k import RandK
 from thinwire.compress.randomness import Keystream
 from thinwire.compress.row_scale import RowScale
 from thinwire.compress.schedules import Diminishing, DiminishingError, Milestones
-from thinwire.compress.shorter import Shorter
 from thinwire.compress.sign import Sign
 from thinwire.compress.std_grid import StdGrid
 from thinwire.compress.symbols import Symbols
-from thinwire.compress.then import Then
+from thinwire.compress.then import Shorter, Then
 from thinwire.compress.top_k import TopK
 from thinwire.compress.uniform import Uniform
 

@@ -13,8 +13,6 @@ from thinwire.compress.message import Array
 from thinwire.compress.symbols import Counts, Dithered, Grid, Levels, LevelSum, Symbols, Zeros, codes_dtype
 from thinwire.errors import IncompatibleRecipe
 
-__all__ = ["Adding", "AddingCounts", "AddingGrids", "AddingLevels"]
-
 
 class Adding(ABC):
     """One party's integers lie between 0 and `top`; their sum over the parties has symbols of its own."""

@@ -15,15 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_flag, check_number, check_whole
 from thinwire.compress.message import Array, MessageValues, message_values
-from thinwire.compress.parameters import check_flag, check_number, check_whole
 from thinwire.compress.randomness import Keystream, Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.std_grid import deviation
 from thinwire.compress.symbols import MOST_LEVEL, MOST_SHIFT, Product, Symbols, Zeros, codes_dtype
-
-__all__ = ["Directions"]
 
 _KEEP = 0.25  # steps that rows must vary by along a direction; with less, nearly all levels are 0
 _FINE = 0.5  # the basis adds a quarter of this, squared, to the levels' own error

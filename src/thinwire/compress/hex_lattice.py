@@ -8,14 +8,11 @@ from math import log2, sqrt
 import numpy as np
 from torch import Tensor
 
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_flag, check_number
 from thinwire.compress.message import Array, MessageValues, blocks, message_values
-from thinwire.compress.parameters import check_flag, check_number
 from thinwire.compress.randomness import Keystream, Randomness, draw_seed
 from thinwire.compress.schedules import ErrorRule, Schedule, at_round, reaches
 from thinwire.compress.symbols import Lattice, lattice_dither, lattice_spacing
-
-__all__ = ["HexLattice"]
 
 _MEAN = 5 / (36 * sqrt(3))  # mean squared error a value, in cell areas: 0.0802
 _COVERING = 2 / (3 * sqrt(3))  # squared covering radius, in cell areas: 0.385

@@ -14,16 +14,6 @@ from torch import Tensor
 
 from thinwire.errors import BadTensor, NotFinite
 
-__all__ = [
-    "MOST_DIMENSIONS",
-    "Array",
-    "MessageValues",
-    "blocks",
-    "message_values",
-    "require_finite",
-    "require_message",
-]
-
 Array = npt.NDArray[Any]
 
 MOST_DIMENSIONS = 8

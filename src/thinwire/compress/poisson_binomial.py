@@ -9,13 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.adding import AddingCounts
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_number, check_whole
 from thinwire.compress.message import blocks, message_values
-from thinwire.compress.parameters import check_number, check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.symbols import Counts, codes_dtype
-
-__all__ = ["PoissonBinomial"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,12 @@ from math import prod, sqrt
 import numpy as np
 from torch import Tensor
 
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_whole
 from thinwire.compress.message import blocks, message_values
-from thinwire.compress.parameters import check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round
 from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
 from thinwire.errors import BadParameter
-
-__all__ = ["QSGD"]
 
 
 @dataclass(frozen=True, slots=True)

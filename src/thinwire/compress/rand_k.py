@@ -9,15 +9,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_number
 from thinwire.compress.identity import dense
 from thinwire.compress.message import message_values
-from thinwire.compress.parameters import check_number
 from thinwire.compress.randomness import Randomness, draw_seed, sample_indices
 from thinwire.compress.schedules import Schedule, at_round
 from thinwire.compress.symbols import Sampled, Symbols, Zeros
-
-__all__ = ["RandK"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from thinwire.compress.message import Array
 from thinwire.errors import BadParameter
 
-__all__ = ["Keystream", "Randomness", "draw_seed", "keystream", "sample_indices"]
-
 _ZEROS = bytes(1 << 18)
 
 

@@ -8,14 +8,11 @@ from math import prod
 import numpy as np
 from torch import Tensor
 
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_flag, check_whole
 from thinwire.compress.message import Array, MessageValues, message_values
-from thinwire.compress.parameters import check_flag, check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.symbols import RowGrid, codes_dtype
-
-__all__ = ["RowScale"]
 
 
 @dataclass(frozen=True, slots=True)

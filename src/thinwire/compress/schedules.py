@@ -15,8 +15,6 @@ from typing import TypeAlias
 
 from thinwire.errors import BadParameter
 
-__all__ = ["Diminishing", "DiminishingError", "ErrorRule", "Milestones", "Schedule", "at_round", "reaches"]
-
 
 @dataclass(frozen=True, slots=True)
 class ErrorRule:

@@ -13,8 +13,6 @@ from thinwire.compress.message import MessageValues, message_values
 from thinwire.compress.randomness import Randomness
 from thinwire.compress.symbols import Signs, Symbols, Zeros
 
-__all__ = ["Sign"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sign(Compressor):

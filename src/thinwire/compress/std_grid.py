@@ -9,15 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.adding import AddingGrids
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_flag, check_number, check_whole
 from thinwire.compress.message import MessageValues, blocks, message_values
-from thinwire.compress.parameters import check_flag, check_number, check_whole
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round, reaches
 from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
 from thinwire.errors import BadTensor
-
-__all__ = ["StdGrid", "deviation"]
 
 _MOST_CODE = 2**31 - 4
 _MOST_LIMIT = 32767

@@ -10,16 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers, check_choice, check_number
 from thinwire.compress.identity import dense
 from thinwire.compress.message import Array, MessageValues, message_values, require_message
-from thinwire.compress.parameters import check_choice, check_number
 from thinwire.compress.randomness import Randomness
 from thinwire.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round
 from thinwire.compress.symbols import Columns, Sparse, Symbols, Zeros
 from thinwire.errors import BadTensor
-
-__all__ = ["TopK", "largest_indices"]
 
 _SAMPLED_FROM = 1 << 14  # below this a full selection is as fast
 

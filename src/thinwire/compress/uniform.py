@@ -9,15 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.compress.adding import AddingLevels
-from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_flag, check_whole
 from thinwire.compress.message import MessageValues, blocks, message_values
-from thinwire.compress.parameters import check_flag, check_whole
 from thinwire.compress.randomness import Keystream, Randomness, draw_seed
 from thinwire.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round, reaches
 from thinwire.compress.symbols import Dithered, Levels, codes_dtype
 from thinwire.errors import BadParameter, BadTensor
-
-__all__ = ["Uniform"]
 
 _MOST_BITS = 16
 

@@ -19,19 +19,14 @@ from torch import Tensor
 
 from thinwire.compress import Identity, Symbols
 from thinwire.conversations.bottom import Bottom
-from thinwire.conversations.guard import Guard, classes_of
-from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import prefixed, unprefixed
-from thinwire.conversations.seat import Seat, on, taken
-from thinwire.conversations.spending import TRAINING, WARM_START
-from thinwire.conversations.sums import Sealing, opened, relay_keys
+from thinwire.conversations.context import Seat, add_prefix, on, remove_prefix, taken
+from thinwire.conversations.label_side import Guard, LabelSide, classes_of
+from thinwire.conversations.sealing import TRAINING, WARM_START, Sealing, opened, relay_keys
 from thinwire.models.fusion import fused_width
 from thinwire.privacy import SecureSum
 from thinwire.schedule import CachedSteps, CosineTally, Learned, Shelf, cosine_weights
 from thinwire.streams import Direct, ErrorFeedback, Rows
 from thinwire.types import Kind, PartyName, Round
-
-__all__ = ["FeatureEnd", "LabelEnd"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +87,10 @@ class _Remembering:
             self._cosines.load(tensors["cosines"])
         self._shelf.keep(())
         for number in sorted(int(name.split(".")[0]) for name in tensors if name.endswith(".rows")):
-            mine = unprefixed(str(number), tensors)
-            listed = [[mine[f"{kind}.{i}"].to(device) for i in range(len(unprefixed(kind, mine)))] for kind in _LISTS]
+            mine = remove_prefix(str(number), tensors)
+            listed = [
+                [mine[f"{kind}.{i}"].to(device) for i in range(len(remove_prefix(kind, mine)))] for kind in _LISTS
+            ]
             self._shelf.put(number, [mine["rows"], *listed[0], *listed[1]])
 
 
@@ -194,26 +191,26 @@ class FeatureEnd:
 
     def tensors(self) -> dict[str, Tensor]:
         return {
-            **prefixed("learner", self._bottom.tensors()),
-            **prefixed("uplink", self._uplink.state_dict()),
-            **prefixed("downlink", self._downlink.state_dict()),
-            **prefixed("memory", self._memory.tensors()),
+            **add_prefix("learner", self._bottom.tensors()),
+            **add_prefix("uplink", self._uplink.state_dict()),
+            **add_prefix("downlink", self._downlink.state_dict()),
+            **add_prefix("memory", self._memory.tensors()),
             **{f"sent.{round}.rows": rows for round, (rows, _) in self._sent.items()},
             **{f"sent.{round}.embedding": h for round, (_, h) in self._sent.items()},
-            **({} if self._sealing is None else prefixed("sealing", self._sealing.tensors())),
+            **({} if self._sealing is None else add_prefix("sealing", self._sealing.tensors())),
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._bottom.load(unprefixed("learner", tensors))
-        self._uplink.load_state_dict(unprefixed("uplink", tensors))
-        self._downlink.load_state_dict(unprefixed("downlink", tensors))
-        self._memory.load(unprefixed("memory", tensors), self._bottom.device)
+        self._bottom.load(remove_prefix("learner", tensors))
+        self._uplink.load_state_dict(remove_prefix("uplink", tensors))
+        self._downlink.load_state_dict(remove_prefix("downlink", tensors))
+        self._memory.load(remove_prefix("memory", tensors), self._bottom.device)
         self._sent.clear()
-        ahead = unprefixed("sent", tensors)
+        ahead = remove_prefix("sent", tensors)
         for round in sorted({int(name.split(".")[0]) for name in ahead}):
             self._sent[round] = (ahead[f"{round}.rows"], ahead[f"{round}.embedding"].to(self._bottom.device))
         if self._sealing is not None:
-            self._sealing.load(unprefixed("sealing", tensors))
+            self._sealing.load(remove_prefix("sealing", tensors))
 
 
 class LabelEnd:
@@ -333,15 +330,15 @@ class LabelEnd:
         return self._memory.diagnostics()
 
     def tensors(self) -> dict[str, Tensor]:
-        found = prefixed("side", self._side.tensors()) | prefixed("memory", self._memory.tensors())
+        found = add_prefix("side", self._side.tensors()) | add_prefix("memory", self._memory.tensors())
         for kind, streams in (("uplink", self._uplinks), ("downlink", self._downlinks)):
             for party, stream in streams.items():
-                found |= prefixed(f"{kind}.{party}", stream.state_dict())
+                found |= add_prefix(f"{kind}.{party}", stream.state_dict())
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._side.load(unprefixed("side", tensors))
-        self._memory.load(unprefixed("memory", tensors), self._side.like().device)
+        self._side.load(remove_prefix("side", tensors))
+        self._memory.load(remove_prefix("memory", tensors), self._side.like().device)
         for kind, streams in (("uplink", self._uplinks), ("downlink", self._downlinks)):
             for party, stream in streams.items():
-                stream.load_state_dict(unprefixed(f"{kind}.{party}", tensors))
+                stream.load_state_dict(remove_prefix(f"{kind}.{party}", tensors))

@@ -15,22 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Hint
-from thinwire.conversations.seat import Seat, on
-from thinwire.conversations.spending import EVALUATION
-from thinwire.conversations.sums import Sealing, opened, sum_compressor
+from thinwire.conversations.context import Seat, on
+from thinwire.conversations.sealing import EVALUATION, Sealing, opened, sum_compressor
 from thinwire.errors import Malformed
 from thinwire.models.fusion import fuse
 from thinwire.types import Kind, Round
-
-__all__ = [
-    "embedded",
-    "evaluating",
-    "outputs",
-    "received_test_embeddings",
-    "say_go_on",
-    "send_test_embedding",
-    "told",
-]
 
 _CHUNK = 8192
 _GO_ON = Struct("<BH")  # stop, local steps a round

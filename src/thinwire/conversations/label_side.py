@@ -1,4 +1,4 @@
-"""What the label party brings to either conversation."""
+"""What the label party brings to either conversation, and its defence: what labels and derivatives become."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from thinwire.conversations.learner import Learner, prefixed, unprefixed
-from thinwire.conversations.seat import taken
+from thinwire.conversations.bottom import Learner
+from thinwire.conversations.context import add_prefix, remove_prefix, taken
+from thinwire.conversations.evaluation import evaluating
 from thinwire.models.fusion import fuse
 from thinwire.models.losses import Weighted
+from thinwire.privacy import NoiseKey
+from thinwire.privacy.defences import Defence, NoDefence
 from thinwire.streams import Rows
-from thinwire.types import Round
-
-__all__ = ["LabelSide"]
+from thinwire.types import PartyName, Round
 
 
 @dataclass
@@ -80,15 +81,15 @@ class LabelSide:
             self.bottom.begin(round)
 
     def tensors(self) -> dict[str, Tensor]:
-        found = prefixed("top", self.top.tensors()) | {"running": torch.tensor(self._running, dtype=torch.float64)}
-        return found | ({} if self.bottom is None else prefixed("bottom", self.bottom.tensors()))
+        found = add_prefix("top", self.top.tensors()) | {"running": torch.tensor(self._running, dtype=torch.float64)}
+        return found | ({} if self.bottom is None else add_prefix("bottom", self.bottom.tensors()))
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self.top.load(unprefixed("top", tensors))
+        self.top.load(remove_prefix("top", tensors))
         total, rows = tensors["running"].tolist()
         self._running = (total, int(rows))
         if self.bottom is not None:
-            self.bottom.load(unprefixed("bottom", tensors))
+            self.bottom.load(remove_prefix("bottom", tensors))
 
 
 def _named(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
@@ -96,3 +97,39 @@ def _named(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
     if isinstance(loss, Weighted):
         return f"{_named(loss.loss)} weighted by {list(loss.class_weights)}"
     return getattr(loss, "__name__", type(loss).__name__)
+
+
+def classes_of(top: nn.Module, width: int) -> int:
+    """As many as the top model tells apart; a single output tells two. It must not follow from the labels."""
+    like = next(top.parameters(), torch.zeros(1))
+    with evaluating(top):
+        outputs: Tensor = top(torch.zeros(1, width, dtype=like.dtype, device=like.device))
+    return max(2, outputs.shape[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A defence, and the label party's own secret behind its noise."""
+
+    defence: Defence
+    noise_key: NoiseKey
+    run: int
+    label_party: PartyName
+    fusion: str
+
+    def labels(self, labels: Tensor, classes: int) -> Tensor:
+        """The labels to train on: the same ones whenever this run goes on. `classes` must not follow from them."""
+        return self.defence.labels(labels, classes, self.noise_key.for_round(self.run, 0, 0, self._named("labels")))
+
+    def protected(self, derivatives: list[Tensor], labels: Tensor, round: Round) -> list[Tensor]:
+        """What goes down. Parties that put theirs together must not find more noise draws than one."""
+        if isinstance(self.defence, NoDefence):  # nothing is drawn, and a round's key costs as much as a small batch
+            return derivatives
+        noise = self.noise_key.for_round(self.run, round, 0, self._named("derivatives"))
+        if self.fusion != "concat":  # then all are the same
+            return [self.defence.protect(derivatives[0], labels, noise)] * len(derivatives)
+        joined = self.defence.protect(torch.cat(derivatives, dim=1), labels, noise)
+        return list(joined.split([part.shape[1] for part in derivatives], dim=1))
+
+    def _named(self, what: str) -> str:
+        return f"{self.label_party}/{what}"

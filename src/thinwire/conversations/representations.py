@@ -25,19 +25,15 @@ from torch import Tensor, nn
 
 from thinwire.compress import Identity, Remembers, Symbols
 from thinwire.compress.symbols import Counts, Grid, LevelSum
-from thinwire.conversations.bottom import Bottom, OwnBottom
+from thinwire.conversations.bottom import Bottom, Learner, OwnBottom, Untrained
+from thinwire.conversations.context import Seat, add_prefix, on, remove_prefix
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner, Untrained, prefixed, unprefixed
-from thinwire.conversations.seat import Seat, on
-from thinwire.conversations.spending import TRAINING, WARM_START
-from thinwire.conversations.sums import Sealing, opened, relay_keys
+from thinwire.conversations.sealing import TRAINING, WARM_START, Sealing, opened, relay_keys
 from thinwire.errors import Malformed
 from thinwire.privacy import SecureSum
 from thinwire.streams import ErrorFeedback, Rows, Stream
 from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.bundle import pack_bundle, unpack_bundle
-
-__all__ = ["FeatureEnd", "LabelEnd"]
+from thinwire.wire.buffers import pack_bundle, unpack_bundle
 
 _SUM = "the sum"  # what goes down under secure sum, beside the label party's own embedding
 _TOP_ROW = torch.zeros(1, dtype=torch.int64)
@@ -111,12 +107,12 @@ class _Others:
     def tensors(self) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         for party, stream in self.streams.items():
-            found |= prefixed(party, stream.state_dict())
+            found |= add_prefix(party, stream.state_dict())
         return found
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         for party, stream in self.streams.items():
-            stream.load_state_dict(unprefixed(party, tensors))
+            stream.load_state_dict(remove_prefix(party, tensors))
 
 
 class _Sender:
@@ -293,22 +289,22 @@ class FeatureEnd:
 
     def tensors(self) -> dict[str, Tensor]:
         return {
-            **prefixed("learner", self._bottom.tensors()),
-            **prefixed("uplink", self._sender.stream.state_dict()),
-            **prefixed("others", self._others.tensors()),
-            **prefixed("top", self._top.state_dict()),
-            **({} if self._sealing is None else prefixed("sealing", self._sealing.tensors())),
+            **add_prefix("learner", self._bottom.tensors()),
+            **add_prefix("uplink", self._sender.stream.state_dict()),
+            **add_prefix("others", self._others.tensors()),
+            **add_prefix("top", self._top.state_dict()),
+            **({} if self._sealing is None else add_prefix("sealing", self._sealing.tensors())),
             "labels": self._side.labels,
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._side.labels = tensors["labels"].to(self._side.labels.device)
-        self._bottom.load(unprefixed("learner", tensors))
-        self._sender.stream.load_state_dict(unprefixed("uplink", tensors))
-        self._others.load(unprefixed("others", tensors))
-        self._top.load_state_dict(unprefixed("top", tensors))
+        self._bottom.load(remove_prefix("learner", tensors))
+        self._sender.stream.load_state_dict(remove_prefix("uplink", tensors))
+        self._others.load(remove_prefix("others", tensors))
+        self._top.load_state_dict(remove_prefix("top", tensors))
         if self._sealing is not None:
-            self._sealing.load(unprefixed("sealing", tensors))
+            self._sealing.load(remove_prefix("sealing", tensors))
 
 
 class LabelEnd:
@@ -411,17 +407,17 @@ class LabelEnd:
         return {}
 
     def tensors(self) -> dict[str, Tensor]:
-        own = {} if self._own is None else prefixed("own", self._own.stream.state_dict())
+        own = {} if self._own is None else add_prefix("own", self._own.stream.state_dict())
         return {
-            **prefixed("side", self._side.tensors()),
-            **prefixed("others", self._others.tensors()),
-            **prefixed("top", self._top.state_dict()),
+            **add_prefix("side", self._side.tensors()),
+            **add_prefix("others", self._others.tensors()),
+            **add_prefix("top", self._top.state_dict()),
             **own,
         }
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._side.load(unprefixed("side", tensors))
-        self._others.load(unprefixed("others", tensors))
-        self._top.load_state_dict(unprefixed("top", tensors))
+        self._side.load(remove_prefix("side", tensors))
+        self._others.load(remove_prefix("others", tensors))
+        self._top.load_state_dict(remove_prefix("top", tensors))
         if self._own is not None:
-            self._own.stream.load_state_dict(unprefixed("own", tensors))
+            self._own.stream.load_state_dict(remove_prefix("own", tensors))

@@ -21,10 +21,9 @@ from thinwire.job.messages import did_you_mean
 from thinwire.job.registry import derive_weight_seed
 from thinwire.methods import METHODS
 from thinwire.models.losses import Loss, cross_entropy, squared_error
-from thinwire.models.mlp import MLP
+from thinwire.models.mlp import MLP, LinearTop
 from thinwire.models.optimizers import Adam, OptimizerSpec
-from thinwire.models.tops import LinearTop
-from thinwire.party.description import FeatureParty, LabelParty
+from thinwire.party.parties import FeatureParty, LabelParty
 from thinwire.recipe import Recipe
 from thinwire.types import PartyName
 

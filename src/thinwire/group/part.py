@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from thinwire.conversations.bottom import Learner
 from thinwire.conversations.evaluation import embedded
-from thinwire.conversations.learner import Learner
 from thinwire.streams import Rows
 
 __all__ = ["Part", "Shares"]

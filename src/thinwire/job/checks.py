@@ -16,7 +16,7 @@ from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
 from thinwire.models.metrics import metric
 from thinwire.party import LabelParty
 from thinwire.privacy.accounting import Budget, Observer
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 
 __all__ = ["build_budget", "build_storage", "check_batch_size", "check_job", "check_settings"]
 

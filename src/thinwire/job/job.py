@@ -20,7 +20,7 @@ from thinwire.models.fusion import check_fusion
 from thinwire.models.metrics import metric
 from thinwire.models.optimizers import SGD, OptimizerSpec
 from thinwire.party.batches import Batches
-from thinwire.party.description import FeatureParty, LabelParty
+from thinwire.party.parties import FeatureParty, LabelParty
 from thinwire.privacy import Labels
 from thinwire.privacy.accounting import Budget, Parties
 from thinwire.privacy.dp_bottom import (
@@ -32,7 +32,7 @@ from thinwire.privacy.dp_bottom import (
     require_separate_rows,
 )
 from thinwire.recipe import Recipe
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 from thinwire.transport.link import Link
 from thinwire.types import PartyName
 from thinwire.wire.entropy import Effort, check_effort

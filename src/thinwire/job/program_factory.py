@@ -10,13 +10,10 @@ from torch import Tensor, nn
 
 from thinwire.compress import Keystream
 from thinwire.conversations import derivatives, representations
-from thinwire.conversations.bottom import Bottom, OwnBottom
-from thinwire.conversations.guard import Guard
-from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner, PrivateLearner, Untrained
-from thinwire.conversations.seat import Seat
-from thinwire.conversations.spending import Spending
-from thinwire.conversations.sums import Sealing
+from thinwire.conversations.bottom import Bottom, Learner, OwnBottom, PrivateLearner, Untrained
+from thinwire.conversations.context import Seat
+from thinwire.conversations.label_side import Guard, LabelSide
+from thinwire.conversations.sealing import Sealing, Spending
 from thinwire.group import Group, GroupBottom, Part
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
@@ -24,7 +21,7 @@ from thinwire.privacy import Identity, Labels, NoiseKey, SecureSum
 from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 from thinwire.transport.base import TimedChannel
 from thinwire.types import PartyName, Round
 from thinwire.wire.entropy import Effort

@@ -8,18 +8,16 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from thinwire.conversations.context import on
 from thinwire.conversations.evaluation import embedded, outputs
-from thinwire.conversations.seat import on
-from thinwire.conversations.spending import Spending, Unrecorded
+from thinwire.conversations.sealing import Spending, Unrecorded
 from thinwire.job.job import Job
 from thinwire.job.program_factory import PartySecrets, ProgramFactory
 from thinwire.models.fusion import fuse
 from thinwire.party import Control, Evaluated, FeatureProgram, LabelProgram
 from thinwire.privacy import Labels, in_process_identities
-from thinwire.privacy.context import framed
-from thinwire.privacy.keys import derived_key
-from thinwire.streams import Direct
-from thinwire.surrogates import Storage
+from thinwire.privacy.keys import derived_key, framed
+from thinwire.streams import Direct, Storage
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
 

@@ -20,9 +20,9 @@ from thinwire.job.progress import line_on_terminal
 from thinwire.job.recording import Recording
 from thinwire.job.result import Goal, Result, compute_scores
 from thinwire.job.simulator import SimulatedParties
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
-from thinwire.party.description import kept_of
+from thinwire.party.parties import kept_of
 from thinwire.runs import RunDirectory, RunFacts
 from thinwire.transport.base import Message
 from thinwire.types import Kind, PartyName

@@ -1,8 +1,8 @@
 """CELU-VFL (Fu et al., VLDB 2022): cache-enabled local updates.
 
     exchange batch i; both ends insert (rows, h, dL/dh)     conversations/derivatives.py
-    draw a cached batch, round robin, W - 1 draws apart     schedule/workset.py
-      party A:  w = cos(h now, h cached), 0 below cos(xi);  schedule/weighting.py
+    draw a cached batch, round robin, W - 1 draws apart     schedule/cached_steps.py
+      party A:  w = cos(h now, h cached), 0 below cos(xi);  schedule/cosine_weights.py
                 back-propagate w * dL/dh cached             FeatureEnd.local
       party B:  w = cos(dL/dh now, cached); back-propagate w * loss   LabelEnd.local
 
@@ -19,8 +19,6 @@ from thinwire.privacy import Labels
 from thinwire.recipe import Recipe
 from thinwire.schedule import CachedSteps
 from thinwire.streams import Direct
-
-__all__ = ["celu"]
 
 
 def celu(

@@ -3,7 +3,7 @@
     each round t0:
       party m:  send C_m(h_m)                               conversations/representations.py, FeatureEnd.send
       label:    send all C_j(h_j) and C_0(theta_0) to all   LabelEnd.exchange
-      for t = t0 .. t0 + Q - 1:                             schedule/local_steps.py
+      for t = t0 .. t0 + Q - 1:                             schedule/plan.py
         party m:  gradient at its own exact h_m, the others' received ones, the received top model; step
         label:    step of the exact theta_0 on the received embeddings
 
@@ -15,8 +15,6 @@ from thinwire.compress import Compressor, Identity
 from thinwire.methods.parts import labels_of, schedule_of
 from thinwire.recipe import Recipe
 from thinwire.streams import Direct
-
-__all__ = ["cvfl"]
 
 
 def cvfl(

@@ -16,8 +16,6 @@ from thinwire.methods.parts import labels_of, schedule_of
 from thinwire.recipe import Recipe
 from thinwire.streams import Direct, ErrorFeedback
 
-__all__ = ["efvfl"]
-
 
 def efvfl(
     compressor: Compressor,

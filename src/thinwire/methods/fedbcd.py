@@ -14,8 +14,6 @@ from thinwire.recipe import Recipe
 from thinwire.schedule import CachedSteps
 from thinwire.streams import Direct
 
-__all__ = ["fedbcd"]
-
 
 def fedbcd(local_steps: int) -> Recipe:
     """`local_steps` updates on each batch in all, with stale partner values after the first; private labels."""

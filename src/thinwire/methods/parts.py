@@ -6,8 +6,6 @@ from thinwire.errors import BadParameter
 from thinwire.privacy import Labels
 from thinwire.schedule import EveryBatch, LocalSteps, Overlap, Schedule
 
-__all__ = ["labels_of", "overlap_of", "schedule_of"]
-
 
 def labels_of(method: str, labels: str) -> Labels:
     try:

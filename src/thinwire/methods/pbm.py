@@ -15,8 +15,6 @@ from thinwire.recipe import Recipe
 from thinwire.schedule import EveryBatch
 from thinwire.streams import Direct
 
-__all__ = ["pbm"]
-
 
 def pbm(trials: int, beta: float, bound: float = 1.0) -> Recipe:
     """The label party sees only a noisy sum of embeddings between -bound and bound; private labels."""

@@ -15,8 +15,6 @@ from thinwire.recipe import Recipe
 from thinwire.schedule import EveryBatch
 from thinwire.streams import Direct
 
-__all__ = ["svfl"]
-
 
 def svfl() -> Recipe:
     """Embeddings up, derivatives down, one step everywhere; private labels."""

@@ -18,8 +18,6 @@ from thinwire.recipe import Recipe
 from thinwire.schedule import CachedSteps
 from thinwire.streams import Direct, ErrorFeedback
 
-__all__ = ["thin"]
-
 _RISE_LIMIT = 1.5
 _WORTH_BITS = 0.25
 _ROWS_A_USE = 1000

@@ -7,10 +7,18 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.models import losses, metrics
-from thinwire.models.cnn import CNN
+from thinwire.models.cnn import CNN, MVCNN
 from thinwire.models.dssm import ScaledCosine
 from thinwire.models.fusion import FUSIONS, check_fusion, fuse, fused_width
-from thinwire.models.linear import LinearBottom
+from thinwire.models.learning_rates import (
+    STEP_SIZES,
+    Constant,
+    Cosine,
+    InverseRoot,
+    OverRound,
+    StepMilestones,
+    StepSize,
+)
 from thinwire.models.losses import (
     LOSSES,
     Loss,
@@ -22,20 +30,9 @@ from thinwire.models.losses import (
 )
 from thinwire.models.lstm import LSTM
 from thinwire.models.metrics import METRICS, Metric, metric
-from thinwire.models.mlp import MLP
-from thinwire.models.mvcnn import MVCNN
+from thinwire.models.mlp import MLP, LinearBottom, LinearTop, MLPTop
 from thinwire.models.optimizers import OPTIMIZERS, SGD, AdaGrad, Adam, OptimizerSpec, set_lr
 from thinwire.models.resnet18 import ResNet18
-from thinwire.models.step_sizes import (
-    STEP_SIZES,
-    Constant,
-    Cosine,
-    InverseRoot,
-    OverRound,
-    StepMilestones,
-    StepSize,
-)
-from thinwire.models.tops import LinearTop, MLPTop
 from thinwire.models.wide_and_deep import DeepTower, WideAndDeep
 
 MODELS: dict[str, type[nn.Module]] = {

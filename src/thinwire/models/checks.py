@@ -1,4 +1,4 @@
-"""Checks of sizes, numbers and input shapes: one clear message that names the owner and the field."""
+"""Checks of sizes, numbers and input shapes, with one message that names owner and field; activations by name."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from math import inf, isfinite, prod
 from numbers import Integral, Real
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from thinwire.errors import BadParameter, BadTensor
-
-__all__ = ["check_input", "checked_number", "checked_size", "checked_sizes", "flat_rows"]
 
 
 def checked_size(owner: object, field: str, value: object, low: int = 1) -> int:
@@ -71,3 +69,16 @@ def flat_rows(owner: object, x: Tensor, in_features: int) -> Tensor:
 
 def _name(owner: object) -> str:
     return owner if isinstance(owner, str) else type(owner).__name__
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"sigmoid": nn.Sigmoid, "tanh": nn.Tanh, "relu": nn.ReLU}
+
+
+def activation(name: str | None, owner: object, field: str = "activation") -> nn.Module:
+    """A new module of that name; None leaves values as they are."""
+    if name is None:
+        return nn.Identity()
+    if name not in ACTIVATIONS:
+        wanted = ", ".join(map(repr, ACTIVATIONS))
+        raise BadParameter(f"{type(owner).__name__}: {field} must be None or one of {wanted}, got {name!r}")
+    return ACTIVATIONS[name]()

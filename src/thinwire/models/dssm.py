@@ -13,8 +13,6 @@ from torch.nn import functional
 from thinwire.errors import BadTensor
 from thinwire.models.checks import checked_number
 
-__all__ = ["ScaledCosine"]
-
 
 class ScaledCosine(nn.Module):
     """scale * cos(left half, right half), a logit a row: [B, 2 E] -> [B]. The scale is learned.

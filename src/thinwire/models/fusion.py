@@ -9,8 +9,6 @@ from torch import Tensor
 
 from thinwire.errors import BadParameter, BadTensor
 
-__all__ = ["FUSIONS", "check_fusion", "fuse", "fused_width"]
-
 FUSIONS = ("sum", "mean", "concat")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import Enum
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -12,16 +13,6 @@ from torch.nn import functional
 
 from thinwire.errors import BadParameter, BadTensor
 from thinwire.models.checks import checked_number
-
-__all__ = [
-    "LOSSES",
-    "Loss",
-    "Weighted",
-    "binary_cross_entropy",
-    "cross_entropy",
-    "squared_error",
-    "weighted",
-]
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, labels [B]) -> [B]
 
@@ -112,3 +103,42 @@ LOSSES: dict[str, Loss] = {
     "binary_cross_entropy": binary_cross_entropy,
     "squared_error": squared_error,
 }
+
+
+class Outputs(Enum):
+    """By the loss that the model was trained with."""
+
+    CLASSES = "classes"  # a logit a class
+    PROBABILITY = "probability"  # one logit
+    VALUE = "value"  # the value itself
+    RAW = "outputs"  # a loss of one's own: nothing is known
+
+    @classmethod
+    def of(cls, loss: Any) -> Outputs:
+        plain = loss.loss if isinstance(loss, Weighted) else loss
+        known: dict[Any, Outputs] = {
+            cross_entropy: cls.CLASSES,
+            binary_cross_entropy: cls.PROBABILITY,
+            squared_error: cls.VALUE,
+        }
+        return known.get(plain, cls.RAW)
+
+    def columns(self, width: int) -> tuple[str, ...]:
+        match self:
+            case Outputs.CLASSES:
+                return tuple(f"probability_{one}" for one in range(width))
+            case Outputs.PROBABILITY:
+                return ("probability",)
+            case Outputs.VALUE:
+                return ("value",)
+        return tuple(f"output_{one}" for one in range(width))
+
+    def shown(self, outputs: Tensor) -> Tensor:
+        """Probabilities or values, [rows, columns]; row by row."""
+        table = outputs if outputs.dim() == 2 else outputs.reshape(len(outputs), -1)
+        match self:
+            case Outputs.CLASSES:
+                return torch.softmax(table, dim=1)
+            case Outputs.PROBABILITY:
+                return torch.sigmoid(table)
+        return table

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from thinwire.models.activations import activation
-from thinwire.models.checks import check_input, checked_size
-
-__all__ = ["LSTM"]
+from thinwire.models.checks import activation, check_input, checked_size
 
 
 class LSTM(nn.Module):

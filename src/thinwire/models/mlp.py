@@ -1,4 +1,4 @@
-"""Fully connected layers."""
+"""Fully connected layers: bottom models, and top models for what comes after the fusion."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from thinwire.models.activations import activation as activation_named
+from thinwire.models.checks import activation as activation_named
 from thinwire.models.checks import checked_size, checked_sizes, flat_rows
 
-__all__ = ["MLP"]
+
+class LinearBottom(nn.Module):
+    """activation(W x + b), the rows' features flattened: [B, ...] -> [B, width]."""
+
+    def __init__(self, in_features: int, width: int, bias: bool = True, activation: str | None = None) -> None:
+        super().__init__()
+        self.in_features = checked_size(self, "in_features", in_features)
+        self.width = checked_size(self, "width", width)
+        self.linear = nn.Linear(self.in_features, self.width, bias=bias)
+        self.activation = activation_named(activation, self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.activation(self.linear(flat_rows(self, x, self.in_features)))
+        return h
 
 
 class MLP(nn.Module):
@@ -38,3 +51,25 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h: Tensor = self.layers(flat_rows(self, x, self.in_features))
         return h
+
+
+class LinearTop(nn.Module):
+    """W h + b: [B, in_features] -> [B, classes]. One class: a logit or a prediction, [B, 1]."""
+
+    def __init__(self, in_features: int, classes: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features = checked_size(self, "in_features", in_features)
+        self.linear = nn.Linear(self.in_features, checked_size(self, "classes", classes), bias=bias)
+
+    def forward(self, h: Tensor) -> Tensor:
+        outputs: Tensor = self.linear(flat_rows(self, h, self.in_features))
+        return outputs
+
+
+class MLPTop(MLP):
+    """Fully connected layers: [B, in_features] -> [B, classes]."""
+
+    def __init__(
+        self, in_features: int, hidden: Sequence[int], classes: int, activation: str | None = "relu"
+    ) -> None:
+        super().__init__(in_features, hidden, classes, activation)

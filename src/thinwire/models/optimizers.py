@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from torch import nn, optim
 
-from thinwire.compress.parameters import check_flag
+from thinwire.compress.compressor import check_flag
 from thinwire.errors import BadParameter
 from thinwire.models.checks import checked_number, checked_size
-from thinwire.models.step_sizes import StepSize
-
-__all__ = ["OPTIMIZERS", "SGD", "AdaGrad", "Adam", "OptimizerSpec", "set_lr"]
+from thinwire.models.learning_rates import StepSize
 
 
 class OptimizerSpec(ABC):

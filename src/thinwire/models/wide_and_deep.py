@@ -17,8 +17,6 @@ from thinwire.errors import BadParameter, BadTensor
 from thinwire.models.checks import check_input, checked_size, checked_sizes
 from thinwire.models.mlp import MLP
 
-__all__ = ["DeepTower", "WideAndDeep"]
-
 _EXACT = 1 << 24  # float32 columns carry every whole number up to here
 
 

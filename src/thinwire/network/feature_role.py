@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from thinwire.at_rest import layout
+from thinwire.conversations.bottom import Learner, Untrained
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.learner import Learner, Untrained
-from thinwire.conversations.spending import Spending
+from thinwire.conversations.sealing import Spending
 from thinwire.group import Group
 from thinwire.job.program_factory import PartySecrets, ProgramFactory
 from thinwire.network.introduction import About, compare, read_about, read_news
@@ -19,8 +19,7 @@ from thinwire.network.recording import spent_so_far
 from thinwire.network.session import PartySession
 from thinwire.party import Control, FeatureParty
 from thinwire.privacy import Labels, SecureSum
-from thinwire.privacy.context import framed
-from thinwire.privacy.keys import derived_key
+from thinwire.privacy.keys import derived_key, framed
 from thinwire.report.record import Quality
 from thinwire.runs import ChargeLog
 from thinwire.transport.certificates import Revocations

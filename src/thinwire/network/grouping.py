@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from thinwire.conversations.learner import Learner, Untrained
+from thinwire.conversations.bottom import Learner, Untrained
 from thinwire.errors import BadInput
 from thinwire.group import Order, Part, Ranks, follow, joined
 from thinwire.job.job import embedding_width

@@ -20,7 +20,7 @@ from thinwire.network.party_checkpoints import InitialWeights, PartyCheckpoints
 from thinwire.network.party_run import Audience, PartyRole, PartyRun
 from thinwire.network.session import PartySession, PartySizes
 from thinwire.party import FeatureParty
-from thinwire.party.description import kept_of
+from thinwire.party.parties import kept_of
 from thinwire.runs import Earlier, FolderLock, RunDirectory
 
 __all__ = ["party_run"]

@@ -12,8 +12,6 @@ from thinwire.seeds import derived_seed
 from thinwire.streams import Rows
 from thinwire.types import Round
 
-__all__ = ["Batches"]
-
 
 class Batches:
     """The rows of each round: an epoch's shuffle in pieces, a last short one kept; or all rows in order.

@@ -8,17 +8,14 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from thinwire.conversations.bottom import Bottom
+from thinwire.conversations.context import Seat
 from thinwire.conversations.evaluation import send_test_embedding, told
-from thinwire.conversations.seat import Seat
-from thinwire.conversations.sums import Sealing
+from thinwire.conversations.sealing import Sealing
 from thinwire.party.batches import Batches
-from thinwire.party.control import Control
-from thinwire.party.program import Program
+from thinwire.party.program import Control, Program
 from thinwire.schedule import Await, Local, Send
 from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
-
-__all__ = ["FeatureConversation", "FeatureProgram"]
 
 
 class FeatureConversation(Protocol):

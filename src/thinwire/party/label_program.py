@@ -8,18 +8,15 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from thinwire.conversations.context import Seat
 from thinwire.conversations.evaluation import embedded, outputs, received_test_embeddings, say_go_on
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.seat import Seat
 from thinwire.party.batches import Batches
-from thinwire.party.control import Control
-from thinwire.party.program import Program
+from thinwire.party.program import Control, Program
 from thinwire.privacy import SecureSum
 from thinwire.schedule import Await, Learned, Local
 from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
-
-__all__ = ["Evaluated", "LabelConversation", "LabelProgram"]
 
 
 class LabelConversation(Protocol):

@@ -1,17 +1,40 @@
-"""What every party's program does: rounds, and a rest at every evaluation."""
+"""What every party's program does: rounds, an evaluation barrier now and then, and stopping after the same round."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from threading import Lock
 
-from thinwire.conversations.seat import Seat
+from thinwire.conversations.context import Seat
 from thinwire.party.batches import Batches
-from thinwire.party.control import Control
 from thinwire.schedule import Plan
 from thinwire.types import Kind, PartyName, Round
 
-__all__ = ["Program"]
+
+class Control:
+    """Shared by the programs of one process. Ctrl-C asks; every program ends after the same round."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # Ctrl-C arrives in another thread
+        self._begun: Round = -1
+        self._last: Round | None = None
+
+    def may_begin(self, round: Round) -> bool:
+        with self._lock:
+            if self._last is not None and round > self._last:
+                return False
+            self._begun = max(self._begun, round)
+            return True
+
+    def stop(self) -> None:
+        """No round beyond those that a party has begun already."""
+        with self._lock:
+            self._last = self._begun
+
+    @property
+    def stopping(self) -> bool:
+        return self._last is not None
 
 
 class Program(ABC):

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from thinwire.at_rest import files_of, layout
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.prepare import LabelCoding
 from thinwire.types import PartyName
 

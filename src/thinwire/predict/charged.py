@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.at_rest.wrapping import PLAIN_RECORDS, Wrapped
-from thinwire.conversations.learner import unprefixed
+from thinwire.conversations.context import remove_prefix
 from thinwire.errors import BadInput, BadState, ThinwireError
 from thinwire.predict.row_ranges import parsed_ranges, ranges_text
 from thinwire.privacy.accounting import PrivacyLedger
@@ -100,7 +100,7 @@ def _locked(file: Path) -> int | None:
 
 def spent_in_training(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, party: PartyName) -> None:
     """Takes over what a checkpoint's tensors say of every training and test row."""
-    spent = unprefixed("spending", unprefixed("sealing", tensors))
+    spent = remove_prefix("spending", remove_prefix("sealing", tensors))
     if not spent:
         raise BadState(f"{party!r}: its checkpoint holds no privacy ledger, so what its rows have lost is not known")
     ledger.load({name: counts.numpy() for name, counts in spent.items()})

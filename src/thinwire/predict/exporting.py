@@ -24,7 +24,7 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.extras import needed
 from thinwire.job.messages import did_you_mean
 from thinwire.models.fusion import fuse
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.types import PartyName
 
 __all__ = ["FORMATS", "AnyShape", "ExportFailed", "Shape", "exported", "several"]

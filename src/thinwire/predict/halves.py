@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Hint, Symbols
-from thinwire.conversations.seat import Seat, on
-from thinwire.conversations.spending import PREDICTION
-from thinwire.conversations.sums import Sealing, opened, sum_compressor
+from thinwire.conversations.context import Seat, on
+from thinwire.conversations.sealing import PREDICTION, Sealing, opened, sum_compressor
 from thinwire.errors import BadInput, WireError
 from thinwire.models.fusion import fuse
 from thinwire.predict.answers import Answers

@@ -18,7 +18,7 @@ from thinwire.job.job_loader import find_loss
 from thinwire.job.party_view import LabelData, PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
 from thinwire.models.fusion import fused_width
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.party import FeatureParty
 from thinwire.predict.exporting import exported, several
 from thinwire.predict.model_files import load_model

@@ -16,7 +16,7 @@ from thinwire.job.job_loader import find_loss
 from thinwire.job.party_view import LabelData, PartyView, read_party_view
 from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
-from thinwire.models.outputs import Outputs
+from thinwire.models.losses import Outputs
 from thinwire.party import FeatureParty
 from thinwire.predict.answers import Answers
 from thinwire.predict.halves import FeatureHalf, LabelHalf

@@ -14,7 +14,7 @@ from thinwire.predict.errors import PartyFailed, QuestionFailed, refusal
 from thinwire.streams import Rows
 from thinwire.transport.records import Text, printable
 from thinwire.types import PartyName
-from thinwire.wire.bundle import pack_bundle, unpack_bundle
+from thinwire.wire.buffers import pack_bundle, unpack_bundle
 
 __all__ = ["Question", "answer_body", "opened_answer", "refused_body"]
 

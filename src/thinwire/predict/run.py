@@ -25,8 +25,8 @@ from thinwire.job.job import embedding_width
 from thinwire.job.job_loader import load_job
 from thinwire.job.training import describe_models
 from thinwire.methods import svfl
-from thinwire.models.outputs import Outputs
-from thinwire.party.description import floats
+from thinwire.models.losses import Outputs
+from thinwire.party.parties import floats
 from thinwire.predict.answers import Answers
 from thinwire.predict.exporting import Shape, exported
 from thinwire.predict.halves import FeatureHalf, LabelHalf

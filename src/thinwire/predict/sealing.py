@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thinwire.conversations.seat import Seat
-from thinwire.conversations.sums import Sealing
+from thinwire.conversations.context import Seat
+from thinwire.conversations.sealing import Sealing
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.program_factory import derive_run_number
 from thinwire.predict.charged import PredictionCharges, spent_in_training

@@ -23,25 +23,30 @@ if TYPE_CHECKING:
         TrainedOnRawRows,
         poisson_binomial_epsilon,
     )
-    from thinwire.privacy.context import Context, ring_modulus
-    from thinwire.privacy.defences import LabelDP, Marvell, MaxNorm, NoDefence
+    from thinwire.privacy.defences import LabelDP, Labels, Marvell, MaxNorm, NoDefence
     from thinwire.privacy.dp_bottom import DPBottom
-    from thinwire.privacy.key_agreement import Identity, KeyAgreement, Subject, in_process_identities
-    from thinwire.privacy.keys import NoiseKey
-    from thinwire.privacy.labels import Labels
+    from thinwire.privacy.keys import (
+        Context,
+        Identity,
+        KeyAgreement,
+        NoiseKey,
+        Subject,
+        in_process_identities,
+        ring_modulus,
+    )
     from thinwire.privacy.secure_sum import Aggregation, Plain, SecureSum, SecureSumSender, open_sum
 
 _NAMES = {
     "Aggregation": "secure_sum",
     "Budget": "accounting",
     "BudgetExceeded": "accounting",
-    "Context": "context",
+    "Context": "keys",
     "DPBottom": "dp_bottom",
     "Frozen": "accounting",
-    "Identity": "key_agreement",
-    "KeyAgreement": "key_agreement",
+    "Identity": "keys",
+    "KeyAgreement": "keys",
     "LabelDP": "defences",
-    "Labels": "labels",
+    "Labels": "defences",
     "Marvell": "defences",
     "MaxNorm": "defences",
     "NoDefence": "defences",
@@ -51,12 +56,12 @@ _NAMES = {
     "PrivacyLedger": "accounting",
     "SecureSum": "secure_sum",
     "SecureSumSender": "secure_sum",
-    "Subject": "key_agreement",
+    "Subject": "keys",
     "TrainedOnRawRows": "accounting",
-    "in_process_identities": "key_agreement",
+    "in_process_identities": "keys",
     "open_sum": "secure_sum",
     "poisson_binomial_epsilon": "accounting",
-    "ring_modulus": "context",
+    "ring_modulus": "keys",
 }
 
 __all__ = [

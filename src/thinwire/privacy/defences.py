@@ -10,6 +10,7 @@ again, for example from the run's seed, takes it away again.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from math import ceil, exp
 from typing import TypeAlias
 
@@ -17,21 +18,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from thinwire.compress.compressor import check_number
 from thinwire.compress.message import Array
-from thinwire.compress.parameters import check_number
 from thinwire.compress.randomness import Keystream
 from thinwire.errors import BadParameter, BadTensor
 from thinwire.privacy.marvell import class_noise
 
-__all__ = [
-    "Defence",
-    "LabelDP",
-    "Marvell",
-    "MaxNorm",
-    "NoDefence",
-    "randomised_labels",
-    "standard_normal",
-]
+
+class Labels(Enum):
+    """Who may see the labels, and so what travels down."""
+
+    PRIVATE = "private"
+    """Only the label party sees labels; the others see their derivatives, which leak labels undefended."""
+
+    SHARED = "shared"
+    """Every party sees the labels, the top model and all parties' embeddings as they were sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
-from thinwire.compress.parameters import check_number
+from thinwire.compress.compressor import check_number
 from thinwire.compress.randomness import Keystream
 from thinwire.errors import BadInput
 from thinwire.privacy.accounting.exposure import BottomModel, Frozen, PrivatelyTrained, TrainedOnRawRows

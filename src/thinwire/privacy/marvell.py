@@ -23,8 +23,6 @@ import numpy as np
 
 from thinwire.compress.message import Array
 
-__all__ = ["ClassNoise", "Spread", "class_noise", "least_divergent", "sum_kl"]
-
 _TINY = 1e-12  # of the largest variance: keeps 0 / 0 away where a class does not spread at all
 
 

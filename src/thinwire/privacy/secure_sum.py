@@ -22,16 +22,13 @@ import torch
 from torch import Tensor
 
 from thinwire.compress.adding import Adding
+from thinwire.compress.compressor import check_whole
 from thinwire.compress.message import Array, blocks
-from thinwire.compress.parameters import check_whole
 from thinwire.compress.randomness import Keystream
 from thinwire.compress.symbols import Dithered, Masked, Symbols, codes_dtype
 from thinwire.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
-from thinwire.privacy.context import Context, framed
-from thinwire.privacy.keys import derived_key, require_key
+from thinwire.privacy.keys import Context, derived_key, framed, require_key
 from thinwire.types import PartyName
-
-__all__ = ["Aggregation", "Plain", "SecureSum", "SecureSumSender", "open_sum"]
 
 _DIGEST_SIZE = 32  # bytes
 

@@ -15,8 +15,8 @@ from thinwire.job.job import embedding_width
 from thinwire.job.messages import at
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
 from thinwire.models import LOSSES, MODELS, fused_width
+from thinwire.models.learning_rates import StepMilestones
 from thinwire.models.optimizers import OptimizerSpec
-from thinwire.models.step_sizes import StepMilestones
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.party.batches import Batches
 from thinwire.reproduce.experiment import Curve, Experiment

@@ -34,7 +34,7 @@ from thinwire.at_rest.atomic_file import WriteFailed, sync_folder
 from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.tensor_file import Written, read_tensors, write_tensors
-from thinwire.surrogates import blocks
+from thinwire.streams import blocks
 
 __all__ = ["CheckpointFailed", "Checkpoints", "Loaded", "tensor_bytes"]
 

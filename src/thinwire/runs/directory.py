@@ -19,7 +19,7 @@ from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
 from thinwire.runs.contents import require_able_to_go_on
 from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import PrivateState
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 from thinwire.types import PartyName
 
 __all__ = ["RunDirectory"]

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from thinwire.at_rest import PLAIN, Files
 from thinwire.errors import BadState
-from thinwire.surrogates import blocks
-from thinwire.surrogates.mapped import BLOCK, over
+from thinwire.streams import blocks
+from thinwire.streams.storage import BLOCK, over
 
 __all__ = ["Written", "read_tensors", "write_tensors"]
 

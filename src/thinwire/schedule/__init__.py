@@ -4,15 +4,11 @@ A schedule is a frozen value of a recipe; `open()` gives a plan, which says for 
 order: `Send`, `Await`, `Local`. It decides; the conversation carries it out.
 """
 
-from thinwire.schedule.actions import Action, Await, Local, Plan, Ready, Send
-from thinwire.schedule.cached_steps import CachedSteps, Overlap
-from thinwire.schedule.every_batch import EveryBatch
-from thinwire.schedule.local_steps import LocalSteps
-from thinwire.schedule.pace import Learned
-from thinwire.schedule.shelf import Shelf
-from thinwire.schedule.tally import CosineTally
-from thinwire.schedule.weighting import cosine_weights
-from thinwire.schedule.workset import Workset
+from thinwire.schedule.cached_steps import CachedSteps, Overlap, Workset
+from thinwire.schedule.cosine_weights import CosineTally, cosine_weights
+from thinwire.schedule.exchange_cache import Shelf
+from thinwire.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, Plan, Ready, Send
+from thinwire.schedule.step_controller import Learned
 
 Schedule = EveryBatch | LocalSteps | CachedSteps
 

@@ -12,8 +12,6 @@ import numpy as np
 from thinwire.compress.message import Array
 from thinwire.errors import Malformed
 
-__all__ = ["bits_for", "pack", "packed_size", "unpack"]
-
 
 def bits_for(span: int) -> int:
     """Bits that integers from 0 to `span` need; 1 at least."""

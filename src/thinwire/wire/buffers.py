@@ -1,16 +1,15 @@
-"""Bytes in order: a writer that gathers, and a reader that never believes a length it has not checked."""
+"""The bytes of one body, written and read with every count checked; several bodies in one bundle."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from math import isfinite, prod
 
 import numpy as np
 
 from thinwire.compress.message import MOST_DIMENSIONS, Array
 from thinwire.errors import Malformed, TooLarge, TrailingBytes, Truncated
-
-__all__ = ["Reader", "Writer"]
 
 _CHEAP_TO_COPY = 1 << 16  # bytes
 
@@ -158,3 +157,23 @@ class Reader:
     def finish(self) -> None:
         if self.left:
             raise TrailingBytes(f"{self.left} bytes follow the end of the body")
+
+
+def pack_bundle(bodies: Mapping[int, bytes | memoryview]) -> bytes:
+    """Bodies under the index of the party each is from."""
+    out = Writer()
+    for index, body in bodies.items():
+        out.whole(index)
+        out.sized(body)
+    return out.body()
+
+
+def unpack_bundle(data: bytes | memoryview) -> dict[int, memoryview]:
+    reader = Reader(data, 0)
+    bodies: dict[int, memoryview] = {}
+    while reader.left:
+        index = reader.whole()
+        if index in bodies:
+            raise Malformed(f"two bodies of party {index} in one bundle")
+        bodies[index] = reader.sized()
+    return bodies

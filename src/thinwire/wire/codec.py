@@ -45,8 +45,6 @@ from thinwire.wire.buffers import Reader, Writer
 from thinwire.wire.entropy import Effort, check_effort, read_integers, write_integers
 from thinwire.wire.indices import read_indices, write_indices
 
-__all__ = ["MAX_VALUES", "decode", "encode"]
-
 MAX_VALUES = 1 << 28  # values in one message: 1 GiB of float32
 _MOST_STEP = 1e250  # times any code it is still a float64
 
@@ -125,23 +123,11 @@ def _all_finite(values: Array, dtype: torch.dtype) -> bool:
     return all(isfinite(extreme.item()) for extreme in torch.aminmax(torch.from_numpy(values)))
 
 
-def _write_narrow(out: Writer, s: Narrow, effort: Effort) -> None:
-    _write_dense(out, s.dense, effort)
-
-
 def _read_narrow(reader: Reader) -> Narrow:
     dense = _read_dense(reader)
     if dense.dtype.itemsize != 2:
         raise Malformed(f"narrow values of {dense.dtype.itemsize} bytes")
     return Narrow(dense)
-
-
-def _write_zeros(out: Writer, s: Zeros, effort: Effort) -> None:
-    out.shape(s.shape)
-
-
-def _read_zeros(reader: Reader) -> Zeros:
-    return Zeros(reader.shape())
 
 
 # Some values ------------------------------------------------------------------------------------------
@@ -477,8 +463,8 @@ class _Codec:
 # The tags are on the wire: add, never change.
 _CODECS = (
     _Codec(1, Dense, _write_dense, _read_dense),
-    _Codec(2, Narrow, _write_narrow, _read_narrow),
-    _Codec(3, Zeros, _write_zeros, _read_zeros),
+    _Codec(2, Narrow, lambda out, s, effort: _write_dense(out, s.dense, effort), _read_narrow),
+    _Codec(3, Zeros, lambda out, s, _: out.shape(s.shape), lambda reader: Zeros(reader.shape())),
     _Codec(4, Sparse, _write_sparse, _read_sparse),
     _Codec(5, Sampled, _write_sampled, _read_sampled),
     _Codec(6, Columns, _write_columns, _read_columns),

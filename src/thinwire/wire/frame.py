@@ -13,18 +13,6 @@ import xxhash
 from thinwire.errors import BadInput, Malformed, TooLarge, TrailingBytes, Truncated, UnknownTag
 from thinwire.types import Kind
 
-__all__ = [
-    "HEADER_SIZE",
-    "MAX_BODY",
-    "Frame",
-    "body_length",
-    "frame_header",
-    "frame_size",
-    "open_frame",
-    "pack_frame",
-    "unpack_frame",
-]
-
 MAGIC = b"tw"
 VERSION = 1
 MAX_BODY = 1 << 30  # bytes

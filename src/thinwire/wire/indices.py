@@ -16,8 +16,6 @@ from thinwire.errors import Malformed, Truncated
 from thinwire.wire.bits import pack, packed_size, unpack
 from thinwire.wire.buffers import Reader, Writer
 
-__all__ = ["read_indices", "unary", "unary_read", "write_indices"]
-
 _MOST_NUMBERED = 24
 _MOST_CHUNK = 1 << 20
 _NUMBERED = 0xFF  # in the place of Rice's r

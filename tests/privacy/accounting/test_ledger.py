@@ -32,9 +32,8 @@ from thinwire.privacy.accounting import (
     poisson_binomial_epsilon,
 )
 from thinwire.privacy.accounting.exposure import end_to_end_epsilon
-from thinwire.privacy.accounting.gaussian import gaussian_rdp
 from thinwire.privacy.accounting.poisson_binomial import coordinate
-from thinwire.privacy.accounting.renyi import composed
+from thinwire.privacy.accounting.renyi import composed, gaussian_rdp
 
 PBM = PoissonBinomialRelease(trials=4, beta=0.05, width=16)
 FOUR = Parties(4)

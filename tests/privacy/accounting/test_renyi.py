@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from privacy.accounting.oracle import converted
 from thinwire.errors import BadParameter
-from thinwire.privacy.accounting.gaussian import gaussian_rdp
-from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of, unproven
+from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of, gaussian_rdp, unproven
 
 ORDERS = (1 + np.geomspace(1e-6, 1e6, 12_001)).tolist()
 

@@ -8,25 +8,35 @@
 The formulas are exact, docs/privacy_accounting.md says what they mean. What has no proof is infinite.
 """
 
-from thinwire.privacy.accounting.budget import DEFAULT_DELTA, Budget, BudgetExceeded
 from thinwire.privacy.accounting.exposure import (
+    DEFAULT_DELTA,
     BottomModel,
+    Budget,
+    BudgetExceeded,
     Exact,
     Exposure,
     Frozen,
     Mechanism,
+    Observer,
+    Parties,
     PoissonBinomialRelease,
     PrivatelyTrained,
     TrainedOnRawRows,
     Uses,
 )
-from thinwire.privacy.accounting.figures import Figure, conditions, epsilon_plain, figures, not_protected
+from thinwire.privacy.accounting.figures import (
+    Figure,
+    Usefulness,
+    conditions,
+    epsilon_plain,
+    figures,
+    not_protected,
+    usefulness,
+)
 from thinwire.privacy.accounting.ledger import PrivacyLedger
-from thinwire.privacy.accounting.observers import Observer, Parties
 from thinwire.privacy.accounting.planner import Aim, Plan, Plans, plan
 from thinwire.privacy.accounting.poisson_binomial import poisson_binomial_epsilon
 from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of
-from thinwire.privacy.accounting.usefulness import Usefulness, usefulness
 
 __all__ = [
     "DEFAULT_DELTA",

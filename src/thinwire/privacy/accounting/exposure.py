@@ -1,32 +1,105 @@
-"""What leaves one feature party, among whom and from which bottom model; and what so many uses of a row cost."""
+"""What leaves one feature party, from which bottom model, who looks, what it costs, and the budget that limits it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from typing import TypeAlias
 
-from thinwire.privacy.accounting.budget import Budget
-from thinwire.privacy.accounting.gaussian import gaussian_rdp
-from thinwire.privacy.accounting.observers import Observer, Parties
-from thinwire.privacy.accounting.parameters import LARGEST, beta_value, positive, whole
+from thinwire.errors import BadParameter, ThinwireError
+from thinwire.privacy.accounting.parameters import LARGEST, beta_value, delta_value, positive, whole
 from thinwire.privacy.accounting.poisson_binomial import coordinate
-from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of, unproven
+from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of, gaussian_rdp, unproven
+from thinwire.types import PartyName
 
-__all__ = [
-    "BottomModel",
-    "Exact",
-    "Exposure",
-    "Frozen",
-    "Mechanism",
-    "PoissonBinomialRelease",
-    "PrivatelyTrained",
-    "TrainedOnRawRows",
-    "Uses",
-    "allowed_uses",
-    "end_to_end_epsilon",
-    "releases_epsilon",
-]
+_ENOUGH_TO_HIDE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """How many feature parties add noise to the sum, and what the label party has besides labels."""
+
+    noisy: int
+    label_holds_features: bool = False
+
+    def __post_init__(self) -> None:
+        whole("parties", self.noisy, 1, 65535)
+
+
+class Observer(StrEnum):
+    """From whom one feature party's row is hidden."""
+
+    LABEL_PARTY = "label_party"
+    FEATURE_PARTY = "feature_party"
+    ALL_OTHERS = "all_others"
+
+    @property
+    def shown(self) -> str:
+        return _SHOWN[self]
+
+    @classmethod
+    def named(cls, name: str) -> Observer:
+        """The observer of that name; another is refused with the list."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise BadParameter(f"observer must be one of {', '.join(cls)}, got {name!r}") from None
+
+    def unknown(self, parties: Parties) -> int:
+        """m: the parties whose noise this observer does not know, the protected one among them."""
+        # A sum of two shows each of them what the other sent: less than three hide nobody.
+        if self is Observer.ALL_OTHERS or parties.noisy < _ENOUGH_TO_HIDE:
+            return 1
+        # A label party with features adds its exact embedding after the sum is opened and none of the noise, so
+        # M would do for it. One less is claimed all the same: it stays true for one that would take part.
+        if self is Observer.FEATURE_PARTY or parties.label_holds_features:
+            return parties.noisy - 1
+        return parties.noisy
+
+
+_SHOWN = {
+    Observer.LABEL_PARTY: "the label party alone",
+    Observer.FEATURE_PARTY: "a curious feature party",
+    Observer.ALL_OTHERS: "all other parties together",
+}
+
+
+DEFAULT_DELTA = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The end-to-end epsilon, at this delta, that no row of a feature party may exceed against this observer.
+
+    The default observer is the label party alone. Whoever fears that parties pool what they see asks for
+    `Observer.ALL_OTHERS`, at several times the noise.
+    """
+
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+    observer: Observer = Observer.LABEL_PARTY
+
+    def __post_init__(self) -> None:
+        positive("budget: epsilon", self.epsilon)
+        delta_value("budget: delta", self.delta)
+        object.__setattr__(self, "observer", Observer.named(self.observer))
+
+
+class BudgetExceeded(ThinwireError):
+    """The next use of some rows would cost more than the budget leaves; it was not made."""
+
+    def __init__(self, party: PartyName, spent: float, next_epsilon: float, budget: Budget) -> None:
+        self.party = party
+        self.spent = spent
+        self.next_epsilon = next_epsilon
+        self.budget = budget
+        super().__init__(
+            f"{party!r}: the privacy budget ends here. The worst-off row has spent epsilon {spent:.4g}, this use "
+            f"would make it {next_epsilon:.4g}, the budget is {budget.epsilon:g} (delta {budget.delta:g}, against "
+            f"{budget.observer.shown}). It was not made. Keep the model as it is; or start anew with fewer epochs, "
+            "a narrower embedding, cached sums or more noise, which `thinwire privacy --epsilon` plans"
+        )
 
 
 @dataclass(frozen=True, slots=True)

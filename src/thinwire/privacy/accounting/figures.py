@@ -1,25 +1,27 @@
-"""The figures that a party is shown: every observer's, and in words what they do not cover."""
+"""The figures that a party is shown: every observer's, what they do not cover, and how much signal is left."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from math import isinf
+from dataclasses import asdict, dataclass
+from math import isinf, sqrt
 from typing import Any
 
 from thinwire.privacy.accounting.exposure import (
+    BottomModel,
     Exact,
     Exposure,
     Frozen,
+    Observer,
+    PoissonBinomialRelease,
     PrivatelyTrained,
     TrainedOnRawRows,
     Uses,
     end_to_end_epsilon,
     releases_epsilon,
 )
-from thinwire.privacy.accounting.observers import Observer
-
-__all__ = ["Figure", "conditions", "epsilon_plain", "figures", "not_protected"]
+from thinwire.privacy.accounting.parameters import delta_value, whole
+from thinwire.privacy.accounting.planner import Aim, Plan, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +96,92 @@ def conditions(exposure: Exposure) -> list[str]:
         says.append("The bottom model's first weights do not depend on private rows.")
         says.append("Gaussian noise is drawn in floating point, as everywhere; the proof is for real numbers.")
     return says
+
+
+# Measured on digits in four quarters, 16 values a row, 20 epochs, test rows released too: 94 % right at a ratio of
+# 0.4, 93 % at 0.9, 90 % at 1, 76 % at 2, 48 % at 4.3, 25 % at 8.7, 18 % at 17 and 9 % at 43, where 10 % is guessing.
+_USEFUL, _DOUBTFUL = 1.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usefulness:
+    """The noise of one value against what the parties say with it, and what would help."""
+
+    noise_over_signal: float
+    verdict: str  # "useful", "doubtful" or "useless"
+    says: str
+    helps: tuple[str, ...]
+
+
+def usefulness(aim: Aim, plan: Plan) -> Usefulness:
+    """Judges one plan. The signal: values of all parties spread evenly over [-1, 1], which is a good case."""
+    signal = sqrt(aim.parties.noisy / 3)
+    ratio = plan.noise_std / signal
+    measured = f"noise of standard deviation {plan.noise_std:.3g} on a sum that itself varies by {signal:.3g} at best"
+    if ratio <= _USEFUL:
+        says = f"Useful: {measured}."
+        return Usefulness(ratio, "useful", says, ())
+    if ratio <= _DOUBTFUL:
+        says = f"Doubtful: {measured}, {ratio:.1f} times the signal. Expect to lose a good part of the accuracy."
+        return Usefulness(ratio, "doubtful", says, _helps(aim, ratio))
+    says = f"Useless: {measured}, {ratio:.3g} times the signal. Expect to lose most of what there is to learn."
+    return Usefulness(ratio, "useless", says, _helps(aim, ratio))
+
+
+def _helps(aim: Aim, ratio: float) -> tuple[str, ...]:
+    """The noise goes with sqrt(width * epochs), whatever the trials and beta."""
+    helps = []
+    if aim.width > 1:
+        narrow = max(1, aim.width // 4)
+        helps.append(f"A narrower embedding: width {narrow} for {sqrt(aim.width / narrow):.2g} times less noise.")
+    if aim.epochs > 1:
+        helps.append(
+            f"Fewer epochs, or one whose sums are kept and learnt from again, which is free: up to "
+            f"{sqrt(aim.epochs):.2g} times less noise."
+        )
+    helps.append("More parties: the same noise, and a signal that grows with their square root.")
+    enough = aim.width * aim.epochs / ratio**2
+    if enough >= 1:
+        helps.append(f"Noise and signal are even at width times epochs of about {enough:.2g}.")
+    else:
+        helps.append("Even one value a row in one epoch is more noise than signal: raise epsilon, or add parties.")
+    return tuple(helps)
+
+
+def cost_report(exposure: Exposure, epochs: int, delta: float) -> dict[str, Any]:
+    """What so many epochs cost, to each observer."""
+    return {
+        "epochs": whole("epochs", epochs, 0),
+        "delta": delta_value("delta", delta),
+        "observers": _observers(exposure, epochs, delta),
+        "not_protected": not_protected(exposure),
+        "holds_only_if": conditions(exposure),
+    }
+
+
+def plan_report(aim: Aim, bottom: BottomModel) -> dict[str, Any]:
+    """The parameters that keep a budget, and what they give a bottom model that is really treated so."""
+
+    def exposure(found: Plan) -> Exposure:
+        return Exposure(PoissonBinomialRelease(found.trials, found.beta, aim.width), aim.parties, bottom)
+
+    def described(found: Plan) -> dict[str, Any]:
+        return {**asdict(found), "observers": _observers(exposure(found), aim.epochs, aim.budget.delta)}
+
+    plans = plan(aim)
+    best = plans.least_noise
+    return {
+        "epsilon": aim.budget.epsilon,
+        "delta": aim.budget.delta,
+        "observer": str(aim.budget.observer),
+        "epochs": aim.epochs,
+        "least_noise": described(best),
+        "fewest_bits": described(plans.fewest_bits),
+        "usefulness": asdict(usefulness(aim, best)),
+        "not_protected": not_protected(exposure(best)),
+        "holds_only_if": conditions(exposure(best)),
+    }
+
+
+def _observers(exposure: Exposure, epochs: int, delta: float) -> list[dict[str, Any]]:
+    return [figure.plain() for figure in figures(exposure, [exposure.epochs(epochs)], delta)]

@@ -10,13 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from thinwire.errors import BadParameter, BadState, IncompatibleRecipe
-from thinwire.privacy.accounting.budget import DEFAULT_DELTA, Budget, BudgetExceeded
-from thinwire.privacy.accounting.exposure import Exposure, PrivatelyTrained, Uses, allowed_uses, end_to_end_epsilon
+from thinwire.privacy.accounting.exposure import (
+    DEFAULT_DELTA,
+    Budget,
+    BudgetExceeded,
+    Exposure,
+    PrivatelyTrained,
+    Uses,
+    allowed_uses,
+    end_to_end_epsilon,
+)
 from thinwire.privacy.accounting.figures import Figure, conditions, epsilon_plain, figures, not_protected
 from thinwire.privacy.accounting.parameters import LARGEST, whole
 from thinwire.types import PartyName
-
-__all__ = ["PrivacyLedger"]
 
 Counts = npt.NDArray[np.int32]
 _NOTHING = frozenset({Uses(0, 0)})

@@ -1,16 +1,15 @@
 """Checks of what the accounting is asked: one message that names the field. Imports nothing heavy.
 
-Those of `compress.parameters` do the same for compressors, with schedules; importing them imports torch.
+Those of `compress.compressor` do the same for compressors, with schedules; importing them imports torch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 from numbers import Integral, Real
 
 from thinwire.errors import BadParameter
-
-__all__ = ["LARGEST", "LARGEST_BETA", "beta_value", "delta_value", "positive", "whole"]
 
 LARGEST = 2**31 - 1  # of any count
 LARGEST_BETA = 0.25
@@ -53,3 +52,22 @@ def _number(name: str, value: object, wanted: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value):
         raise BadParameter(f"{name} must be a finite number {wanted}, got {value!r}")
     return float(value)
+
+
+_CLOSE = 1.0002
+
+
+def largest_within(increasing: Callable[[float], float], limit: float, guess: float, most: float) -> float:
+    """Within 0.02 % of the largest x in (0, most] with increasing(x) <= limit; never over it."""
+    if increasing(most) <= limit:
+        return most
+    low, high = min(guess, most), most
+    while increasing(low) > limit:
+        low, high = low / 2, low
+    while high == most and increasing(min(2 * low, most)) <= limit:
+        low *= 2
+    high = min(high, 2 * low)
+    while high > low * _CLOSE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if increasing(middle) <= limit else (low, middle)
+    return low

@@ -7,21 +7,17 @@ from functools import partial
 from math import floor, log10, sqrt
 
 from thinwire.errors import BadParameter
-from thinwire.privacy.accounting.budget import Budget
 from thinwire.privacy.accounting.exposure import (
+    Budget,
     Exposure,
     Frozen,
+    Parties,
     PoissonBinomialRelease,
     PrivatelyTrained,
     end_to_end_epsilon,
 )
-from thinwire.privacy.accounting.gaussian import gaussian_rdp
-from thinwire.privacy.accounting.observers import Parties
-from thinwire.privacy.accounting.parameters import LARGEST_BETA, whole
-from thinwire.privacy.accounting.renyi import composed, epsilon_of
-from thinwire.privacy.accounting.searching import largest_within
-
-__all__ = ["Aim", "Plan", "Plans", "noise_std", "plan"]
+from thinwire.privacy.accounting.parameters import LARGEST_BETA, largest_within, whole
+from thinwire.privacy.accounting.renyi import composed, epsilon_of, gaussian_rdp
 
 NEARLY_THE_SAME = 1.05
 _MORE_BITS = 9  # a value, than one throw a party needs

@@ -26,8 +26,6 @@ import numpy.typing as npt
 from thinwire.privacy.accounting.parameters import beta_value, whole
 from thinwire.privacy.accounting.renyi import composed, epsilon_of
 
-__all__ = ["Coordinate", "coordinate", "poisson_binomial_epsilon"]
-
 Array = npt.NDArray[np.float64]
 
 _MOST_THROWS = 2**18

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from math import exp, inf, log, log1p, sqrt
 from typing import TypeAlias
 
-from thinwire.privacy.accounting.parameters import delta_value
-
-__all__ = ["Rdp", "composed", "epsilon_of", "unproven"]
+from thinwire.privacy.accounting.parameters import delta_value, positive
 
 Rdp: TypeAlias = Callable[[float], float]
 
@@ -69,3 +67,12 @@ def _least(bound: Callable[[float], float], low: float, high: float) -> float:
             at_right = bound(right)
         least = min(least, at_left, at_right)
     return least
+
+
+def gaussian_rdp(noise_multiplier: float) -> Rdp:
+    """Of one step in which the row takes part: 2 alpha / s^2, for rows clipped at c and noise s c on the sum.
+
+    Replacing the row moves the sum by up to 2c, twice as far as removing it: alpha (2c)^2 / (2 (s c)^2).
+    """
+    cost = 2 / positive("noise_multiplier", noise_multiplier) ** 2
+    return lambda alpha: cost * alpha

@@ -17,8 +17,6 @@ from typing import Any
 
 from thinwire.types import Round
 
-__all__ = ["Learned", "Pace"]
-
 _PART = 0.1
 _IN_A_ROW = 2
 

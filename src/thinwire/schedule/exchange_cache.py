@@ -12,11 +12,9 @@ from weakref import finalize
 import torch
 from torch import Tensor
 
-from thinwire.surrogates import Storage, let_go
-from thinwire.surrogates.mapped import mapped
+from thinwire.streams import Storage, let_go
+from thinwire.streams.storage import mapped
 from thinwire.types import Round
-
-__all__ = ["Shelf"]
 
 _ALIGNED = 64  # bytes
 

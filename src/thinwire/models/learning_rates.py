@@ -10,8 +10,6 @@ from typing import TypeAlias
 from thinwire.errors import BadParameter
 from thinwire.models.checks import checked_number, checked_size
 
-__all__ = ["STEP_SIZES", "Constant", "Cosine", "InverseRoot", "OverRound", "StepMilestones", "StepSize"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Scaled:

@@ -1,9 +1,10 @@
-"""Secure sum in a round: what a feature party seals, what the label party opens."""
+"""Secure sums in a run: what a feature party seals, charged and on record before it leaves, and what is opened."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,9 +12,7 @@ from torch import Tensor
 from thinwire.compress import Compressor, Keystream, Symbols
 from thinwire.compress.adding import Adding
 from thinwire.compress.symbols import Masked
-from thinwire.conversations.learner import prefixed, unprefixed
-from thinwire.conversations.seat import Seat
-from thinwire.conversations.spending import EVALUATION, PREDICTION, TRAINING, Releases
+from thinwire.conversations.context import Seat, add_prefix, remove_prefix
 from thinwire.errors import BadState, IncompatibleRecipe
 from thinwire.privacy import (
     Context,
@@ -26,12 +25,74 @@ from thinwire.privacy import (
     open_sum,
     ring_modulus,
 )
+from thinwire.privacy.accounting import PrivacyLedger
 from thinwire.recipe import Recipe
 from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.bundle import pack_bundle, unpack_bundle
+from thinwire.wire.buffers import pack_bundle, unpack_bundle
 
-__all__ = ["Sealing", "opened", "relay_keys", "sum_compressor"]
+# What one round may release: no two of them share noise or masks.
+TRAINING, EVALUATION, WARM_START = "", "/evaluation", "/warm start"
+PREDICTION = "/prediction"  # after the training: rounds are the numbers of the questions
+
+
+class Releases(Protocol):
+    """What a release of embeddings is charged to."""
+
+    def release(self, round: Round, rows: Tensor, use: str) -> None:
+        """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+class Charges(Protocol):
+    """Where charges are written down for good."""
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """On disk once this returns; a charge that is there already, in a replay, is not written again."""
+
+
+class Unrecorded:
+    """For parties in one process: what is sent there is seen by nobody else."""
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """Nothing outlives the process but its checkpoints."""
+
+
+class Spending:
+    """One party's ledger: training rows first, test rows behind them."""
+
+    def __init__(self, ledger: PrivacyLedger, rows: int, charges: Charges) -> None:
+        self.ledger = ledger
+        self._rows = rows
+        self._charges = charges
+
+    def release(self, round: Round, rows: Tensor, use: str) -> None:
+        """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
+        behind = self._rows if use == EVALUATION else 0
+        self.ledger.charge_release(rows.numpy() + behind)
+        self._charges.record(f"release {round}{use}", self._figures)
+
+    def step(self, round: Round, step: int, rows: Tensor) -> None:
+        """Before a noisy gradient step from these rows."""
+        self.ledger.charge_step(rows.numpy())
+        self._charges.record(f"step {round} {step}", self._figures)
+
+    def _figures(self) -> dict[str, Any]:
+        """What the worst-off row has lost by now."""
+        spent = self.ledger.spent()
+        epsilons = {
+            one["observer"]: [one["releases_epsilon"], one["end_to_end_epsilon"]] for one in spent["observers"]
+        }
+        return {**spent["most_uses_of_a_row"], "delta": spent["delta"], "epsilons": epsilons}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: torch.from_numpy(counts) for name, counts in self.ledger.state().items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.ledger.load({name: counts.numpy() for name, counts in tensors.items()})
 
 
 class Sealing:
@@ -91,14 +152,14 @@ class Sealing:
         if self._sender is None:
             return {}
         publics = {f"public.{party}": _bytes_tensor(public) for party, public in self._publics.items()}
-        record = prefixed("record", self._sender.state())
-        return publics | record | prefixed("spending", self._spending.tensors())
+        record = add_prefix("record", self._sender.state())
+        return publics | record | add_prefix("spending", self._spending.tensors())
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._open({party: t.numpy().tobytes() for party, t in unprefixed("public", tensors).items()})
+        self._open({party: t.numpy().tobytes() for party, t in remove_prefix("public", tensors).items()})
         if self._sender is not None:
-            self._sender.load(unprefixed("record", tensors))
-        self._spending.load(unprefixed("spending", tensors))
+            self._sender.load(remove_prefix("record", tensors))
+        self._spending.load(remove_prefix("spending", tensors))
 
 
 def _bytes_tensor(data: bytes) -> Tensor:

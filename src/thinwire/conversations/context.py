@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -14,14 +14,11 @@ from thinwire.compress.randomness import Randomness
 from thinwire.compress.symbols import Sparse, Zeros
 from thinwire.errors import Malformed, WireError
 from thinwire.recipe import Recipe
-from thinwire.streams import Flow, Rows, Seeded, Stream, StreamSpec
-from thinwire.surrogates import Storage
+from thinwire.streams import Flow, Rows, Seeded, Storage, Stream, StreamSpec
 from thinwire.transport.base import Channel, Message, Stopwatch
 from thinwire.types import Kind, PartyName, Round
 from thinwire.wire.codec import decode, encode
 from thinwire.wire.entropy import Effort
-
-__all__ = ["Seat", "on", "taken"]
 
 
 @dataclass(frozen=True)
@@ -107,3 +104,11 @@ def taken(table: Tensor, rows: Rows) -> Tensor:
 def on(like: Tensor, tensor: Tensor) -> Tensor:
     """The tensor where and as `like` is."""
     return tensor.to(device=like.device, dtype=like.dtype)
+
+
+def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def remove_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

@@ -9,10 +9,7 @@ import xxhash
 from torch import Tensor
 
 from thinwire.errors import BadParameter, BadState
-from thinwire.surrogates.mapped import blocks, let_go, mapped
-from thinwire.surrogates.storage import Storage
-
-__all__ = ["Surrogate"]
+from thinwire.streams.storage import Storage, blocks, let_go, mapped
 
 _TOUCHED = 1 << 16  # bytes that the system maps around a single row
 _DEFAULT = Storage()

@@ -1,15 +1,30 @@
-"""How alike cached rows still are: counts by cosine, as large after a million rounds as after one."""
+"""How far a cached row may be trusted: the cosine between what it was and what it is, and counts of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import cos, radians
 
 import torch
 from torch import Tensor
 
 from thinwire.errors import BadState
 
-__all__ = ["CosineTally"]
+
+def cosine_weights(now: Tensor, cached: Tensor, xi_degrees: float) -> tuple[Tensor, Tensor]:
+    """(weights, cosines), one a row; a weight is 0 where the cosine is below cos(xi).
+
+    The cosine with one zero vector is 0, of two 1; never NaN.
+    """
+    dtype = now.dtype
+    now, cached = now.flatten(1).double(), cached.flatten(1).double()  # float32 lengths would underflow
+    lengths = now.norm(dim=1) * cached.norm(dim=1)
+    cosines = (now * cached).sum(dim=1) / lengths.clamp_min(torch.finfo(now.dtype).tiny)
+    both_zero = (now == 0).all(dim=1) & (cached == 0).all(dim=1)
+    cosines = torch.where(both_zero, torch.ones_like(cosines), cosines.clamp(-1, 1))
+    weights = torch.where(cosines < cos(radians(xi_degrees)), torch.zeros_like(cosines), cosines)
+    return weights.to(dtype), cosines.to(dtype)
+
 
 _BINS = 4000  # over -1 to 1: quantiles are right to 0.0005
 

@@ -18,8 +18,6 @@ from thinwire.align.errors import WorkersFailed
 from thinwire.align.group import POINT_SIZE, InvalidPoint, blinded, tags_of
 from thinwire.errors import BadParameter
 
-__all__ = ["MOST_THREADS", "Crew", "Work", "crew_of"]
-
 MOST_THREADS = 8
 _PIECE = 512  # ids a task: some 30 ms
 

@@ -27,10 +27,9 @@ from thinwire.errors import (
     SurrogatesDiffer,
 )
 from thinwire.seeds import derived_seed
-from thinwire.surrogates import Storage, Surrogate
+from thinwire.streams.storage import Storage
+from thinwire.streams.surrogate import Surrogate
 from thinwire.types import Round
-
-__all__ = ["Direct", "ErrorFeedback", "Flow", "Rows", "Seeded", "Stream", "StreamSpec"]
 
 Rows: TypeAlias = Tensor  # int64 [B]: indices in the agreed alignment, all different
 

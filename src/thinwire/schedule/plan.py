@@ -1,4 +1,4 @@
-"""What a party may be told to do."""
+"""A schedule's plan: what a party does in a round, in order; one update a round, or several on its batch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from thinwire.schedule.pace import Learned
+from thinwire.compress.compressor import check_whole
+from thinwire.schedule.step_controller import Learned
 from thinwire.types import Round
-
-__all__ = ["Action", "Await", "ForgetfulPlan", "Local", "Plan", "Ready", "Send"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +103,47 @@ class ForgetfulPlan:
 
     def load(self, state: dict[str, Any]) -> None:
         """There is nothing to load."""
+
+
+@dataclass(frozen=True, slots=True)
+class EveryBatch:
+    """One update a round, at every party."""
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _EveryBatchPlan()
+
+
+class _EveryBatchPlan(ForgetfulPlan):
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Send(round)
+        yield Await(round)
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Await(round)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSteps:
+    """`steps` updates a round, all on the round's own batch; the exchange itself updates nothing."""
+
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole(self, "steps", 1, 10_000)
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _LocalStepsPlan(self.steps)
+
+
+class _LocalStepsPlan(ForgetfulPlan):
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Send(round)
+        yield from self.label_round(round, ready, away)
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Await(round)
+        for _ in range(self._steps):
+            yield Local(round)

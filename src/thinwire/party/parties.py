@@ -15,8 +15,6 @@ from thinwire.errors import BadInput, BadTensor, NotFinite
 from thinwire.models.losses import cross_entropy, weighted
 from thinwire.models.optimizers import OptimizerSpec
 
-__all__ = ["Coded", "FeatureParty", "LabelParty", "Prepared", "floats", "kept_of"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 

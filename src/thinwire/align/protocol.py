@@ -1,0 +1,287 @@
+"""The messages of an alignment, in order: who talks, what both sides agree on, and each role's half."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from thinwire.align.alignment import Alignment
+from thinwire.align.errors import ANY_OVERLAP, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
+from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, in_common_order
+from thinwire.errors import BadParameter, Malformed, TooLarge, UnknownTag
+from thinwire.transport.base import Channel, Message
+from thinwire.types import Kind, PartyName
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Who this party is, who else takes part, and what carries the messages. Messages of a kind are numbered."""
+
+    me: PartyName
+    label_party: PartyName
+    feature_parties: Sequence[PartyName]
+    channel: Channel
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feature_parties", tuple(self.feature_parties))
+        parties = self.parties
+        if len(parties) < 2 or len(set(parties)) != len(parties) or self.me not in parties:
+            raise BadParameter(f"an alignment needs different parties, {self.me!r} among them, got {parties}")
+
+    @property
+    def parties(self) -> tuple[PartyName, ...]:
+        """In the job's order, the label party last."""
+        return (*self.feature_parties, self.label_party)
+
+    def send(self, receiver: PartyName, kind: Kind, number: int, body: bytes) -> None:
+        self.channel.send(Message(self.me, receiver, kind, number, body))
+
+    def receive(self, sender: PartyName, kind: Kind, number: int) -> bytes:
+        return bytes(self.channel.receive(sender, kind, number).body)
+
+    def receive_sized(self, sender: PartyName, kind: Kind, number: int, size: int) -> bytes:
+        """A body of exactly this size."""
+        body = self.receive(sender, kind, number)
+        if len(body) != size:
+            raise self.malformed(sender, f"{kind.name} {number} of {len(body)} bytes, expected {size}")
+        return body
+
+    def malformed(self, sender: PartyName, what: str) -> Malformed:
+        return Malformed(f"alignment: {sender!r} sent {what}")
+
+
+Progress: TypeAlias = Callable[[int, int, str], None]  # ids done, of so many, and what is being done
+
+
+class Backend(Protocol):
+    """Matches the label party's ids with those of each feature party.
+
+    In any protocol of this sort the feature party sends one value for each id of its own, in an order that it alone
+    knows: points here, values of an oblivious function in RR22. So the two ends need to say no more than this: which
+    place in that list each of the label party's ids has, and which row stands behind each place. A backend on, say,
+    RR22 runs its rounds over `talk.send` and `talk.receive` (or takes the peers' addresses in its constructor and
+    talks by itself), has a name that both ends compare, and is passed where `RistrettoBackend` is by default.
+    """
+
+    @property
+    def name(self) -> str:
+        """Protocol and parameters, in ASCII; both ends must have the same."""
+
+    def match_as_label(
+        self, talk: Conversation, ids: Ids, peer_ids: Mapping[PartyName, int], on_progress: Progress
+    ) -> dict[PartyName, RowNumbers]:
+        """For each feature party: the place of each of our rows in that party's list, -1 where it is not there."""
+
+    def match_as_feature(self, talk: Conversation, ids: Ids, peer_ids: int, on_progress: Progress) -> RowNumbers:
+        """The row of ours that stands at each place of the list that the label party saw."""
+
+
+VERSION = 1
+_GREETING = struct.Struct("<BQ")  # version, number of ids; the backend's name follows
+_COUNT = struct.Struct("<Q")
+_ACCEPTS, _REFUSES = b"\x01", b"\x00"
+
+
+class Step(IntEnum):
+    """The numbers of the messages of kind ALIGNMENT."""
+
+    GREETING = 0
+    SIZES_ACCEPTED = 1
+    OVERLAP = 2
+    OVERLAP_ACCEPTED = 3
+    DIGEST_ACCEPTED = 4
+
+
+def greet(
+    talk: Conversation, peers: Sequence[PartyName], ids: int, backend: str, terms: Terms
+) -> dict[PartyName, int]:
+    """Tells the peers how many ids there are here, and learns how many each of them has."""
+    for peer in peers:
+        talk.send(peer, Kind.ALIGNMENT, Step.GREETING, _GREETING.pack(VERSION, ids) + backend.encode())
+    return {peer: _greeted(talk, peer, backend, terms) for peer in peers}
+
+
+def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) -> int:
+    body = talk.receive(peer, Kind.ALIGNMENT, Step.GREETING)
+    if len(body) < _GREETING.size:
+        raise talk.malformed(peer, f"a greeting of {len(body)} bytes, it has {_GREETING.size} at least")
+    version, ids = _GREETING.unpack_from(body)
+    if version != VERSION:
+        raise UnknownTag(
+            f"alignment: {peer!r} speaks version {version}, this party {VERSION}; bring both to one version"
+        )
+    if body[_GREETING.size :] != backend.encode():
+        named = body[_GREETING.size :][:64].decode("ascii", "replace")
+        raise UnknownTag(f"alignment: {peer!r} matches by {named!r}, this party by {backend!r}; use the same at all")
+    if ids < 1:
+        raise talk.malformed(peer, "word that it has no ids")
+    if ids > terms.max_peer_ids:
+        raise TooLarge(f"alignment: {peer!r} has {ids} ids, over this party's max_peer_ids, {terms.max_peer_ids}")
+    return int(ids)
+
+
+def ask_all(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
+    """At the label party: who refuses, itself included; everybody is told."""
+    verdicts: Mapping[PartyName, bool] = {party: _verdict(talk, party, step) for party in talk.feature_parties}
+    refusing = [party for party, accepted in verdicts.items() if not accepted]
+    if not accepts:
+        refusing.append(talk.me)
+    for party in talk.feature_parties:
+        talk.send(party, Kind.ALIGNMENT, step, json.dumps(refusing).encode())
+    return tuple(refusing)
+
+
+def tell(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
+    """At a feature party: gives its verdict, and learns who refuses."""
+    talk.send(talk.label_party, Kind.ALIGNMENT, step, _ACCEPTS if accepts else _REFUSES)
+    body = talk.receive(talk.label_party, Kind.ALIGNMENT, step)
+    try:
+        refusing = json.loads(body)
+    except (ValueError, RecursionError):
+        refusing = None
+    if not isinstance(refusing, list) or not all(party in talk.parties for party in refusing):
+        raise talk.malformed(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
+    if not accepts and talk.me not in refusing:
+        raise talk.malformed(talk.label_party, f"an agreement that {talk.me!r} has refused")
+    return tuple(refusing)
+
+
+def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
+    body = talk.receive_sized(party, Kind.ALIGNMENT, step, 1)
+    if body not in (_ACCEPTS, _REFUSES):
+        raise talk.malformed(party, f"the verdict {body!r}")
+    return body == _ACCEPTS
+
+
+def announce_overlap(talk: Conversation, size: int) -> None:
+    """The size alone: whoever finds it too small learns nothing else."""
+    for party in talk.feature_parties:
+        talk.send(party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.pack(size))
+
+
+def announced_overlap(talk: Conversation, at_most: int) -> int:
+    """What the label party says; no more than the smaller of the two sets."""
+    (size,) = _COUNT.unpack(talk.receive_sized(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.size))
+    if size > at_most:
+        raise talk.malformed(talk.label_party, f"an overlap of {size} ids, at most {at_most} can be")
+    return int(size)
+
+
+def _silent(done: int, total: int, stage: str) -> None:
+    """Nobody asked to be told."""
+
+
+def align_label_party(
+    ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
+) -> Alignment:
+    """The label party's half."""
+    needed = terms.rows_needed(len(ids))
+    peer_ids = greet(talk, talk.feature_parties, len(ids), backend.name, terms)
+    sizes = peer_ids | {talk.me: len(ids)}
+    smallest = min(sizes.values())
+    _require_accepted(
+        ask_all(talk, Step.SIZES_ACCEPTED, smallest >= needed), f"at most {smallest} ids can be in common", needed
+    )
+
+    places = backend.match_as_label(talk, ids, peer_ids, on_progress)
+    pairwise = {peer: int(np.count_nonzero(found >= 0)) for peer, found in places.items()}
+    common = np.flatnonzero(np.logical_and.reduce([found >= 0 for found in places.values()]))
+    announce_overlap(talk, len(common))
+    if not len(common):
+        shared = ", ".join(f"{count} with {peer!r}" for peer, count in pairwise.items())
+        raise _no_overlap(ids, f"no id is held by all parties ({shared})")
+    accepts = len(common) >= needed
+    _require_accepted(ask_all(talk, Step.OVERLAP_ACCEPTED, accepts), f"{len(common)} ids are in common", needed)
+
+    nonce = fresh_nonce()
+    rows, digest = in_common_order(ids, common, nonce)
+    for peer, found in places.items():
+        talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + _bitmap(found[common], peer_ids[peer]))
+    differing = ask_all(talk, Step.DIGEST_ACCEPTED, accepts=True)
+    if differing:
+        raise AlignmentsDiffer(differing)
+    return _alignment(talk, ids, rows, digest, sizes, pairwise)
+
+
+def align_feature_party(
+    ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
+) -> Alignment:
+    """A feature party's half."""
+    needed = terms.rows_needed(len(ids))
+    sizes = greet(talk, [talk.label_party], len(ids), backend.name, terms) | {talk.me: len(ids)}
+    smallest = min(sizes.values())
+    _require_accepted(
+        tell(talk, Step.SIZES_ACCEPTED, smallest >= needed), f"at most {smallest} ids can be in common", needed
+    )
+
+    order = backend.match_as_feature(talk, ids, sizes[talk.label_party], on_progress)
+    size = announced_overlap(talk, at_most=smallest)
+    if not size:
+        raise _no_overlap(ids, "no id is held by all parties")
+    _require_accepted(tell(talk, Step.OVERLAP_ACCEPTED, size >= needed), f"{size} ids are in common", needed)
+
+    nonce, theirs, places = _common_rows(talk, len(ids), size)
+    rows, digest = in_common_order(ids, order[places], nonce)
+    differing = tell(talk, Step.DIGEST_ACCEPTED, accepts=digest == theirs)
+    if differing:
+        raise AlignmentsDiffer(differing)
+    return _alignment(talk, ids, rows, digest, sizes, pairwise=None)
+
+
+def _require_accepted(refusing: tuple[PartyName, ...], what: str, needed: int) -> None:
+    if refusing:
+        raise TooLittleOverlap(what, refusing, needed)
+
+
+def _no_overlap(ids: Ids, what: str) -> NoOverlap:
+    ways = ids.ways_of_writing()
+    return NoOverlap(
+        f"{what}; ids are compared as text: '007' is not '7', and 'A' is not 'a'. Compare how the parties write them"
+        + (f" (here, {ways})" if ways else "")
+    )
+
+
+def _bitmap(places: RowNumbers, count: int) -> bytes:
+    """A bit for each place of a party's list, lowest first."""
+    bits = np.zeros(count, np.uint8)
+    bits[places] = 1
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def _common_rows(talk: Conversation, count: int, size: int) -> tuple[bytes, bytes, RowNumbers]:
+    """Nonce, the label party's digest, and the places in this party's list that all parties hold."""
+    head = NONCE_SIZE + DIGEST_SIZE
+    body = talk.receive_sized(talk.label_party, Kind.COMMON_ROWS, 0, head + -(-count // 8))
+    bits = np.unpackbits(np.frombuffer(body, np.uint8, offset=head), bitorder="little")
+    places = np.flatnonzero(bits)
+    if len(places) != size or places[-1] >= count:
+        raise talk.malformed(talk.label_party, f"{len(places)} common rows of {count}, after announcing {size}")
+    return body[:NONCE_SIZE], body[NONCE_SIZE:head], places
+
+
+def _alignment(
+    talk: Conversation,
+    ids: Ids,
+    rows: RowNumbers,
+    digest: bytes,
+    sizes: Mapping[PartyName, int],
+    pairwise: Mapping[PartyName, int] | None,
+) -> Alignment:
+    return Alignment(
+        me=talk.me,
+        label_party=talk.label_party,
+        parties=talk.parties,
+        rows=rows,
+        digest=digest.hex(),
+        sizes={party: sizes[party] for party in talk.parties if party in sizes},
+        pairwise=pairwise,
+        ids_digest=ids.digest(),
+        when=datetime.now(UTC).replace(microsecond=0),
+    )
