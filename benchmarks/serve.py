@@ -166,7 +166,7 @@ def serve_plain(folder: Path) -> None:
     from starlette.routing import Route
 
     from thinwire.predict import load_run
-    from thinwire.predict.simulated import own_rows
+    from thinwire.predict.run import own_rows
 
     run = load_run(folder)
     tables = own_rows(run, None).tables

@@ -23,8 +23,7 @@ from network.parties import Shape as JobShape
 from thinwire.models import MODELS
 from thinwire.models.fusion import fuse
 from thinwire.models.losses import Outputs
-from thinwire.predict.exporting import ExportFailed, Shape, exported
-from thinwire.predict.own_export import export_own
+from thinwire.predict.export import ExportFailed, Shape, export_own, exported
 
 
 @pytest.fixture(scope="module")

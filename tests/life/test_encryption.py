@@ -22,7 +22,7 @@ from thinwire.audit import audit_run
 from thinwire.errors import BadInput, BadParameter
 from thinwire.job.erase import erase_rows
 from thinwire.job.job_loader import load_job
-from thinwire.predict.model_files import load_model
+from thinwire.predict.model_store import load_model
 from thinwire.report.reading import read_run
 from thinwire.runs import PrivateState
 from thinwire.runs.retention import Retention, clean

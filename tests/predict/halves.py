@@ -18,13 +18,13 @@ from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import RowSet
 from thinwire.predict import Run, load_run
-from thinwire.predict.answering import AnsweringParty, Terms
-from thinwire.predict.asking import AskingParty
-from thinwire.predict.over_network import asked_for
-from thinwire.predict.own_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.run_folder import RunFolder
-from thinwire.predict.simulated import own_rows
-from thinwire.predict.starting import identity_of
+from thinwire.predict.embedding_client import AskingParty
+from thinwire.predict.embedding_server import AnsweringParty, Terms
+from thinwire.predict.model_store import RunFolder
+from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
+from thinwire.predict.run import own_rows
+from thinwire.predict.run_source import identity_of
+from thinwire.predict.score_file import asked_for
 
 PATIENCE = 30.0
 

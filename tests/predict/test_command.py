@@ -21,7 +21,7 @@ from thinwire.cli.predict import predict
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.network.aligning import AligningParty
-from thinwire.predict.starting import Named, aligned_rows
+from thinwire.predict.run_source import Named, aligned_rows
 from thinwire.transport.service import Refused
 
 SVFL = Shape({"method": "svfl"}, ids=True)

@@ -15,7 +15,7 @@ from predict.halves import Answering, asked, predicting, simulated_outputs, trai
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict.answering import Terms
+from thinwire.predict.embedding_server import Terms
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 TOP_K = {"name": "TopK", "fraction": 0.25}

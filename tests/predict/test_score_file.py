@@ -15,9 +15,10 @@ from torch import Tensor
 from thinwire.errors import BadInput
 from thinwire.job.row_selection import IdTable
 from thinwire.models.losses import Outputs
-from thinwire.predict.answers import Answers
-from thinwire.predict.batch import Asked, write_scores
-from thinwire.predict.row_ranges import chosen_rows, parsed_ranges, ranges_text
+from thinwire.predict.charges import parsed_ranges, ranges_text
+from thinwire.predict.rows import chosen_rows
+from thinwire.predict.score_file import Asked, write_scores
+from thinwire.predict.scoring import Answers
 
 BLOCK, ROWS = 100, 1050
 
@@ -45,7 +46,7 @@ class Scoring:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thinwire.predict.batch.ASKED_AT_ONCE", BLOCK)
+    monkeypatch.setattr("thinwire.predict.score_file.ASKED_AT_ONCE", BLOCK)
 
 
 def asked(ids: bool = False, model: str = "m") -> Asked:

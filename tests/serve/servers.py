@@ -14,8 +14,8 @@ from typing import Any
 from network.parties import LABEL_PARTY, Place, free_port, until
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict.starting import Named
-from thinwire.serve.running import FeatureServer, LabelServer, Sources
+from thinwire.predict.run_source import Named
+from thinwire.serve.server import FeatureServer, LabelServer, Sources
 
 SECONDS = 300.0
 

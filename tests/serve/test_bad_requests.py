@@ -17,7 +17,7 @@ from serve.servers import SECONDS, Served, served
 from thinwire.align import intersect, write_alignment
 from thinwire.compress import Identity
 from thinwire.compress.symbols import Dense
-from thinwire.predict.question import answer_body
+from thinwire.predict.pending_requests import answer_body
 from thinwire.wire import encode
 
 OUTSIDE = "person-of-the-clinic-alone"

@@ -14,9 +14,9 @@ from serve.servers import served
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.predict.introduction import CacheTerms
-from thinwire.predict.starting import Named
-from thinwire.serve.cache import EmbeddingCache
-from thinwire.serve.running import LabelServer, Sources, terms_of
+from thinwire.predict.run_source import Named
+from thinwire.serve.embedding_cache import EmbeddingCache
+from thinwire.serve.server import LabelServer, Sources, terms_of
 from thinwire.transport.authority import issue
 from thinwire.transport.grpc_channel import DialTarget, ask
 from thinwire.transport.service import RPCS, Denied

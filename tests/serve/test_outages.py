@@ -25,9 +25,9 @@ from network.parties import LABEL_PARTY, THINWIRE, Place, Shape, free_port, made
 from predict.halves import simulated_outputs, trained
 from serve.servers import Client, Feature, served
 from thinwire.predict import load_run
-from thinwire.predict.simulated import own_rows
+from thinwire.predict.run import own_rows
 from thinwire.privacy import poisson_binomial_epsilon
-from thinwire.serve.scoring import Batch
+from thinwire.serve.batching import Batch
 from thinwire.transport.service import Refused
 
 SVFL = Shape({"method": "svfl"})

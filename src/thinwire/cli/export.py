@@ -21,7 +21,7 @@ def export(
 ) -> None:
     """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
     from thinwire.predict import load_run
-    from thinwire.predict.own_export import export_own, owner_of
+    from thinwire.predict.export import export_own, owner_of
 
     files = load_run(run).export(to, out) if owner_of(run) is None else export_own(run, to, out)
     if as_json:

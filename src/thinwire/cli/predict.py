@@ -61,7 +61,7 @@ def predict(
         files_here = _files("--features", features), _files("--ids", ids)
         found = _here(source, _place(out, resume), Rows(rows, only), which, *files_here, resume)
     else:
-        from thinwire.predict.starting import named
+        from thinwire.predict.run_source import named
 
         files = own_file("--features", features, name), own_file("--ids", ids, name)
         party = named(source, name, run, settings)
@@ -93,9 +93,9 @@ def _here(
     resume: bool,
 ) -> dict[str, Any]:
     from thinwire.predict import load_run
-    from thinwire.predict.batch import Asked, write_scores
-    from thinwire.predict.simulated import new_rows, own_rows
-    from thinwire.predict.starting import look_beside
+    from thinwire.predict.run import new_rows, own_rows
+    from thinwire.predict.run_source import look_beside
+    from thinwire.predict.score_file import Asked, write_scores
 
     if source.is_file():
         raise BadInput(f"{source} is a file; give a run's folder, or --name PARTY with a job file")

@@ -15,7 +15,7 @@ from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.row_selection import IdTable
-    from thinwire.predict.starting import Named
+    from thinwire.predict.run_source import Named
 
 __all__ = [
     "Half",
@@ -50,7 +50,7 @@ class Rows:
     def chosen(self, count: int, ids: IdTable | None) -> Any:
         import numpy as np
 
-        from thinwire.predict.row_ranges import chosen_rows
+        from thinwire.predict.rows import chosen_rows
 
         if self.numbers is not None and self.only is not None:
             raise BadInput("--rows and --only both say which rows; give one of them")
@@ -77,7 +77,7 @@ class Half:
     """One party's half over the network."""
 
     def __init__(self, found: Named, which: Any, files: tuple[Path | None, Path | None], yes: bool) -> None:
-        from thinwire.predict.starting import aligned_rows
+        from thinwire.predict.run_source import aligned_rows
         from thinwire.transport.certificates import load_credentials
 
         self._own, self._folder, self._which = found.own, found.folder(), which
@@ -89,10 +89,9 @@ class Half:
 
     def ask(self, out: Path, rows: Rows, resume: bool) -> dict[str, Any]:
         from thinwire.errors import ThinwireError
-        from thinwire.predict.asking import AskingParty
-        from thinwire.predict.batch import Asked, write_scores
-        from thinwire.predict.over_network import asked_for
-        from thinwire.predict.own_models import LabelModel
+        from thinwire.predict.embedding_client import AskingParty
+        from thinwire.predict.party_models import LabelModel
+        from thinwire.predict.score_file import Asked, asked_for, write_scores
 
         own = self._own
         model = LabelModel(own.me, self._folder, self._which, self._new)
@@ -120,9 +119,9 @@ class Half:
         return {"party": own.me, **found, "bytes": traffic.bytes, "messages": traffic.messages}
 
     def answer(self) -> dict[str, Any]:
-        from thinwire.predict.answering import AnsweringParty, Terms
-        from thinwire.predict.own_models import FeatureModel
-        from thinwire.predict.starting import identity_of
+        from thinwire.predict.embedding_server import AnsweringParty, Terms
+        from thinwire.predict.party_models import FeatureModel
+        from thinwire.predict.run_source import identity_of
 
         own = self._own
         model = FeatureModel(own.me, self._folder, self._which, self._new, identity_of(own))

@@ -15,7 +15,7 @@ from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.party_view import PartyView
-    from thinwire.serve.running import FeatureServer, LabelServer
+    from thinwire.serve.server import FeatureServer, LabelServer
 
 __all__ = ["serve"]
 
@@ -42,8 +42,8 @@ def serve(
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
     from thinwire.job.endpoint import Endpoint
-    from thinwire.predict.starting import aligned_rows, named
-    from thinwire.serve.running import Sources, feature_server, label_server
+    from thinwire.predict.run_source import aligned_rows, named
+    from thinwire.serve.server import Sources, feature_server, label_server
     from thinwire.transport.certificates import load_credentials
 
     which = parsed_table(table, features)

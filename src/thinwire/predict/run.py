@@ -18,25 +18,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.align import intersect
 from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.job import Job
 from thinwire.job.job import embedding_width
+from thinwire.job.job_file import read_job_file
 from thinwire.job.job_loader import load_job
+from thinwire.job.row_selection import IdTable, RowSelection, RowSet
+from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.job.training import describe_models
 from thinwire.methods import svfl
 from thinwire.models.losses import Outputs
+from thinwire.party import FeatureParty, LabelParty
 from thinwire.party.parties import floats
-from thinwire.predict.answers import Answers
-from thinwire.predict.exporting import Shape, exported
-from thinwire.predict.halves import FeatureHalf, LabelHalf
-from thinwire.predict.model_files import hash_of, load_model, model_names
-from thinwire.predict.run_folder import RunFolder
-from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
+from thinwire.predict.export import Shape, exported
+from thinwire.predict.model_store import RunFolder, hash_of, load_model, model_names
+from thinwire.predict.rows import new_features, new_ids
+from thinwire.predict.scoring import Answers, Counted, FeatureHalf, LabelHalf, Leaving, Means, leaving, seat_of
 from thinwire.privacy import in_process_identities
 from thinwire.types import PartyName
 
-__all__ = ["ASKED_AT_ONCE", "Run", "load_run"]
+__all__ = ["ASKED_AT_ONCE", "Run", "SimulatedRows", "load_run", "new_rows", "own_rows"]
 
 ASKED_AT_ONCE = 4096  # rows of one question
 _LOOKED_AT = 8  # rows that an export is checked on
@@ -116,7 +119,7 @@ class Run:
         return self.outputs.shown(self.predict(features))
 
     def export(self, to: str, out: str | Path, features: Mapping[PartyName, Any] | None = None) -> dict[str, Path]:
-        """Every model as a file of its own in the folder `out`: see `thinwire.predict.exporting`.
+        """Every model as a file of its own in the folder `out`: see `thinwire.predict.export`.
 
         `to` is "exported-program", "onnx" or "torchscript". The models' inputs are shaped as the job's features, or
         as a few rows of `features` by party.
@@ -249,3 +252,85 @@ def _require_no_sum(folder: Path) -> None:
         raise BadInput(
             f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"
         )
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedRows:
+    """Every party's features of the same rows."""
+
+    tables: Mapping[PartyName, Tensor]
+    ids: IdTable | None
+    counted: Counted
+
+    @property
+    def count(self) -> int:
+        return len(next(iter(self.tables.values())))
+
+
+def own_rows(run: Run, which: RowSet | None) -> SimulatedRows:
+    """The job's own rows: test rows where there are any, unless told otherwise."""
+    job = _job(run)
+    tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
+    which = which or (RowSet.TEST if tests else RowSet.TRAINING)
+    if which is RowSet.TEST and not tests:
+        raise BadInput("--table test: the job has no test rows; give --table training")
+    tables = {}
+    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+    for party in everyone:
+        if party.features is None:
+            continue
+        parts = {RowSet.TEST: [party.test_features], RowSet.TRAINING: [party.features]}
+        chosen = parts.get(which, [party.features, *([] if party.test_features is None else [party.test_features])])
+        tables[party.name] = torch.cat(chosen)
+    file, folder = _file(run)
+    rows = RowSelection("label_party", file.label_party, folder, file.job.split)
+    ids = rows.list_ids(which if tests else RowSet.TRAINING)
+    offset = job.rows if which is RowSet.TEST else 0
+    return SimulatedRows(tables, ids, Counted(offset=offset, rows=job.rows + tests))
+
+
+def new_rows(run: Run, files: Mapping[PartyName, Path], id_files: Mapping[PartyName, Path]) -> SimulatedRows:
+    """Rows of other files, one for every party with features; brought into one order where the job has ids."""
+    file, folder = _file(run)
+    if set(files) != set(run.parties):
+        missing = [name for name in run.parties if name not in files]
+        extra = [name for name in files if name not in run.parties]
+        what = f"{', '.join(missing)} is missing" if missing else f"{', '.join(extra)} is no party with features"
+        raise BadInput(f"--features: give a file for each of {', '.join(run.parties)}; {what}")
+    sections: dict[PartyName, tuple[str, PartyEntry]] = {
+        **{party.name: (f"party.{party.name}", party) for party in file.party},
+        file.label_party.name: ("label_party", file.label_party),
+    }
+    tables = {
+        name: torch.as_tensor(new_features(sections[name][1], sections[name][0], folder, path, run.folder.path))
+        for name, path in files.items()
+    }
+    found = {name: new_ids(sections[name][1], files[name], id_files.get(name)) for name in files}
+    ids = {name: one for name, one in found.items() if one is not None}
+    shared = None
+    if ids and len(ids) == len(files) and len(files) > 1:
+        for name, one in ids.items():
+            if len(one) != len(tables[name]):
+                raise BadInput(f"--features {name}: {len(tables[name])} rows, but {len(one)} ids")
+        first = run.label_party if run.label_party in ids else next(iter(ids))
+        aligned = intersect(ids, first)
+        tables = {name: table[torch.from_numpy(aligned[name].rows)] for name, table in tables.items()}
+        shared = IdTable([text.decode() for text in ids[first].texts(aligned[first].rows)])
+    elif len(ids) == len(files) == 1:
+        (one,) = ids.values()
+        shared = IdTable(one.decode())
+    tables = run.tables(tables)
+    digest = hashlib.sha256()
+    for table in tables.values():
+        digest.update(table.contiguous().numpy().data)
+    return SimulatedRows(tables, shared, Counted(digest.hexdigest(), rows=len(next(iter(tables.values())))))
+
+
+def _job(run: Run) -> Job:
+    if run.job is None:
+        raise BadInput("the run has no job file; use run.predict(...)")
+    return run.job
+
+
+def _file(run: Run) -> tuple[JobFile, Path]:
+    return read_job_file(run.folder.job), run.folder.path.resolve()

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -18,12 +21,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+import torch
+from torch import Tensor
 
 from thinwire.at_rest.atomic_file import WriteFailed, replace_file, stage_file
 from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput
+from thinwire.job.row_selection import IdTable
+from thinwire.predict.embedding_client import AskingParty
+from thinwire.predict.errors import NoAnswer, PartyAway
+from thinwire.predict.run import ASKED_AT_ONCE
+from thinwire.predict.scoring import Answers
+from thinwire.transport.network_channel import PartyMissing
 
-__all__ = ["Heading", "ScoreFile", "require_place"]
+__all__ = ["Asked", "Heading", "ScoreFile", "asked_for", "require_place", "write_scores"]
 
 
 @dataclass(frozen=True)
@@ -116,14 +127,14 @@ class ScoreFile:
         """All blocks into one file, which then has its name; the blocks go."""
         try:
             with stage_file(self.path) as part:
-                self._gather(part)
+                self._gather(part, self.path.suffix.lower())
         except OSError as error:
             raise WriteFailed(self.path, 0, error) from error
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _gather(self, file: Path) -> None:
+    def _gather(self, file: Path, suffix: str) -> None:
         schema = pa.parquet.read_schema(self._block(0))
-        if file.suffix == ".csv":
+        if suffix == ".csv":
             options = pa.csv.WriteOptions(quoting_style="needed")
             writer: Any = pa.csv.CSVWriter(file, schema, write_options=options)
         else:
@@ -134,3 +145,92 @@ class ScoreFile:
 
     def _block(self, number: int) -> Path:
         return self._folder / f"{number:08d}.parquet"
+
+
+Progress = Callable[[int, int], None]  # rows done, of how many
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which rows, of which models; with their ids where they are known."""
+
+    rows: npt.NDArray[np.int64]
+    model: str
+    outputs: Answers
+    ids: IdTable | None = None
+
+    def digest(self) -> str:
+        """Of ids in whatever order: another alignment of the same ids has another one."""
+        if self.ids is None:
+            return sha256(self.rows.tobytes()).hexdigest()
+        digest = sha256()
+        for text in sorted(self.ids.ids[row] for row in self.rows.tolist()):
+            digest.update(text.encode() + b"\0")
+        return digest.hexdigest()
+
+    def keys(self, rows: npt.NDArray[np.int64]) -> list[Any]:
+        """Ids, or row numbers where there are none."""
+        return rows.tolist() if self.ids is None else [self.ids.ids[row] for row in rows.tolist()]
+
+    def without(self, done: Iterable[Any]) -> npt.NDArray[np.int64]:
+        """The rows that are not done."""
+        there = set(done)
+        return self.rows[[key not in there for key in self.keys(self.rows)]] if there else self.rows
+
+
+def write_scores(
+    out: Path, asked: Asked, scored: Callable[[Tensor], Iterator[Tensor]], progress: Progress, resume: bool
+) -> dict[str, Any]:
+    """Writes the file; `scored` gives outputs a question at a time for the rows that are still missing."""
+    heading = Heading(asked.model, asked.digest(), "row" if asked.ids is None else "id", ASKED_AT_ONCE)
+    file = ScoreFile(out, heading, resume)
+    rest = asked.without(file.keys())
+    resumed_at = len(asked.rows) - len(rest)
+    progress(resumed_at, len(asked.rows))
+    done = 0
+    for outputs in scored(torch.from_numpy(rest)) if len(rest) else ():
+        table = asked.outputs.shown(outputs).numpy()
+        file.add(asked.keys(rest[done : done + len(table)]), asked.outputs.columns(table.shape[1]), table)
+        done += len(table)
+        progress(resumed_at + done, len(asked.rows))
+    file.finish()
+    return {"rows": len(asked.rows), "resumed_at": resumed_at, "model": asked.model, "out": str(out)}
+
+
+_LOOK_SECONDS = 0.2
+
+
+def asked_for(
+    party: AskingParty, rows: Tensor, patience_seconds: float, interrupted: Callable[[], None]
+) -> Iterator[Tensor]:
+    """Outputs of these rows, a question at a time, all of one model; a lost party is waited for and asked again."""
+    run = party.gather(patience_seconds, interrupted).run
+    for start in range(0, len(rows), ASKED_AT_ONCE):
+        asked = rows[start : start + ASKED_AT_ONCE]
+        began = monotonic()
+        while True:
+            ready = party.gather(patience_seconds, interrupted)
+            if ready.run != run:
+                raise PartyMissing(party.own.me, "another model has come into use; begin anew with it", 0)
+            try:
+                yield _answered(party, asked, patience_seconds, interrupted)
+                break
+            except PartyAway:
+                if monotonic() - began > patience_seconds:
+                    raise
+
+
+def _answered(party: AskingParty, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
+    ready = party.gather(seconds, interrupted)
+    answers = party.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
+    try:
+        began = monotonic()
+        while wait(answers.waiting.values(), _LOOK_SECONDS).not_done:
+            interrupted()
+            if monotonic() - began > seconds:
+                raise NoAnswer(answers.missing()[0], seconds)
+        half = ready.half
+        symbols = {name: half.decoded(one.result(), name, len(rows)) for name, one in answers.waiting.items()}
+        return half.scored(half.embeddings(symbols, rows, answers.number), rows)
+    finally:
+        party.forget(answers)

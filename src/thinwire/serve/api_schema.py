@@ -15,8 +15,8 @@ from torch import Tensor
 
 from thinwire import __version__
 from thinwire.job.schema import ServeSection
-from thinwire.predict.own_models import OwnRows
-from thinwire.serve.errors import BadRequest
+from thinwire.predict.errors import BadRequest
+from thinwire.predict.party_models import OwnRows
 
 __all__ = ["LONGEST_DEADLINE_MS", "ScoreRequest", "ScoreSchema", "parse_body"]
 

@@ -17,8 +17,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from thinwire.predict.errors import BadRequest, described, status_of
 from thinwire.serve.api_schema import parse_body
-from thinwire.serve.errors import BadRequest, described, status_of
 from thinwire.serve.service import Service
 
 __all__ = ["DEADLINE_HEADER", "IdleConnections", "find_most_connections", "make_app"]

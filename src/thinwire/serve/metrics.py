@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from thinwire.serve.errors import described
+from thinwire.predict.errors import described
 
 __all__ = ["ServerMetrics"]
 

@@ -13,13 +13,11 @@ from torch import Tensor
 
 from thinwire.job.schema import ServeSection
 from thinwire.network.metrics import count_frames, counter, gauge
-from thinwire.predict.asking import AskingParty
-from thinwire.predict.errors import ModelMismatch
+from thinwire.predict.embedding_client import AskingParty
+from thinwire.predict.errors import BadRequest, Busy, ModelMismatch, described, status_of
 from thinwire.serve.api_schema import LONGEST_DEADLINE_MS, ScoreRequest, ScoreSchema
-from thinwire.serve.batching import Batcher
-from thinwire.serve.errors import BadRequest, Busy, described, status_of
+from thinwire.serve.batching import Batcher, Scorer
 from thinwire.serve.metrics import ServerMetrics
-from thinwire.serve.scoring import Scorer
 from thinwire.transport.records import MAX_JSON, printable
 
 __all__ = ["Service"]

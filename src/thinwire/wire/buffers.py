@@ -11,6 +11,8 @@ import numpy as np
 from thinwire.compress.message import MOST_DIMENSIONS, Array
 from thinwire.errors import Malformed, TooLarge, TrailingBytes, Truncated
 
+__all__ = []
+
 _CHEAP_TO_COPY = 1 << 16  # bytes
 
 

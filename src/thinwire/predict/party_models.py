@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,15 @@ from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
 from thinwire.models.losses import Outputs
 from thinwire.party import FeatureParty
-from thinwire.predict.answers import Answers
-from thinwire.predict.halves import FeatureHalf, LabelHalf
+from thinwire.predict.fixed_batch import computed
 from thinwire.predict.introduction import Offered
-from thinwire.predict.model_files import load_model
-from thinwire.predict.new_rows import new_features
-from thinwire.predict.pins import Pins
-from thinwire.predict.placing import computed
-from thinwire.predict.run_folder import RunFolder
-from thinwire.predict.sealing import Counted, Leaving, Means, leaving, seat_of
+from thinwire.predict.model_store import Pins, RunFolder, load_model
+from thinwire.predict.rows import new_features
+from thinwire.predict.scoring import Answers, Counted, FeatureHalf, LabelHalf, Leaving, Means, leaving, seat_of
 from thinwire.privacy import Identity
 from thinwire.types import PartyName
 
-__all__ = ["FeatureModel", "LabelModel", "NewRows", "OwnRows", "read_rows", "require_unchanged"]
+__all__ = ["FeatureModel", "LabelModel", "NewRows", "OwnRows", "Ready", "read_rows", "require_unchanged"]
 
 _MEAN_OF = 65_536  # rows that a mean embedding is taken over
 
@@ -192,3 +190,25 @@ def _digest(of: str, table: Tensor | None) -> str:
     if table is not None:
         digest.update(table.contiguous().numpy().data)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The label party's half and everybody's hash."""
+
+    model: LabelModel
+    half: LabelHalf
+    hashes: Mapping[PartyName, str]
+    defaults: Mapping[PartyName, Sequence[float]]  # of parties that state one
+
+    @property
+    def run(self) -> str:
+        return self.model.run
+
+    @cached_property
+    def version(self) -> str:
+        """One hash over all parties' models."""
+        digest = hashlib.sha256(f"{self.run} {self.model.hash}\n".encode())
+        for party, one in sorted(self.hashes.items()):
+            digest.update(f"{party} {one}\n".encode())
+        return digest.hexdigest()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thinwire.predict.placing import computed
+from thinwire.predict.fixed_batch import computed
 
 ROWS = 200
 

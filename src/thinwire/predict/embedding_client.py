@@ -16,9 +16,8 @@ from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
-from thinwire.predict.own_models import LabelModel, require_unchanged
-from thinwire.predict.ready import Ready
-from thinwire.predict.under_way import Answers, UnderWay
+from thinwire.predict.party_models import LabelModel, Ready, require_unchanged
+from thinwire.predict.pending_requests import Answers, UnderWay
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
 from thinwire.transport.base import TransportError

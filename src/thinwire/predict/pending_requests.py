@@ -1,23 +1,94 @@
-"""Questions that were asked and are not answered yet, each under a number of its own."""
+"""Questions to feature parties: their bytes, and those that are not answered yet, each under a number of its own."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 
-from thinwire.errors import ThinwireError
-from thinwire.predict.errors import PartyAway, QuestionFailed
-from thinwire.predict.question import Question, opened_answer
-from thinwire.predict.ready import Ready
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from thinwire.errors import Malformed, ThinwireError
+from thinwire.predict.errors import PartyAway, PartyFailed, QuestionFailed, refusal
+from thinwire.predict.party_models import Ready
 from thinwire.streams import Rows
 from thinwire.transport.base import TransportError
 from thinwire.transport.question_line import QuestionLine
+from thinwire.transport.records import Text, printable
 from thinwire.types import PartyName
+from thinwire.wire.buffers import pack_bundle, unpack_bundle
 
-__all__ = ["Answers", "UnderWay"]
+__all__ = ["Answers", "Question", "UnderWay", "answer_body", "opened_answer", "refused_body"]
+
+_GIVEN, _REFUSED = 0, 1
+_LONGEST = 1500  # characters of a refusal
+
+
+class _Head(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    run: Text
+    hash: Text
+
+
+class _Refusal(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    kind: Text
+    message: Text
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which rows, of which model of the party that is asked."""
+
+    run: str
+    hash: str
+    rows: Rows
+
+    def to_bytes(self) -> bytes:
+        head = json.dumps({"run": self.run, "hash": self.hash}).encode()
+        return pack_bundle({0: head, 1: self.rows.numpy().astype("<i8").tobytes()})
+
+    @classmethod
+    def parsed(cls, body: bytes | memoryview) -> Question:
+        parts = unpack_bundle(body)
+        if set(parts) != {0, 1} or len(parts[1]) % 8:
+            raise Malformed("a question holds a model and rows")
+        try:
+            head = _Head.model_validate_json(bytes(parts[0]))
+        except ValidationError as error:
+            raise Malformed(f"a question's model: {error.errors()[0]['msg']}") from None
+        rows = np.frombuffer(parts[1], "<i8").astype(np.int64)
+        return cls(head.run, head.hash, torch.from_numpy(rows))
+
+
+def answer_body(embeddings: bytes) -> bytes:
+    return bytes([_GIVEN]) + embeddings
+
+
+def refused_body(kind: str, message: str) -> bytes:
+    return bytes([_REFUSED]) + json.dumps({"kind": kind, "message": message[:_LONGEST]}).encode()
+
+
+def opened_answer(party: PartyName, body: bytes | memoryview) -> memoryview:
+    """The embeddings as bytes; raises what the party refused with."""
+    view = memoryview(body)
+    if view and view[0] == _GIVEN:
+        return view[1:]
+    if not view or view[0] != _REFUSED:
+        raise PartyFailed(party, f"{party!r} sent an answer that is none")
+    try:
+        told = _Refusal.model_validate_json(bytes(view[1:]))
+    except ValidationError:
+        raise PartyFailed(party, f"{party!r} sent a refusal that is none") from None
+    failed: QuestionFailed = refusal(told.kind, party, f"{party!r}: {printable(told.message)[:_LONGEST]}")
+    raise failed
 
 
 @dataclass

@@ -9,24 +9,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from thinwire.at_rest import files_of, layout
 from thinwire.compress import Hint, Symbols
 from thinwire.conversations.context import Seat, on
 from thinwire.conversations.sealing import PREDICTION, Sealing, opened, sum_compressor
 from thinwire.errors import BadInput, WireError
+from thinwire.job.privacy_plan import PrivacyPlan
+from thinwire.job.program_factory import derive_run_number
 from thinwire.models.fusion import fuse
-from thinwire.predict.answers import Answers
+from thinwire.models.losses import Outputs
+from thinwire.predict.charges import PredictionCharges, spent_in_training
 from thinwire.predict.errors import PartyFailed
-from thinwire.predict.placing import computed
-from thinwire.privacy import SecureSum
+from thinwire.predict.fixed_batch import computed
+from thinwire.predict.model_store import RunFolder
+from thinwire.prepare import LabelCoding
+from thinwire.privacy import Identity, SecureSum
+from thinwire.recipe import Recipe
 from thinwire.streams import Rows
+from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
+from thinwire.wire.entropy import Effort
 
-__all__ = ["FeatureHalf", "LabelHalf", "Way"]
+__all__ = ["Answers", "Counted", "FeatureHalf", "LabelHalf", "Leaving", "Means", "Way", "leaving", "seat_of"]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """`coding` is how labels were made numbers; None where they were numbers."""
+
+    outputs: Outputs
+    coding: LabelCoding | None = None
+
+    @classmethod
+    def of(cls, outputs: Outputs, run: Path, label_party: PartyName) -> Answers:
+        """As the run's folder keeps them."""
+        file = layout.kept_file(run, label_party, "labels")
+        return cls(outputs, LabelCoding.from_json(files_of(run).read(file)) if file.exists() else None)
+
+    def columns(self, width: int) -> tuple[str, ...]:
+        classes = () if self.coding is None else self.coding.classes
+        if self.outputs is Outputs.CLASSES and len(classes) == width:
+            return tuple(f"probability_{name}" for name in classes)
+        if self.outputs is Outputs.PROBABILITY and len(classes) == 2:
+            return (f"probability_{classes[1]}",)
+        return self.outputs.columns(width)
+
+    def shown(self, outputs: Tensor) -> Tensor:
+        """Probabilities or values, [rows, columns]; row by row."""
+        table = self.outputs.shown(outputs)
+        if self.outputs is Outputs.VALUE and self.coding is not None:
+            return self.coding.in_units(table)
+        return table
 
 
 class Way(Protocol):
@@ -136,3 +175,64 @@ def require_rows(rows: Rows, count: int) -> None:
     """Row numbers that a peer asks for are looked at before they are used."""
     if len(rows) == 0 or int(rows.min()) < 0 or int(rows.max()) >= count:
         raise BadInput(f"rows must be from 0 to {count - 1}, one at least")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Where a table's rows stand in the ledger: among the run's own, or in one of their own."""
+
+    of: str = "rows"  # the run's training rows, test rows behind them; otherwise the digest of another table
+    offset: int = 0
+    rows: int = 0  # in that ledger
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A way, and what it needs before it can be used: keys, and numbers that were not used."""
+
+    way: Way
+    sealing: Sealing | None = None
+    charges: PredictionCharges | None = None
+
+    def close(self) -> None:
+        if self.charges is not None:
+            self.charges.close()
+
+    @property
+    def next_number(self) -> int:
+        return 0 if self.charges is None else self.charges.next_number
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a secure sum needs: the run's folder, which remembers what was spent, and who this party is."""
+
+    folder: RunFolder
+    plan: PrivacyPlan
+    counted: Counted
+    identity: Identity
+
+
+def leaving(seat: Seat, means: Means | None) -> Leaving:
+    """Plain embeddings, or sealed ones where the recipe says so."""
+    aggregation = seat.recipe.aggregation
+    if not isinstance(aggregation, SecureSum) or means is None:
+        return Leaving(Plainly(seat))
+    folder, counted = means.folder, means.counted
+    ledger = means.plan.ledger(seat.me, counted.rows)
+    if counted.of == Counted.of:
+        spent_in_training(folder.tensors(seat.me, seat.run), ledger, seat.me)
+    log = folder.charges(seat.me)
+    charges = PredictionCharges(log, ledger, counted.of, counted.offset, folder.files.lines(log))
+    secret, nonce = folder.secret(seat.me), f"{folder.run} prediction"
+    sealing = Sealing(seat, aggregation, means.identity, secret, charges, nonce)
+    return Leaving(Sealed(seat, sealing), sealing, charges)
+
+
+def seat_of(
+    me: PartyName, label_party: PartyName, features: tuple[PartyName, ...], recipe: Recipe, seed: int, effort: Effort
+) -> Seat:
+    """A seat of which only the names, the recipe and the codec are used: questions have a way of their own."""
+    run = derive_run_number(recipe, seed, features)
+    silent = Simulation([*features, label_party], run, label_party=label_party).channel(me)
+    return Seat(me, label_party, features, silent, recipe, rows=1, seed=seed, run=run, effort=effort)

@@ -16,10 +16,10 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
 from thinwire.network.stopping import ToldToStop
-from thinwire.predict.charged import AskedBefore
+from thinwire.predict.charges import AskedBefore
 from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
-from thinwire.predict.own_models import FeatureModel, require_unchanged
-from thinwire.predict.question import Question, answer_body, refused_body
+from thinwire.predict.party_models import FeatureModel, require_unchanged
+from thinwire.predict.pending_requests import Question, answer_body, refused_body
 from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.grpc_channel import Dialer, DialTarget

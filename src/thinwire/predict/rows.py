@@ -1,10 +1,12 @@
-"""Rows that were not there at the training: other files with the same columns, brought into one order by ids."""
+"""Rows to score that a user names: in other files with the same columns, or by numbers such as 0-99,250,300-."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from thinwire.align import Ids
@@ -17,7 +19,11 @@ from thinwire.job.row_selection import read_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.prepare import Preparation
 
-__all__ = ["new_features", "new_ids"]
+__all__ = [
+    "chosen_rows",
+    "new_features",
+    "new_ids",
+]
 
 
 def new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:
@@ -68,3 +74,26 @@ def new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids
 def _read(where: str, source: Source, file: Path) -> Values:
     with at(where):
         return read_features(file, source.key, source.columns, source.all_but or (), source.delimiter or ",")
+
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+def chosen_rows(text: str, count: int) -> RowNumbers:
+    """The rows of "3,10-19,90-" of a table of `count` rows, in that order; each once."""
+    found: list[RowNumbers] = []
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        if not first.isdecimal() or (last and not last.isdecimal()) or len(first) > 18 or len(last) > 18:
+            raise BadInput(f"--rows {part.strip()!r}: write row numbers from 0 and ranges, such as 3,10-19,90-")
+        begin = int(first)
+        end = (int(last) if last else count - 1) if dash else begin
+        if begin >= count or end >= count:
+            raise BadInput(f"--rows {part.strip()!r}: there are {count} rows, numbered from 0 to {count - 1}")
+        if end < begin:
+            raise BadInput(f"--rows {part.strip()!r}: a range goes from the lower number to the higher")
+        found.append(np.arange(begin, end + 1))
+    rows = np.concatenate(found)
+    if len(np.unique(rows)) != len(rows):
+        raise BadInput(f"--rows {text!r} names a row twice")
+    return rows

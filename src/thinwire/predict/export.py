@@ -22,12 +22,18 @@ from torch import Tensor, nn
 from thinwire.at_rest import files_of, layout
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.extras import needed
+from thinwire.job.job_loader import find_loss
 from thinwire.job.messages import did_you_mean
-from thinwire.models.fusion import fuse
+from thinwire.job.party_view import LabelData, PartyView, read_party_view
+from thinwire.job.schema import LabelEntry
+from thinwire.models.fusion import fuse, fused_width
 from thinwire.models.losses import Outputs
+from thinwire.party import FeatureParty
+from thinwire.predict.model_store import RunFolder, load_model
+from thinwire.runs import RunFacts, read_facts
 from thinwire.types import PartyName
 
-__all__ = ["FORMATS", "AnyShape", "ExportFailed", "Shape", "exported", "several"]
+__all__ = ["FORMATS", "AnyShape", "ExportFailed", "Shape", "export_own", "exported", "owner_of", "several"]
 
 _TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
 
@@ -207,3 +213,69 @@ FORMATS: dict[str, _Format] = {
     "onnx": _Format(".onnx", _write_onnx, _read_onnx, ("onnx", "onnxscript")),
     "torchscript": _Format(".ts", _write_script, _read_script),
 }
+
+
+_LOOKED_AT = 8  # rows that an export is checked on
+
+
+def owner_of(folder: Path) -> PartyName | None:
+    """The party whose part of a run over the network lies there; None for a whole run."""
+    facts = read_facts(folder)
+    return None if facts is None else facts.party
+
+
+def export_own(folder: Path, to: str, out: Path) -> dict[str, Path]:
+    """The files by model, as for a whole run; `export.json` says how all parties' would meet, as far as known."""
+    run, facts = RunFolder(folder), read_facts(folder)
+    if facts is None or facts.party is None:
+        raise BadInput(f"{folder} is no party's part of a run over the network; thinwire.load_run exports whole runs")
+    own = read_party_view(run.job, facts.party)
+    if own.is_label_party:
+        models, shape = _of_label_party(own, own.load_label_data(), facts)
+    else:
+        models, shape = _of_feature_party(own, own.load_features(), facts)
+    for name, module in models.items():
+        load_model(folder, name, module)
+        module.eval()
+    return exported(folder, models, shape, to, out)
+
+
+@dataclass(frozen=True, eq=False)
+class _OwnShape:
+    """A few rows for each of its models, and how they belong to the others'."""
+
+    rows: Mapping[str, Tensor]
+    said: Mapping[str, Any]
+
+    def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+        return {name: several(rows) for name, rows in self.rows.items()}
+
+    def about(self) -> dict[str, Any]:
+        return dict(self.said)
+
+
+def _of_feature_party(own: PartyView, party: FeatureParty, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
+    rows = torch.as_tensor(party.features[:_LOOKED_AT])
+    said = {"party": own.me, "fusion": {"how": facts.fusion, "order": list(facts.widths)}, "outputs": None}
+    return {own.me: party.bottom}, _OwnShape({own.me: rows}, said)
+
+
+def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
+    if not isinstance(own.section, LabelEntry):
+        raise BadInput(f"{own.me!r} is no label party")
+    widths = {name: width for name, width in facts.widths.items() if name != own.me}
+    party = own.label_party_of(data, widths)
+    models, rows = {"top": party.top}, {"top": _made_up(fused_width(party.fusion, list(facts.widths.values())))}
+    if data.bottom is not None and data.features is not None:
+        models[own.me], rows[own.me] = data.bottom, data.features[:_LOOKED_AT]
+    said = {
+        "party": own.me,
+        "fusion": {"how": party.fusion, "order": list(facts.widths)},
+        "outputs": Outputs.of(find_loss(own.section)).value,
+    }
+    return models, _OwnShape(rows, said)
+
+
+def _made_up(width: int) -> Tensor:
+    """Embeddings of others are not here; the top model is compared on some of their shape."""
+    return torch.randn(_LOOKED_AT, width, generator=torch.Generator().manual_seed(0))

@@ -1,25 +1,75 @@
-"""A finished run's folder: a whole run of the simulator, or one party's part of a run over the network."""
+"""A finished run's folder: its trained models, their hashes, and those that the other parties served first."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
-from torch import Tensor
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
 
-from thinwire.at_rest import Files, files_of, layout
+from thinwire.at_rest import PLAIN, Files, files_of, layout
+from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState
 from thinwire.job.simulator import own_secret
 from thinwire.network.feature_role import run_secret
-from thinwire.predict.model_files import hash_of, model_names
+from thinwire.predict.introduction import Offered
 from thinwire.runs import Checkpoints, PrivateState
 from thinwire.types import PartyName
 
-__all__ = ["RunFolder"]
+__all__ = ["Pins", "RunFolder", "hash_of", "load_model", "model_names"]
+
+
+def model_names(folder: Path) -> list[str]:
+    """Whose models the run's folder holds; "top" is the top model."""
+    found = sorted(file.stem for file in layout.model_files(folder))
+    if not found:
+        raise BadInput(
+            f"{folder} holds no models: {folder / 'models'} is missing or empty. Train to the end first, or give the "
+            "run's folder"
+        )
+    return found
+
+
+def load_model(folder: Path, name: str, module: nn.Module) -> None:
+    """Refuses a file that is missing, damaged, of another model, or not finite."""
+    file = layout.model_file(folder, name)
+    try:
+        tensors = load(_content(file, files_of(folder)))
+        module.load_state_dict(tensors)
+    except (SafetensorError, RuntimeError) as error:
+        raise BadInput(f"{file} does not hold this job's model: {error}") from None
+    for key, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise BadInput(f"{file}: {key} holds NaN or infinity; the training went wrong")
+
+
+def hash_of(folder: Path, names: Iterable[str]) -> str:
+    """SHA-256 over the models' files, each behind its name and length."""
+    digest, files = hashlib.sha256(), files_of(folder)
+    for name in sorted(names):
+        content = _content(layout.model_file(folder, name), files)
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def _content(file: Path, files: Files) -> bytes:
+    try:
+        return files.read(file)
+    except FileNotFoundError:
+        raise BadInput(f"{file} is missing: the run has not ended, or its folder is not whole") from None
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
 
 
 @dataclass(frozen=True)
@@ -110,3 +160,53 @@ class RunFolder:
                 f"{self.path} holds one party's part of a run over the network, without {', '.join(absent)}; every "
                 "party runs its half: thinwire predict ... --name PARTY"
             )
+
+
+class Pins:
+    """What each party offered first for a run; its model may not change after that, its default may.
+
+    `files` are those of the run's folder: a default is a mean of embeddings.
+    """
+
+    def __init__(self, file: Path | None, files: Files = PLAIN) -> None:
+        self._file = file
+        self._files = files
+        self._lock = Lock()
+        self._held: dict[str, dict[PartyName, Offered]] = {}
+        if file is not None and file.exists():
+            self._held = _read(file, files)
+
+    def hash(self, run: str, party: PartyName) -> str | None:
+        found = self._held.get(run, {}).get(party)
+        return None if found is None else found.hash
+
+    def offered(self, run: str, party: PartyName) -> Offered | None:
+        """What a party that is away offered before, where it stated a default embedding."""
+        found = self._held.get(run, {}).get(party)
+        return found if found is not None and found.default is not None else None
+
+    def note(self, party: PartyName, offered: Offered) -> None:
+        kept = offered.model_copy(update={"key": None, "next_number": 0})
+        with self._lock:
+            run = self._held.setdefault(offered.run, {})
+            if run.get(party) == kept:
+                return
+            run[party] = kept
+            if self._file is not None:
+                told = {
+                    name: {who: one.model_dump() for who, one in held.items()} for name, held in self._held.items()
+                }
+                self._files.replace(self._file, canonical_json(told), mode=0o600)
+
+
+def _read(file: Path, files: Files) -> dict[str, dict[PartyName, Offered]]:
+    try:
+        told = json.loads(files.read(file))
+        return {
+            str(run): {str(party): Offered.model_validate(one) for party, one in held.items()}
+            for run, held in told.items()
+        }
+    except (OSError, ValueError, AttributeError, ValidationError) as error:
+        raise BadState(
+            f"{file} is damaged ({error}); remove it, and parties are taken at their word once more"
+        ) from None

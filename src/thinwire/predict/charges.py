@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from thinwire.at_rest.wrapping import PLAIN_RECORDS, Wrapped
 from thinwire.conversations.context import remove_prefix
 from thinwire.errors import BadInput, BadState, ThinwireError
-from thinwire.predict.row_ranges import parsed_ranges, ranges_text
 from thinwire.privacy.accounting import PrivacyLedger
 from thinwire.runs import ChargeLog
 from thinwire.types import PartyName, Round
 
-__all__ = ["AskedBefore", "PredictionCharges", "spent_in_training"]
+__all__ = ["AskedBefore", "PredictionCharges", "parsed_ranges", "ranges_text", "spent_in_training"]
 
 _CHARGE = "prediction "
 
@@ -104,3 +104,20 @@ def spent_in_training(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, part
     if not spent:
         raise BadState(f"{party!r}: its checkpoint holds no privacy ledger, so what its rows have lost is not known")
     ledger.load({name: counts.numpy() for name, counts in spent.items()})
+
+
+def ranges_text(rows: npt.NDArray[np.integer]) -> str:
+    """Rows in order as few ranges: 0-99,250."""
+    breaks = np.flatnonzero(np.diff(rows) != 1) + 1
+    starts, ends = np.concatenate(([0], breaks)), np.concatenate((breaks, [len(rows)])) - 1
+    pairs = zip(rows[starts].tolist(), rows[ends].tolist(), strict=True)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
+
+
+def parsed_ranges(text: str) -> list[npt.NDArray[np.int64]]:
+    """What `ranges_text` wrote."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.append(np.arange(int(first), int(last or first) + 1))
+    return found

@@ -14,9 +14,9 @@ from thinwire.errors import BadInput
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import IdTable
 from thinwire.network.aligning import AligningParty
-from thinwire.predict.new_rows import new_ids
-from thinwire.predict.own_models import NewRows
-from thinwire.predict.run_folder import RunFolder
+from thinwire.predict.model_store import RunFolder
+from thinwire.predict.party_models import NewRows
+from thinwire.predict.rows import new_ids
 from thinwire.transport.certificates import Credentials, Revocations, load_credentials
 from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
