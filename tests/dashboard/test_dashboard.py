@@ -34,8 +34,8 @@ def written(folder: Path, run: RunRecord, finished: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "about.json").write_text(run.about.model_dump_json())
     (folder / "events.jsonl").write_text("".join(event.model_dump_json() + "\n" for event in run.events))
-    (folder / "pulse.json").write_text(run.pulses[-1].model_dump_json())
-    (folder / "timeline.jsonl").write_text(run.pulses[-1].slim().model_dump_json() + "\n")
+    (folder / "pulse.json").write_text(run.heartbeats[-1].model_dump_json())
+    (folder / "timeline.jsonl").write_text(run.heartbeats[-1].slim().model_dump_json() + "\n")
     if finished:
         (folder / "result.json").write_text(json.dumps({"privacy": list(run.privacy), "interrupted": False}))
     return folder

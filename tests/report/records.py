@@ -9,7 +9,17 @@ from typing import Any
 import torch
 
 import thinwire as tw
-from thinwire.report.record import About, Entry, Event, Held, PartyTime, Pulse, Quality, RunRecord, SvflRound
+from thinwire.report.record import (
+    Evaluation,
+    Heartbeat,
+    LedgerEntry,
+    PartyInfo,
+    PartyTime,
+    Quality,
+    RunInfo,
+    RunRecord,
+    SvflRound,
+)
 
 EVIL = '<script>alert("1")</script>'
 VOID = {"meta", "link", "br", "hr", "img", "input", "rect", "line", "circle", "polyline", "polygon", "path"}
@@ -35,11 +45,11 @@ def small_job(recipe: Any = None, **settings: Any) -> tw.Job:
 def made_up(name: str = "run", seed: int = 0, method: str = "thin", evil: str = "", rounds: int = 12) -> RunRecord:
     """One with something of everything; `evil` stands wherever a run has words of its own."""
     bank, clinic = f"bank{evil}", f"clinic{evil}"
-    about = About(
+    about = RunInfo(
         method=method + evil,
         label_party=clinic,
         parties=(
-            Held(
+            PartyInfo(
                 name=bank,
                 role="feature",
                 columns=f"3{evil}",
@@ -48,7 +58,7 @@ def made_up(name: str = "run", seed: int = 0, method: str = "thin", evil: str = 
                 model=f"MLP{evil}",
                 optimizer=f"SGD{evil}",
             ),
-            Held(name=clinic, role="label", rows=60, test_rows=30, model="Linear", parameters=10),
+            PartyInfo(name=clinic, role="label", rows=60, test_rows=30, model="Linear", parameters=10),
         ),
         axes={"what travels": f"embeddings{evil}", "when": "every batch"},
         recipe_digest=f"abc{evil}",
@@ -67,7 +77,7 @@ def made_up(name: str = "run", seed: int = 0, method: str = "thin", evil: str = 
         started=f"2026-01-01T00:00:00+00:00{evil}",
     )
     events = tuple(
-        Event.model_validate(
+        Evaluation.model_validate(
             {
                 "round": number,
                 "epoch": number / 3,
@@ -81,7 +91,7 @@ def made_up(name: str = "run", seed: int = 0, method: str = "thin", evil: str = 
         )
         for number in range(0, rounds + 1, 3)
     )
-    pulse = Pulse(
+    heartbeat = Heartbeat(
         time="2026-01-01T00:00:01+00:00",
         since=0,
         round=rounds,
@@ -105,10 +115,10 @@ def made_up(name: str = "run", seed: int = 0, method: str = "thin", evil: str = 
         about=about,
         events=events,
         ledger=(
-            Entry(sender=bank, receiver=clinic, kind=f"EMBEDDING{evil}", bytes=100 * rounds, messages=rounds),
-            Entry(sender=clinic, receiver=bank, kind="DERIVATIVE", bytes=50 * rounds, messages=rounds),
+            LedgerEntry(sender=bank, receiver=clinic, kind=f"EMBEDDING{evil}", bytes=100 * rounds, messages=rounds),
+            LedgerEntry(sender=clinic, receiver=bank, kind="DERIVATIVE", bytes=50 * rounds, messages=rounds),
         ),
-        pulses=(pulse,),
+        heartbeats=(heartbeat,),
         quality=Quality(
             task="binary",
             rows=30,

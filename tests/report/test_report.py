@@ -18,7 +18,7 @@ from thinwire.report.finding import found_runs, runs_in
 from thinwire.report.groups import each_alone, grouped
 from thinwire.report.keeping import write_report
 from thinwire.report.reading import read_run
-from thinwire.report.record import Event, Pulse, joined
+from thinwire.report.record import Evaluation, Heartbeat, append_heartbeat
 from thinwire.report.rendering import report_html
 
 
@@ -118,11 +118,11 @@ def test_local_steps_are_told_from_the_rest() -> None:
 
 
 def test_a_resumed_run_takes_back_what_it_makes_again() -> None:
-    kept: list[Pulse] = []
+    kept: list[Heartbeat] = []
     for since, now in ((0, 4), (4, 8), (8, 12), (5, 9), (9, 12)):
-        joined(kept, Pulse(time=f"t{since}{now}", since=since, round=now, rounds=12, seconds=1))
-    assert [(pulse.since, pulse.round) for pulse in kept] == [(0, 4), (5, 9), (9, 12)]
-    joined(kept, kept[-1])
+        append_heartbeat(kept, Heartbeat(time=f"t{since}{now}", since=since, round=now, rounds=12, seconds=1))
+    assert [(heartbeat.since, heartbeat.round) for heartbeat in kept] == [(0, 4), (5, 9), (9, 12)]
+    append_heartbeat(kept, kept[-1])
     assert len(kept) == 3
 
 
@@ -133,7 +133,9 @@ def test_a_resumed_run_reports_all_of_itself(tmp_path: Path) -> None:
     assert (record.rounds, record.about.rounds, record.state) == (12, 12, "finished")
     rounds = [event.round for event in record.events]
     assert rounds == sorted(set(rounds))
-    assert [pulse.round for pulse in record.pulses] == sorted({pulse.round for pulse in record.pulses})
+    assert [heartbeat.round for heartbeat in record.heartbeats] == sorted(
+        {heartbeat.round for heartbeat in record.heartbeats}
+    )
 
 
 def test_seeds_are_one_line_with_a_band() -> None:
@@ -186,7 +188,7 @@ def test_values_that_are_no_numbers_are_left_out(value: Any) -> None:
     shown = type(run)(**{**vars(run), "events": (*run.events[:2], bad, *run.events[3:])})
     html = report_html([shown])
     assert not re.search(r'points="[^"]*(nan|inf)', html)
-    assert bad.at("test.accuracy") is None
+    assert bad.value_at("test.accuracy") is None
 
 
 def test_a_run_that_has_only_begun_has_a_report() -> None:
@@ -200,11 +202,11 @@ def test_a_run_that_has_only_begun_has_a_report() -> None:
 
 
 def test_an_evaluation_is_found_by_its_place() -> None:
-    event = Event.model_validate({"round": 1, "epoch": 0.5, "test": {"auc": 0.5}, "bytes": {"up": 3}})
-    assert event.at("test.auc") == 0.5
-    assert event.at("bytes.up") == 3
-    assert event.at("test.nothing") is None
-    assert event.at("diagnostics") is None
+    event = Evaluation.model_validate({"round": 1, "epoch": 0.5, "test": {"auc": 0.5}, "bytes": {"up": 3}})
+    assert event.value_at("test.auc") == 0.5
+    assert event.value_at("bytes.up") == 3
+    assert event.value_at("test.nothing") is None
+    assert event.value_at("diagnostics") is None
 
 
 # Folders -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 from reproduce.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.errors import BadInput
 from thinwire.job.job_loader import load_job
+from thinwire.report.record import Evaluation
 from thinwire.reproduce import Plan
 from thinwire.reproduce.building import job_of
 from thinwire.reproduce.job_folder import write_job_folder
@@ -51,7 +52,13 @@ def test_without_tools_there_is_no_link(tmp_path: Path) -> None:
 
 def test_real_seconds_are_those_of_the_first_evaluation_at_the_target() -> None:
     history = [
-        {"test": {"auc": value}, "seconds": 3.0 + 5 * place, "diagnostics": {"evaluation_seconds": 1.0 + place}}
+        Evaluation(
+            round=place,
+            epoch=0,
+            test={"auc": value},
+            seconds=3.0 + 5 * place,
+            diagnostics={"evaluation_seconds": 1.0 + place},
+        )
         for place, value in enumerate((0.5, 0.7, 0.8, 0.9))
     ]
     run = RealRun("svfl", 0, history, same_scores=True)

@@ -60,12 +60,12 @@ def test_a_prediction_that_was_reached_is_what_a_run_of_that_recipe_gives(tuned:
     """An oracle apart from the probes: the job itself, trained to its end."""
     plain = load_job(asked.job, [*SETTINGS, 'recipe={ method = "svfl" }'])
     plain.link, plain.eval_every, plain.stop = replace(SLOW, compute_ms=1.0), 1, False
-    first = next(row for row in train(plain, callbacks=[]).history if meets(row, (AIM.metric, AIM.value)))
+    first = next(row for row in train(plain, callbacks=[]).evaluations if meets(row, (AIM.metric, AIM.value)))
     said = tuned.svfl.probes[0].prediction
     assert said is not None
     assert not said.extrapolated
-    assert (said.rounds, said.up, said.down) == (first["round"], first["bytes"]["up"], first["bytes"]["down"])
-    assert said.seconds == pytest.approx(first["link_seconds"])
+    assert (said.rounds, said.up, said.down) == (first.round, first.bytes.up, first.bytes.down)
+    assert said.seconds == pytest.approx(first.link_seconds)
 
 
 def test_the_proposal_is_verified_with_a_third_seed(tuned: Tuned) -> None:

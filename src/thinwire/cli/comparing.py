@@ -76,20 +76,20 @@ def outcome(run: Run) -> dict[str, Any]:
         result = train(job, out=run.out)
     except ThinwireError as error:
         return {"error": str(error)}
-    there = result.history[-1]
+    last = there = result.evaluations[-1]
     reached: bool | None = None
     if job.target is not None:
-        met = [row for row in result.history if meets(row, job.target)]
+        met = [one for one in result.evaluations if meets(one, job.target)]
         reached = bool(met)
         there = met[0] if met else there
     return {
         "seed": run.seed,
         "run_dir": run.out,
         "reached": reached,
-        "rounds": there["round"],
-        "bytes_up": there["bytes"]["up"],
-        "bytes_down": there["bytes"]["down"],
-        "link_seconds": there["link_seconds"],
+        "rounds": there.round,
+        "bytes_up": there.bytes.up,
+        "bytes_down": there.bytes.down,
+        "link_seconds": there.link_seconds,
         "best": result.best()["value"],
-        "last": (result.history[-1]["test"] or result.history[-1]["train"]).get(result.metric),
+        "last": last.scores.get(result.metric),
     }

@@ -132,7 +132,7 @@ def _run_really(plan: Plan, tools: Path, outcomes: list[Outcome], console: Conso
     for run in real_runs(plan, tools, outcomes):
         found.append(run)
         same = "the same scores" if run.same_scores else "OTHER SCORES than simulated"
-        line = f"{run.curve}, seed {run.seed}, real processes: {run.history[-1]['seconds']:.1f} s, {same}"
+        line = f"{run.curve}, seed {run.seed}, real processes: {run.history[-1].seconds:.1f} s, {same}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from thinwire.dashboard.live_run import LiveRun, State
+from thinwire.dashboard.live_run import LiveRun, LiveState
 from thinwire.network.events import sentence
 from thinwire.report.record import RunRecord
 
@@ -33,7 +33,7 @@ class Health:
     more: str = ""
 
 
-def health(run: LiveRun, record: RunRecord | None, state: State) -> list[Health]:
+def health(run: LiveRun, record: RunRecord | None, state: LiveState) -> list[Health]:
     """Peers by their last word; the folder's own party, or all simulated ones, by the run's state."""
     me = record.about.me if record is not None else next((str(line.get("party")) for line in run.log), None)
     last: dict[str, Health] = {}
@@ -63,7 +63,7 @@ def log_lines(run: LiveRun, record: RunRecord | None) -> list[tuple[str, str]]:
     if not lines and record is not None:
         place = record.metric_place
         for event in record.events[-_LINES:]:
-            value = event.at(place)
+            value = event.value_at(place)
             said = "" if value is None else f"{place.replace('.', ' ')} {value:.4g}"
             lines.append((f"round {event.round}", said))
     return lines[-_LINES:]

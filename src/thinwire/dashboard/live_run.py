@@ -11,12 +11,12 @@ from pydantic import BaseModel, ValidationError
 
 from thinwire.at_rest import layout
 from thinwire.at_rest.json_file import LineFollower, read_object
-from thinwire.report.record import About, Event, Pulse, RunRecord, joined
+from thinwire.report.record import Evaluation, Heartbeat, RunInfo, RunRecord, append_heartbeat
 from thinwire.report.stops import Stop, going_on, last_stop
 
-__all__ = ["LiveRun", "State"]
+__all__ = ["LiveRun", "LiveState"]
 
-State = Literal["waiting", "running", "silent", "finished", "stopped"]
+LiveState = Literal["waiting", "running", "silent", "finished", "stopped"]
 T = TypeVar("T", bound=BaseModel)
 _LOG_LINES = 200
 _MOST_EVENTS = 20_000
@@ -30,28 +30,28 @@ class LiveRun:
         self.folder = folder
         self.name = name
         self.log: deque[dict[str, Any]] = deque(maxlen=_LOG_LINES)
-        self._about: About | None = None
-        self._events: list[Event] = []
-        self._pulses: list[Pulse] = []
-        self._pulse: Pulse | None = None
+        self._about: RunInfo | None = None
+        self._events: list[Evaluation] = []
+        self._heartbeats: list[Heartbeat] = []
+        self._heartbeat: Heartbeat | None = None
         self._result: dict[str, Any] | None = None
         self._stop: Stop | None = None
         self._followers = {part: LineFollower(folder / part) for part in (layout.EVENTS, layout.TIMELINE, layout.LOG)}
 
     def look(self) -> None:
-        self._about = _model(About, read_object(self.folder / layout.ABOUT))
-        self._pulse = _model(Pulse, read_object(self.folder / layout.HEARTBEAT))
+        self._about = _model(RunInfo, read_object(self.folder / layout.ABOUT))
+        self._heartbeat = _model(Heartbeat, read_object(self.folder / layout.HEARTBEAT))
         self._result = read_object(self.folder / layout.RESULT)
         for part, take in (
             (layout.EVENTS, self._take_events),
-            (layout.TIMELINE, self._take_pulses),
+            (layout.TIMELINE, self._take_heartbeats),
             (layout.LOG, self._take_log),
         ):
             anew, lines = self._followers[part].look()
             if anew or lines:
                 take(anew, lines)
 
-    def state(self, now: datetime | None = None) -> State:
+    def state(self, now: datetime | None = None) -> LiveState:
         """By its result, else by its log, else by its last sign of life."""
         if self._result is not None:
             return "stopped" if self._result.get("interrupted") else "finished"
@@ -71,7 +71,7 @@ class LiveRun:
 
     def silent_seconds(self, now: datetime | None = None) -> float | None:
         """Since the last sign of life."""
-        times = [self._pulse.time] if self._pulse is not None else []
+        times = [self._heartbeat.time] if self._heartbeat is not None else []
         times += [str(self.log[-1].get("time"))] if self.log else []
         times += [self._about.started] if self._about is not None and not times else []
         seen = [moment for text in times if (moment := _moment(text)) is not None]
@@ -81,17 +81,17 @@ class LiveRun:
         """As for a report; None before all parties are there."""
         if self._about is None:
             return None
-        pulses = list(self._pulses)
-        if self._pulse is not None:
-            joined(pulses, self._pulse)
-        last = pulses[-1] if pulses else None
+        heartbeats = list(self._heartbeats)
+        if self._heartbeat is not None:
+            append_heartbeat(heartbeats, self._heartbeat)
+        last = heartbeats[-1] if heartbeats else None
         privacy = (self._result or {}).get("privacy") or (() if last is None else last.privacy)
         return RunRecord(
             name=name,
             about=self._about,
             events=tuple(self._events),
             ledger=() if last is None else last.entries(),
-            pulses=tuple(pulses),
+            heartbeats=tuple(heartbeats),
             privacy=tuple(one for one in privacy if isinstance(one, dict)),
             state="stopped" if self.state() == "stopped" else "running" if self._result is None else "finished",
         )
@@ -99,15 +99,15 @@ class LiveRun:
     def _take_events(self, anew: bool, lines: list[dict[str, Any]]) -> None:
         if anew:
             self._events.clear()
-        self._events += [event for line in lines if (event := _model(Event, line)) is not None]
+        self._events += [event for line in lines if (event := _model(Evaluation, line)) is not None]
         del self._events[:-_MOST_EVENTS]
 
-    def _take_pulses(self, anew: bool, lines: list[dict[str, Any]]) -> None:
+    def _take_heartbeats(self, anew: bool, lines: list[dict[str, Any]]) -> None:
         if anew:
-            self._pulses.clear()
+            self._heartbeats.clear()
         for line in lines:
-            if (pulse := _model(Pulse, line)) is not None:
-                joined(self._pulses, pulse)
+            if (heartbeat := _model(Heartbeat, line)) is not None:
+                append_heartbeat(self._heartbeats, heartbeat)
 
     def _take_log(self, anew: bool, lines: list[dict[str, Any]]) -> None:
         if anew:

@@ -108,7 +108,7 @@ def _row(shown: _Shown) -> dict[str, Any]:
     if record is None:
         return row
     last = record.events[-1] if record.events else None
-    value = None if last is None else last.at(record.metric_place)
+    value = None if last is None else last.value_at(record.metric_place)
     link = None if last is None else last.link_seconds
     best, fewer = record.best(), against_svfl(record)
     sent = sum(entry.bytes for entry in record.ledger if entry.kind != "EVALUATION")

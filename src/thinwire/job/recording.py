@@ -1,83 +1,80 @@
-"""What a simulated run writes down for those who look on, and for its report."""
+"""What a run writes down for those who look on, and for its report: of all simulated parties, or of one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from thinwire.job.job import Job
+from thinwire.job.heartbeat import HeartbeatMonitor
 from thinwire.job.privacy_plan import is_noisy
-from thinwire.job.pulses import Pulses
-from thinwire.job.quality import quality_of
-from thinwire.job.result import Result
-from thinwire.job.run_info import describe_job
-from thinwire.job.simulator import SimulatedParties
-from thinwire.party import Evaluated
-from thinwire.report.keeping import keep_about, keep_pulse, keep_result
-from thinwire.report.record import Entry, Event, Quality, RunRecord
-from thinwire.runs import RunDirectory
+from thinwire.recipe import Recipe
+from thinwire.report.keeping import keep_about, keep_heartbeat, keep_result
+from thinwire.report.record import Evaluation, LedgerEntry, Quality, RunInfo, RunRecord
+from thinwire.transport.base import Stopwatch
+from thinwire.transport.ledger import Ledger
+from thinwire.types import PartyName
 
-__all__ = ["Recording"]
+__all__ = ["RunRecorder", "list_spending"]
 
 
-class Recording:
-    """Of all parties of one process; on disk too where the run has a folder."""
+class RunRecorder:
+    """Of the parties of one process; on disk too where the run has a folder."""
 
-    def __init__(self, job: Job, parties: SimulatedParties, directory: RunDirectory | None) -> None:
-        self._job = job
-        self._parties = parties
-        self._folder = None if directory is None else directory.folder
-        self._about = describe_job(job, parties.widths, parties.batches)
-        self._tested: Evaluated | None = None  # the last evaluation
-        self._pulses = Pulses(
-            {program.seat.me: program.seat.stopwatch for program in parties.programs},
-            parties.simulation.ledger,
-            parties.batches.rounds,
-            None if self._folder is None else partial(keep_pulse, self._folder),
-            self._spent_so_far,
-            "real" if parties.simulation.clock is None else "link",
-        )
+    def __init__(
+        self,
+        folder: Path | None,
+        info: RunInfo,
+        watches: Mapping[PartyName, Stopwatch],
+        ledger: Ledger,
+        spending: Callable[[], list[dict[str, Any]]],
+        clock: Literal["link", "real"] = "real",
+    ) -> None:
+        self._folder = folder
+        self._info = info
+        self._ledger = ledger
+        write = None if folder is None else partial(keep_heartbeat, folder)
+        self._heartbeats = HeartbeatMonitor(watches, ledger, info.rounds, write, spending, clock)
 
-    def begin(self) -> None:
+    def begin(self, round: int) -> None:
         """Before the first round, or the first after a resumption."""
         if self._folder is not None:
-            keep_about(self._folder, self._about)
-        self._pulses.begin(self._parties.label.start)
+            keep_about(self._folder, self._info)
+        self._heartbeats.begin(round)
 
     def round(self, done: int) -> None:
-        self._pulses.round(done)
+        self._heartbeats.round(done)
 
-    def evaluated(self, evaluated: Evaluated) -> None:
-        self._tested = evaluated
+    def end(self, done: int) -> None:
+        self._heartbeats.look(done)
 
-    def privacy(self) -> list[dict[str, Any]]:
-        return [spending.ledger.spent() for spending in self._parties.spending.values()]
+    def keep(self, summary: Mapping[str, Any] | None, quality: Quality | None) -> None:
+        """At the end; `summary` is None where the run has written its result itself."""
+        if self._folder is not None:
+            keep_result(self._folder, summary, quality)
 
-    def _spent_so_far(self) -> list[dict[str, Any]]:
-        """What changes from round to round; nothing does where nothing is proven."""
-        if not is_noisy(self._job.recipe):
-            return []
-        return [{key: one[key] for key in ("party", "delta", "observers", "budget")} for one in self.privacy()]
-
-    def ended(self, history: list[dict[str, Any]], interrupted: bool) -> RunRecord:
-        self._pulses.look(self._parties.label.start)
+    def record(
+        self,
+        evaluations: Sequence[Evaluation],
+        quality: Quality | None,
+        privacy: Sequence[dict[str, Any]],
+        interrupted: bool,
+    ) -> RunRecord:
         return RunRecord(
-            name=self._about.method if self._folder is None else self._folder.resolve().name,
-            about=self._about,
-            events=tuple(Event.model_validate(event) for event in history),
-            ledger=tuple(Entry(**entry) for entry in self._parties.simulation.ledger.entries()),
-            pulses=tuple(self._pulses.lasting),
-            quality=self._quality(),
-            privacy=tuple(self.privacy()),
+            name=self._info.method if self._folder is None else self._folder.resolve().name,
+            about=self._info,
+            events=tuple(evaluations),
+            ledger=tuple(LedgerEntry(**entry) for entry in self._ledger.entries()),
+            heartbeats=tuple(self._heartbeats.lasting),
+            quality=quality,
+            privacy=tuple(privacy),
             state="stopped" if interrupted else "finished",
         )
 
-    def keep(self, result: Result) -> None:
-        """The summary, the quality and the report, where the run has a folder."""
-        if self._folder is not None and result.record is not None:
-            keep_result(self._folder, result.summary(), result.record.quality)
 
-    def _quality(self) -> Quality | None:
-        if self._tested is None or self._tested.outputs is None:
-            return None
-        return quality_of(self._tested.outputs, self._job.label_party, self._tested.round)
+def list_spending(recipe: Recipe, spent: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Of the privacy ledgers what changes from round to round; nothing does where nothing is proven."""
+    if not is_noisy(recipe):
+        return []
+    return [{key: one[key] for key in ("party", "delta", "observers", "budget")} for one in spent()]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from torch import Tensor, nn
 from thinwire.errors import BadInput, Diverged
 from thinwire.extras import needed
 from thinwire.models.metrics import METRICS, metric
+from thinwire.party import Batches, Evaluated, LabelParty
 from thinwire.report.keeping import write_report
-from thinwire.report.record import RunRecord
+from thinwire.report.record import ByteCounts, Evaluation, RunRecord
 from thinwire.transport.ledger import Ledger, Traffic
 from thinwire.types import PartyName
 
-__all__ = ["Goal", "Result", "better", "compute_scores", "require_finite_loss"]
+__all__ = ["Evaluator", "Goal", "Result", "better", "compute_scores", "meets", "require_finite_loss"]
 
 
 def better(metric: str) -> int:
@@ -31,7 +33,7 @@ class Result:
     """History, bytes and models of a run."""
 
     method: str
-    history: list[dict[str, Any]]
+    evaluations: list[Evaluation]
     ledger: Ledger
     label_party: PartyName
     models: dict[PartyName, nn.Module]  # bottom models by party; the top model under "top"
@@ -43,44 +45,50 @@ class Result:
     privacy: list[dict[str, Any]] = field(default_factory=list)
     record: RunRecord | None = None
 
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """The evaluations, as events.jsonl has them."""
+        return [evaluation.to_dict() for evaluation in self.evaluations]
+
     @property
     def bytes(self) -> Traffic:
         return self.ledger.traffic(self.label_party)
 
     def best(self) -> dict[str, Any]:
         """The best value of the first metric, and its round."""
-        part = "test" if any(self.metric in row["test"] for row in self.history) else "train"
-        rows = [row for row in self.history if self.metric in row[part]]
-        if not rows:
+        tested = any(self.metric in one.test for one in self.evaluations)
+        found = [(one.test if tested else one.train).get(self.metric) for one in self.evaluations]
+        values = {one.round: value for one, value in zip(self.evaluations, found, strict=True) if value is not None}
+        if not values:
             return {"metric": self.metric, "value": None, "round": None}
-        best = max(rows, key=lambda row: better(self.metric) * row[part][self.metric])
-        return {"metric": self.metric, "value": best[part][self.metric], "round": best["round"]}
+        best = max(values, key=lambda at: better(self.metric) * values[at])
+        return {"metric": self.metric, "value": values[best], "round": best}
 
     def reached(self) -> dict[str, Any] | None:
         """When and at what cost the target was first met."""
         if self.target is None:
             return None
         name, value = self.target
-        found = next((row for row in self.history if meets(row, self.target)), None)
-        reached = {"reached_round": None, "bytes": None, "seconds": None, "link_seconds": None}
+        found = next((one for one in self.evaluations if meets(one, self.target)), None)
+        reached: dict[str, Any] = {"reached_round": None, "bytes": None, "seconds": None, "link_seconds": None}
         if found is not None:
             reached = {
-                "reached_round": found["round"],
-                "bytes": found["bytes"]["total"],
-                "seconds": found["seconds"],
-                "link_seconds": found["link_seconds"],
+                "reached_round": found.round,
+                "bytes": found.bytes.total,
+                "seconds": found.seconds,
+                "link_seconds": found.link_seconds,
             }
         return {"metric": name, "value": value, **reached}
 
     def summary(self) -> dict[str, Any]:
         """As `thinwire train --json` prints it."""
-        last, traffic = self.history[-1], self.bytes
+        last, traffic = self.evaluations[-1], self.bytes
         return {
             "method": self.method,
-            "rounds": last["round"],
-            "epochs": last["epoch"],
+            "rounds": last.round,
+            "epochs": last.epoch,
             "seconds": self.seconds,
-            "link_seconds": last["link_seconds"],
+            "link_seconds": last.link_seconds,
             "bytes": {
                 "up": traffic.up,
                 "down": traffic.down,
@@ -89,8 +97,8 @@ class Result:
                 "retransmitted": traffic.retransmitted,
             },
             "messages": traffic.messages,
-            "train": last["train"],
-            "test": last["test"],
+            "train": last.train,
+            "test": last.test,
             "target": self.reached(),
             "best": self.best(),
             "privacy": self.privacy,
@@ -110,11 +118,45 @@ class Result:
         return pandas.json_normalize(self.history)
 
 
-def meets(row: dict[str, Any], target: tuple[str, float]) -> bool:
+def meets(evaluation: Evaluation, target: tuple[str, float]) -> bool:
     """Is the target met at this evaluation, on test rows where there are any?"""
     name, value = target
-    found = row["test"].get(name, row["train"].get(name) if not row["test"] else None)
+    found = evaluation.scores.get(name)
     return found is not None and better(name) * found >= better(name) * value
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Scores the label party's rows, in the simulator and in its own process."""
+
+    party: LabelParty
+    metrics: Sequence[str]
+    batches: Batches
+    ledger: Ledger
+
+    def evaluate(
+        self,
+        evaluated: Evaluated,
+        train: Mapping[str, float],
+        seconds: float,
+        link_seconds: float | None,
+        diagnostics: Mapping[str, Any],
+    ) -> Evaluation:
+        traffic = self.ledger.traffic(self.party.name)
+        outputs = evaluated.outputs
+        return Evaluation(
+            round=evaluated.round,
+            epoch=self.batches.epoch(evaluated.round),
+            train=dict(train),
+            test={} if outputs is None else dict(self.compute_scores(outputs, self.party.test_labels)),
+            bytes=ByteCounts(up=traffic.up, down=traffic.down, total=traffic.total),
+            seconds=seconds,
+            link_seconds=link_seconds,
+            diagnostics=dict(diagnostics),
+        )
+
+    def compute_scores(self, outputs: Tensor, labels: Tensor) -> dict[str, float]:
+        return compute_scores(outputs, labels, self.party.loss, self.metrics)
 
 
 def compute_scores(
@@ -141,10 +183,10 @@ class Goal:
     byte_budget: int | None = None
     link_seconds_budget: float | None = None
 
-    def is_met(self, event: dict[str, Any]) -> bool:
-        if self.target is not None and self.stop and meets(event, self.target):
+    def is_met(self, evaluation: Evaluation) -> bool:
+        if self.target is not None and self.stop and meets(evaluation, self.target):
             return True
-        if self.byte_budget is not None and event["bytes"]["total"] >= self.byte_budget:
+        if self.byte_budget is not None and evaluation.bytes.total >= self.byte_budget:
             return True
-        seconds = event["link_seconds"]
+        seconds = evaluation.link_seconds
         return self.link_seconds_budget is not None and seconds is not None and seconds >= self.link_seconds_budget

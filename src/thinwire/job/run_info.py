@@ -21,7 +21,7 @@ from thinwire.party import Batches, FeatureParty, LabelParty
 from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.defences import NoDefence
 from thinwire.recipe import Recipe
-from thinwire.report.record import About, Held, SvflRound
+from thinwire.report.record import PartyInfo, RunInfo, SvflRound
 from thinwire.schedule import CachedSteps, LocalSteps, Overlap
 from thinwire.streams import ErrorFeedback, StreamSpec
 from thinwire.transport.link import Link
@@ -42,7 +42,7 @@ __all__ = [
 _FEW = 1024
 
 
-def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> About:
+def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> RunInfo:
     """Of a job whose parties are all simulated here."""
     label = job.label_party
     tests = 0 if label.test_labels is None else len(label.test_labels)
@@ -50,7 +50,7 @@ def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) ->
     held.append(describe_party(label, widths.get(label.name), label.optimizer or job.optimizer))
     names = tuple(party.name for party in job.parties)
     participants = Participants(label.name, names, label.features is not None, tests > 0)
-    return About(
+    return RunInfo(
         method=job.recipe.name,
         label_party=label.name,
         parties=tuple(held),
@@ -81,7 +81,7 @@ def describe_start(recipe_digest: str, batches: Batches, seed: int) -> dict[str,
     }
 
 
-def describe_party(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> Held:
+def describe_party(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> PartyInfo:
     """A party that is here, with its data and models."""
     models: list[nn.Module] = [] if party.bottom is None else [party.bottom]
     if isinstance(party, LabelParty):
@@ -90,7 +90,7 @@ def describe_party(party: FeatureParty | LabelParty, width: int | None, optimize
         models.append(party.top)
     else:
         role, rows, tests = "feature", party.features, party.test_features
-    return Held(
+    return PartyInfo(
         name=party.name,
         role=role,
         columns=None if party.features is None else _shape(party.features),

@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from thinwire.at_rest import layout
 from thinwire.at_rest.json_file import indented_json
@@ -17,12 +16,15 @@ from thinwire.errors import BadInput
 from thinwire.job.callbacks import Begun, Callback, Following
 from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
-from thinwire.job.recording import Recording
-from thinwire.job.result import Goal, Result, compute_scores
+from thinwire.job.quality import quality_of
+from thinwire.job.recording import RunRecorder, list_spending
+from thinwire.job.result import Evaluator, Goal, Result
+from thinwire.job.run_info import describe_job
 from thinwire.job.simulator import SimulatedParties
 from thinwire.models.losses import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
 from thinwire.party.parties import kept_of
+from thinwire.report.record import Evaluation, Quality
 from thinwire.runs import RunDirectory, RunFacts
 from thinwire.transport.base import Message
 from thinwire.types import Kind, PartyName
@@ -96,24 +98,35 @@ class _Run:
         self.job = job
         self.directory = directory
         self._callbacks = callbacks
-        self._history: list[dict[str, Any]] = []
+        self._history: list[Evaluation] = []
+        self._tested: Evaluated | None = None  # the last evaluation
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
         self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
         self._on_round = on_round
         storage = job.storage if directory is None else directory.storage(job.storage)
         self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round, storage)
-        self._recording = Recording(job, self.parties, directory)
+        self._evaluator = Evaluator(
+            job.label_party, job.metrics, self.parties.batches, self.parties.simulation.ledger
+        )
+        self._recorder = RunRecorder(
+            None if directory is None else directory.folder,
+            describe_job(job, self.parties.widths, self.parties.batches),
+            {program.seat.me: program.seat.stopwatch for program in self.parties.programs},
+            self.parties.simulation.ledger,
+            lambda: list_spending(job.recipe, self._privacy),
+            "real" if self.parties.simulation.clock is None else "link",
+        )
         self._began = perf_counter()
         self._saved = self._began
         self._saving_seconds = 0.0
 
     def followed(self) -> Following:
         folder = None if self.directory is None else self.directory.folder
-        return Following(self._callbacks, Begun(self.job, folder, tuple(self._history)))
+        return Following(self._callbacks, Begun(self.job, folder, tuple(one.to_dict() for one in self._history)))
 
     def go(self) -> Result:
-        self._recording.begin()
+        self._recorder.begin(self.parties.label.start)
         self._began = perf_counter()
         self.parties.run()
         interrupted = self.parties.control.stopping
@@ -124,7 +137,7 @@ class _Run:
             self.directory.mark_finished(not interrupted)
         result = Result(
             method=self.job.recipe.name,
-            history=self._history,
+            evaluations=self._history,
             ledger=self.parties.simulation.ledger,
             label_party=self.job.label_party.name,
             models=self.job.modules(),
@@ -133,14 +146,24 @@ class _Run:
             target=self.job.target,
             interrupted=interrupted,
             run_dir=None if self.directory is None else self.directory.folder,
-            privacy=self._recording.privacy(),
-            record=self._recording.ended(self._history, interrupted),
+            privacy=self._privacy(),
         )
-        self._recording.keep(result)
+        self._recorder.end(self.parties.label.start)
+        quality = self._quality()
+        result.record = self._recorder.record(self._history, quality, result.privacy, interrupted)
+        self._recorder.keep(result.summary(), quality)
         return result
 
+    def _privacy(self) -> list[dict[str, Any]]:
+        return [spending.ledger.spent() for spending in self.parties.spending.values()]
+
+    def _quality(self) -> Quality | None:
+        if self._tested is None or self._tested.outputs is None:
+            return None
+        return quality_of(self._tested.outputs, self.job.label_party, self._tested.round)
+
     def _after_round(self, done: int) -> None:
-        self._recording.round(done)
+        self._recorder.round(done)
         if self._on_round is not None:
             self._on_round(done)
 
@@ -148,38 +171,23 @@ class _Run:
 
     def _at_rest(self, evaluated: Evaluated) -> bool:
         """All parties wait: look, tell, save, and say whether to stop."""
-        event = self._event(evaluated)
-        self._history.append(event)
-        self._recording.evaluated(evaluated)
-        stop = self._goal.is_met(event)
+        evaluation = self._evaluate(evaluated)
+        self._history.append(evaluation)
+        self._tested = evaluated
+        stop = self._goal.is_met(evaluation)
         if self.directory is not None:
-            self.directory.append(event)
+            self.directory.append(evaluation.to_dict())
             if stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
                 self._save(resting=True)
         for callback in self._callbacks:
-            callback(event)
+            callback(evaluation.to_dict())
         return stop
 
-    def _event(self, evaluated: Evaluated) -> dict[str, Any]:
-        parties, job = self.parties, self.job
-        traffic = parties.simulation.ledger.traffic(job.label_party.name)
-        clock = parties.simulation.clock
-        test: dict[str, float] = {}
-        if evaluated.outputs is not None:
-            test = self._scores(evaluated.outputs, job.label_party.test_labels)
-        return {
-            "round": evaluated.round,
-            "epoch": parties.batches.epoch(evaluated.round),
-            "train": self._scores(parties.training_outputs(), job.label_party.labels),
-            "test": test,
-            "bytes": {"up": traffic.up, "down": traffic.down, "total": traffic.total},
-            "seconds": self._seconds(),
-            "link_seconds": None if clock is None else clock.latest(),
-            "diagnostics": self._diagnostics(),
-        }
-
-    def _scores(self, outputs: Tensor, labels: Tensor) -> dict[str, float]:
-        return compute_scores(outputs, labels, self.job.label_party.loss, self.job.metrics)
+    def _evaluate(self, evaluated: Evaluated) -> Evaluation:
+        clock = self.parties.simulation.clock
+        train = self._evaluator.compute_scores(self.parties.training_outputs(), self.job.label_party.labels)
+        link_seconds = None if clock is None else clock.latest()
+        return self._evaluator.evaluate(evaluated, train, self._seconds(), link_seconds, self._diagnostics())
 
     def _diagnostics(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -231,7 +239,7 @@ class _Run:
         self._saving_seconds = self._saved - began
 
     def resume(self, directory: RunDirectory, data: dict[str, Any], tensors: dict[PartyName, Any]) -> None:
-        self._history = directory.truncate(data["events"])
+        self._history = [Evaluation.model_validate(event) for event in directory.truncate(data["events"])]
         self._seconds_before = data["seconds"]
         self._gradient_at_0 = data["gradient_at_0"]
         simulation = self.parties.simulation
@@ -251,6 +259,6 @@ class _Run:
             for program in self.parties.programs:
                 program.resting = True
             self.parties.label.stop_at_rest = enough
-        elif enough and self._history[-1]["round"] == data["round"]:
+        elif enough and self._history[-1].round == data["round"]:
             for program in self.parties.programs:
                 program.start = self.parties.batches.rounds  # it had ended there

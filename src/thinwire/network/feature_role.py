@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from thinwire.at_rest import layout
@@ -12,10 +13,10 @@ from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.sealing import Spending
 from thinwire.group import Group
 from thinwire.job.program_factory import PartySecrets, ProgramFactory
+from thinwire.job.recording import list_spending
 from thinwire.network.introduction import About, compare, read_about, read_news
 from thinwire.network.party_checkpoints import InitialWeights
 from thinwire.network.party_run import PreparedProgram
-from thinwire.network.recording import spent_so_far
 from thinwire.network.session import PartySession
 from thinwire.party import Control, FeatureParty
 from thinwire.privacy import Labels, SecureSum
@@ -112,7 +113,8 @@ class FeatureRole:
         secrets = PartySecrets(identity, run_secret(session.private.noise_secret, nonce), self._spending, nonce)
         program = factory.feature_program(self._party, seat, widths, control, own=secrets, side=side)
         models = {own.me: program.bottom.module}
-        return PreparedProgram(program, self._party, models, lambda: spent_so_far(own, ledger.spent))
+        spending = partial(list_spending, own.recipe, lambda: [ledger.spent()])
+        return PreparedProgram(program, self._party, models, spending)
 
     def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
         """Of the privacy ledger; waits where the disk is full."""

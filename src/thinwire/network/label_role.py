@@ -11,7 +11,7 @@ from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.job.party_view import LabelData
 from thinwire.job.program_factory import ProgramFactory
 from thinwire.job.quality import quality_of
-from thinwire.job.result import Goal, Result, compute_scores, require_finite_loss
+from thinwire.job.result import Evaluator, Goal, Result, require_finite_loss
 from thinwire.network.asking import require_this_run
 from thinwire.network.introduction import compare, read_about
 from thinwire.network.party_checkpoints import InitialWeights
@@ -19,7 +19,7 @@ from thinwire.network.party_run import Audience, PreparedProgram, batches_of
 from thinwire.network.probe import Brought, probe_answer
 from thinwire.network.session import PartySession
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
-from thinwire.report.record import Quality
+from thinwire.report.record import Evaluation, Quality
 from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
@@ -46,7 +46,7 @@ class LabelRole:
         self._data = data
         self._audience = audience
         self._batches = batches_of(own, session.sizes.rows)
-        self._history: list[dict[str, Any]] = []
+        self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
         self._tested: Evaluated | None = None  # the last evaluation of this process
@@ -181,7 +181,7 @@ class LabelRole:
                 for name, link in self._session.links.items()
             },
             "bytes": {"up": traffic.up, "down": traffic.down, "retransmitted": traffic.retransmitted},
-            "last_event": self._history[-1] if self._history else None,
+            "last_event": self._history[-1].to_dict() if self._history else None,
         }
 
     def tell_absent(self) -> None:
@@ -198,44 +198,33 @@ class LabelRole:
 
     def _at_rest(self, evaluated: Evaluated) -> bool:
         """The running loss of the batches, and scores on test rows; all other parties wait."""
-        event = self._event(evaluated)
-        self._history.append(event)
+        evaluation = self._evaluate(evaluated)
+        event = evaluation.to_dict()
+        self._history.append(evaluation)
         self._tested = evaluated
         self._session.write_persistently(lambda: self._session.directory.append(event))
         self._audience.event(event)
-        return self._goal.is_met(event)
+        return self._goal.is_met(evaluation)
 
-    def _event(self, evaluated: Evaluated) -> dict[str, Any]:
-        party, settings = self._party, self._own.settings
-        traffic = self._session.ledger.traffic(self._own.me)
-        train, test = {}, {}
-        running = self._program.side.running_loss()
-        if running is not None:
-            train["loss"] = require_finite_loss(running)
-        if evaluated.outputs is not None:
-            test = compute_scores(evaluated.outputs, party.test_labels, party.loss, settings.metrics)
-        return {
-            "round": evaluated.round,
-            "epoch": self._batches.epoch(evaluated.round),
-            "train": train,
-            "test": test,
-            "bytes": {"up": traffic.up, "down": traffic.down, "total": traffic.total},
-            "seconds": self._session.seconds(),
-            "link_seconds": None,
-            "diagnostics": {
-                **self._program.plan.diagnostics(),
-                **self._program.end.diagnostics(),
-                "evaluation_seconds": self._evaluated_before + self._session.channel.untimed_seconds(),
-            },
+    def _evaluate(self, evaluated: Evaluated) -> Evaluation:
+        session, running = self._session, self._program.side.running_loss()
+        evaluator = Evaluator(self._party, self._own.settings.metrics, self._batches, session.ledger)
+        diagnostics = {
+            **self._program.plan.diagnostics(),
+            **self._program.end.diagnostics(),
+            "evaluation_seconds": self._evaluated_before + session.channel.untimed_seconds(),
         }
+        train = {} if running is None else {"loss": require_finite_loss(running)}
+        return evaluator.evaluate(evaluated, train, session.seconds(), None, diagnostics)
 
     def checkpoint(self) -> dict[str, Any]:
         return {"events": len(self._history)}
 
     def restore(self, data: dict[str, Any]) -> None:
-        self._history = self._session.directory.truncate(data["events"])
+        kept = self._session.directory.truncate(data["events"])
+        self._history = [Evaluation.model_validate(event) for event in kept]
         if self._history:
-            self._evaluated_before = self._history[-1]["diagnostics"].get("evaluation_seconds", 0.0)
+            self._evaluated_before = self._history[-1].diagnostics.get("evaluation_seconds", 0.0)
 
     def quality(self) -> Quality | None:
         if self._tested is None or self._tested.outputs is None:
@@ -248,7 +237,7 @@ class LabelRole:
         settings = self._own.settings
         result = Result(
             method=self._own.recipe.name,
-            history=self._history,
+            evaluations=self._history,
             ledger=self._session.ledger,
             label_party=self._own.me,
             models={},

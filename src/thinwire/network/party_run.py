@@ -14,9 +14,10 @@ from thinwire.at_rest.json_file import canonical_json
 from thinwire.job.checks import build_storage
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import ProgramFactory
+from thinwire.job.recording import RunRecorder
 from thinwire.network.life_cycle import LifeCycle, Meeting, PartyOutcome, state_digest
 from thinwire.network.party_checkpoints import PartyCheckpoints
-from thinwire.network.recording import PartyRecording, about_part
+from thinwire.network.recording import describe_party_run
 from thinwire.network.session import PartySession
 from thinwire.party import Batches, Control, FeatureParty, LabelParty
 from thinwire.party.feature_program import FeatureProgram
@@ -71,7 +72,7 @@ class PartyRun:
     """One party's run in its folder. `execute` blocks until it is finished, stopped or failed."""
 
     program: FeatureProgram | LabelProgram
-    _recording: PartyRecording
+    _recorder: RunRecorder
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class PartyRun:
         self.life.begun = True
         session.start_clock()
         self._over = self._over or program.run()
-        self._recording.ended(program.start)
+        self._recorder.end(program.start)
         if not self._over:
             self.save()
             return PartyOutcome(self._summary(), interrupted=True)
@@ -147,9 +148,11 @@ class PartyRun:
 
     def _begin_recording(self) -> None:
         session, prepared = self.session, self._prepared
-        about = about_part(session.own, prepared.party, self.role.widths(), self.batches, session.sizes.rows)
-        self._recording = PartyRecording(session.folder, about, session.channel, prepared.privacy_spent)
-        self._recording.begin(self.program.start)
+        about = describe_party_run(session.own, prepared.party, self.role.widths(), self.batches, session.sizes.rows)
+        self._recorder = RunRecorder(
+            session.folder, about, {session.own.me: session.channel.stopwatch}, session.ledger, prepared.privacy_spent
+        )
+        self._recorder.begin(self.program.start)
 
     def begin_round(self, round: Round) -> bool:
         """Between two rounds: is this still our run, is a checkpoint due, may the next round begin?"""
@@ -157,7 +160,7 @@ class PartyRun:
             self._on_round(round)
         session = self.session
         session.events.round = round
-        self._recording.round(round)
+        self._recorder.round(round)
         session.require_ours()
         session.require_links()
         if session.stopping.asked:
@@ -204,7 +207,7 @@ class PartyRun:
         session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
         session.write_persistently(lambda: session.directory.write(layout.RESULT, canonical_json(summary)))
         session.write_persistently(lambda: session.private.set_finished(True))
-        self._recording.keep(self.role.quality())
+        self._recorder.keep(None, self.role.quality())
         return summary
 
     def _is_repeatable(self) -> bool:

@@ -1,72 +1,34 @@
-"""What one party's run writes down for those who look on, and for its report."""
+"""What a party's report says of its run before the first round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 from thinwire.job.party_view import PartyView
-from thinwire.job.privacy_plan import is_noisy
-from thinwire.job.pulses import Pulses
 from thinwire.job.result import better
 from thinwire.job.run_info import describe_axes, describe_party, describe_start, loss_name, svfl_round
 from thinwire.party import Batches, FeatureParty, LabelParty
-from thinwire.report.keeping import keep_about, keep_pulse, keep_result
-from thinwire.report.record import About, Held, Quality
-from thinwire.transport.network_channel import NetworkChannel
+from thinwire.report.record import PartyInfo, RunInfo
 from thinwire.types import PartyName
 
-__all__ = ["PartyRecording", "about_part", "spent_so_far"]
+__all__ = ["describe_party_run"]
 
 _WHERE = "over the network: gRPC with mutual TLS, one process a party"
 
 
-class PartyRecording:
-    """Of one party's folder; it knows of the others what they have told."""
-
-    def __init__(
-        self, folder: Path, about: About, channel: NetworkChannel, privacy: Callable[[], list[dict[str, Any]]]
-    ) -> None:
-        self._folder = folder
-        self._about = about
-        self._pulses = Pulses(
-            {about.me or "": channel.stopwatch},
-            channel.ledger,
-            about.rounds,
-            partial(keep_pulse, folder),
-            privacy,
-        )
-
-    def begin(self, round: int) -> None:
-        keep_about(self._folder, self._about)
-        self._pulses.begin(round)
-
-    def round(self, done: int) -> None:
-        self._pulses.round(done)
-
-    def ended(self, done: int) -> None:
-        self._pulses.look(done)
-
-    def keep(self, quality: Quality | None) -> None:
-        """Once the party's result is on disk."""
-        keep_result(self._folder, None, quality)
-
-
-def about_part(
+def describe_party_run(
     own: PartyView, party: FeatureParty | LabelParty, widths: Mapping[PartyName, int], batches: Batches, rows: int
-) -> About:
+) -> RunInfo:
     """Of the others the names and the widths; what they hold is theirs to tell."""
     settings = own.settings
     mine = describe_party(party, widths.get(own.me), party.optimizer or own.optimizer)
     held = [
-        mine if name == own.me else Held(name=name, role="feature", width=widths.get(name))
+        mine if name == own.me else PartyInfo(name=name, role="feature", width=widths.get(name))
         for name in own.feature_parties
     ]
     label = own.label_party
-    held.append(mine if own.is_label_party else Held(name=label, role="label", width=widths.get(label)))
-    return About(
+    held.append(mine if own.is_label_party else PartyInfo(name=label, role="label", width=widths.get(label)))
+    return RunInfo(
         method=own.recipe.name,
         me=own.me,
         label_party=own.label_party,
@@ -89,11 +51,3 @@ def about_part(
 def _exchanged(own: PartyView, widths: Mapping[PartyName, int]) -> list[int]:
     """Of the embeddings that this party sends or takes."""
     return [widths[name] for name in (own.feature_parties if own.is_label_party else (own.me,))]
-
-
-def spent_so_far(own: PartyView, spent: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What changes from round to round; nothing does where nothing is proven."""
-    if not is_noisy(own.recipe):
-        return []
-    found = spent()
-    return [{key: found[key] for key in ("party", "delta", "observers", "budget")}]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from thinwire.charts.lines import HALF, Chart, Line, Point
 from thinwire.report.figures import Figure, of_lines
 from thinwire.report.groups import Group
-from thinwire.report.record import Event, RunRecord
+from thinwire.report.record import Evaluation, RunRecord
 
 __all__ = ["cosine_figure", "curve_figures"]
 
@@ -61,7 +61,7 @@ def cosine_figure(run: RunRecord) -> Figure | None:
     return of_lines("cosines", Chart("Cosine of cached values", "round", "cosine", lines, size=HALF), note)
 
 
-def _quantiles(event: Event, label_party: str) -> dict[str, list[float]]:
+def _quantiles(event: Evaluation, label_party: str) -> dict[str, list[float]]:
     """By party; over the network the label party knows its own alone."""
     found = {}
     told = event.diagnostics

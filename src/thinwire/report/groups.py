@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from thinwire.charts.lines import Point
-from thinwire.report.record import Event, RunRecord
+from thinwire.report.record import Evaluation, RunRecord
 
 __all__ = ["Group", "Number", "each_alone", "grouped"]
 
@@ -72,8 +72,8 @@ def each_alone(runs: Sequence[RunRecord]) -> list[Group]:
     return [Group(run.name, (run,)) for run in runs]
 
 
-def _values(events: Sequence[Event], place: str) -> list[float]:
-    return [value for event in events if (value := event.at(place)) is not None]
+def _values(events: Sequence[Evaluation], place: str) -> list[float]:
+    return [value for event in events if (value := event.value_at(place)) is not None]
 
 
 def _number(values: Sequence[float]) -> Number:

@@ -14,27 +14,27 @@ from thinwire.at_rest.json_file import indented_json
 from thinwire.charts.page import GENERATOR
 from thinwire.errors import BadInput
 from thinwire.report.reading import read_openly
-from thinwire.report.record import About, Pulse, Quality, RunRecord
+from thinwire.report.record import Heartbeat, Quality, RunInfo, RunRecord
 
-__all__ = ["keep_about", "keep_pulse", "keep_result", "write_page", "write_report"]
+__all__ = ["keep_about", "keep_heartbeat", "keep_result", "write_page", "write_report"]
 
 _log = logging.getLogger(__name__)
 
 
-def keep_about(folder: Path, about: About) -> None:
+def keep_about(folder: Path, about: RunInfo) -> None:
     """As a run begins, or goes on: it has no result yet."""
     with _not_stopping(folder):
         (folder / layout.RESULT).unlink(missing_ok=True)
         replace_file(folder / layout.ABOUT, about.model_dump_json(indent=2).encode() + b"\n")
 
 
-def keep_pulse(folder: Path, pulse: Pulse, lasting: bool) -> None:
+def keep_heartbeat(folder: Path, heartbeat: Heartbeat, lasting: bool) -> None:
     """The last one whole; of those that last the times. A disk that is full costs them, not the run."""
     with suppress(OSError):
-        replace_file(folder / layout.HEARTBEAT, pulse.model_dump_json().encode() + b"\n", sync=False)
+        replace_file(folder / layout.HEARTBEAT, heartbeat.model_dump_json().encode() + b"\n", sync=False)
         if lasting:
             with (folder / layout.TIMELINE).open("a", encoding="utf-8") as file:
-                file.write(pulse.slim().model_dump_json(exclude_defaults=True) + "\n")
+                file.write(heartbeat.slim().model_dump_json(exclude_defaults=True) + "\n")
 
 
 def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Quality | None) -> None:

@@ -13,7 +13,17 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from thinwire.at_rest import PLAIN, Files, files_of, layout
 from thinwire.errors import BadInput
-from thinwire.report.record import About, Entry, Event, Pulse, Quality, RunRecord, State, _Summary, joined
+from thinwire.report.record import (
+    Evaluation,
+    Heartbeat,
+    LedgerEntry,
+    Quality,
+    RunInfo,
+    RunRecord,
+    RunState,
+    _Summary,
+    append_heartbeat,
+)
 from thinwire.report.stops import Stop, last_stop
 
 __all__ = ["is_run", "read_openly", "read_run"]
@@ -42,12 +52,12 @@ def read_run(folder: Path) -> RunRecord:
             f"{folder} holds no {layout.ABOUT}: it is no run's folder, or its run has not begun. Give the "
             "folder that `thinwire train` or `thinwire party` named"
         )
-    about = _model(folder / layout.ABOUT, About)
-    pulses: list[Pulse] = []
-    for pulse in _lines(folder / layout.TIMELINE, Pulse):
-        joined(pulses, pulse)
+    about = _model(folder / layout.ABOUT, RunInfo)
+    heartbeats: list[Heartbeat] = []
+    for heartbeat in _lines(folder / layout.TIMELINE, Heartbeat):
+        append_heartbeat(heartbeats, heartbeat)
     if (folder / layout.HEARTBEAT).is_file():
-        joined(pulses, _model(folder / layout.HEARTBEAT, Pulse))
+        append_heartbeat(heartbeats, _model(folder / layout.HEARTBEAT, Heartbeat))
     summary = _model(folder / layout.RESULT, _Summary) if (folder / layout.RESULT).is_file() else None
     stop = last_stop(_plain_lines(folder / layout.LOG))
     ledger = _entries(folder / layout.LEDGER)
@@ -55,11 +65,11 @@ def read_run(folder: Path) -> RunRecord:
     return RunRecord(
         name=folder.resolve().name,
         about=about,
-        events=tuple(_lines(folder / layout.EVENTS, Event)),
-        ledger=ledger or (pulses[-1].entries() if pulses else ()),
-        pulses=tuple(pulses),
+        events=tuple(_lines(folder / layout.EVENTS, Evaluation)),
+        ledger=ledger or (heartbeats[-1].entries() if heartbeats else ()),
+        heartbeats=tuple(heartbeats),
         quality=_model(folder / layout.QUALITY, Quality, files) if (folder / layout.QUALITY).is_file() else None,
-        privacy=summary.privacy if summary is not None else pulses[-1].privacy if pulses else (),
+        privacy=summary.privacy if summary is not None else heartbeats[-1].privacy if heartbeats else (),
         state=_state(summary, stop),
         repeat=_commands(folder, about),
         digests=_model(folder / layout.DATA, _Digests, files).root if (folder / layout.DATA).is_file() else {},
@@ -67,13 +77,13 @@ def read_run(folder: Path) -> RunRecord:
     )
 
 
-def _state(summary: _Summary | None, stop: Stop | None) -> State:
+def _state(summary: _Summary | None, stop: Stop | None) -> RunState:
     if summary is None:
         return "running" if stop is None else "stopped"
     return "stopped" if summary.interrupted else "finished"
 
 
-def _commands(folder: Path, about: About) -> tuple[str, ...]:
+def _commands(folder: Path, about: RunInfo) -> tuple[str, ...]:
     if not (folder / layout.JOB).is_file():
         return ()
     if about.me is not None:
@@ -111,11 +121,11 @@ def _plain_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield found
 
 
-def _entries(path: Path) -> tuple[Entry, ...]:
+def _entries(path: Path) -> tuple[LedgerEntry, ...]:
     if not path.is_file():
         return ()
     try:
-        return tuple(Entry.model_validate(row) for row in json.loads(_text(path)))
+        return tuple(LedgerEntry.model_validate(row) for row in json.loads(_text(path)))
     except (ValueError, TypeError, ValidationError) as error:
         raise BadInput(f"{path}: {_why(error)}") from None
 

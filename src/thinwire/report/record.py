@@ -10,28 +10,29 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 __all__ = [
-    "About",
-    "Entry",
-    "Event",
-    "Held",
+    "ByteCounts",
+    "Evaluation",
+    "Heartbeat",
+    "LedgerEntry",
+    "PartyInfo",
     "PartyTime",
-    "Pulse",
     "Quality",
+    "RunInfo",
     "RunRecord",
-    "State",
+    "RunState",
     "SvflRound",
-    "joined",
+    "append_heartbeat",
 ]
 
 
-State = Literal["running", "finished", "stopped"]
+RunState = Literal["running", "finished", "stopped"]
 
 
 class _Plain(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Held(_Plain):
+class PartyInfo(_Plain):
     """A party and what it holds, as far as the run's owner knows."""
 
     name: str
@@ -52,13 +53,13 @@ class SvflRound(_Plain):
     down: float = 0.0
 
 
-class About(_Plain):
+class RunInfo(_Plain):
     """What is settled before the first round."""
 
     method: str
     me: str | None = None  # the party whose folder this is; None where all are simulated in one process
     label_party: str
-    parties: tuple[Held, ...]
+    parties: tuple[PartyInfo, ...]
     axes: dict[str, str]  # the recipe in words: what travels, when, who sees, where
     recipe_digest: str
     rows: int
@@ -82,25 +83,34 @@ class About(_Plain):
         return self.metrics[0] if self.metrics else "loss"
 
 
-class _Bytes(_Plain):
+class ByteCounts(_Plain):
     up: int = 0
     down: int = 0
     total: int = 0
 
 
-class Event(_Plain):
+class Evaluation(_Plain):
     """One evaluation, as events.jsonl has it."""
 
     round: int
     epoch: float
     train: dict[str, float | None] = {}
     test: dict[str, float | None] = {}
-    bytes: _Bytes = _Bytes()
+    bytes: ByteCounts = ByteCounts()
     seconds: float = 0.0
     link_seconds: float | None = None
     diagnostics: dict[str, Any] = {}
 
-    def at(self, place: str) -> float | None:
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """On test rows where there are any."""
+        return self.test or self.train
+
+    def to_dict(self) -> dict[str, Any]:
+        """As events.jsonl and `result.history` have it."""
+        return self.model_dump()
+
+    def value_at(self, place: str) -> float | None:
         """`test.accuracy`, `bytes.up`, `epoch`; None where it is not there, or no number."""
         value: Any = self
         for part in place.split("."):
@@ -108,7 +118,7 @@ class Event(_Plain):
         return value if isinstance(value, int | float) and isfinite(value) else None
 
 
-class Entry(_Plain):
+class LedgerEntry(_Plain):
     """Bytes and messages of one sort."""
 
     sender: str
@@ -119,17 +129,17 @@ class Entry(_Plain):
 
 
 class PartyTime(_Plain):
-    """What a party did since the pulse before, in seconds; and its stretches in the last round."""
+    """What a party did since the heartbeat before, in seconds; and its stretches in the last round."""
 
     spent: dict[str, float] = {}
     stretches: tuple[tuple[str, float, float], ...] = ()
 
 
-class Pulse(_Plain):
+class Heartbeat(_Plain):
     """A sign of life between evaluations."""
 
     time: str  # UTC
-    since: int  # the round of the pulse before, or where the process began
+    since: int  # the round of the heartbeat before, or where the process began
     round: int
     rounds: int
     seconds: float
@@ -138,14 +148,14 @@ class Pulse(_Plain):
     traffic: tuple[tuple[str, str, str, int, int], ...] = ()  # sender, receiver, kind, bytes, messages
     privacy: tuple[dict[str, Any], ...] = ()
 
-    def slim(self) -> Pulse:
+    def slim(self) -> Heartbeat:
         """Its times alone."""
         parties = {name: PartyTime(spent=one.spent) for name, one in self.parties.items()}
         return self.model_copy(update={"parties": parties, "traffic": (), "privacy": ()})
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         names = ("sender", "receiver", "kind", "bytes", "messages")
-        return tuple(Entry.model_validate(dict(zip(names, row, strict=True))) for row in self.traffic)
+        return tuple(LedgerEntry.model_validate(dict(zip(names, row, strict=True))) for row in self.traffic)
 
 
 class Quality(_Plain):
@@ -178,13 +188,13 @@ class RunRecord:
     """All of it."""
 
     name: str
-    about: About
-    events: tuple[Event, ...]
-    ledger: tuple[Entry, ...]
-    pulses: tuple[Pulse, ...] = ()
+    about: RunInfo
+    events: tuple[Evaluation, ...]
+    ledger: tuple[LedgerEntry, ...]
+    heartbeats: tuple[Heartbeat, ...] = ()
     quality: Quality | None = None
     privacy: tuple[dict[str, Any], ...] = ()
-    state: State = "finished"
+    state: RunState = "finished"
     repeat: tuple[str, ...] = ()  # commands
     digests: Mapping[str, str] = field(default_factory=dict)  # of the data
     job_text: str | None = None
@@ -192,30 +202,30 @@ class RunRecord:
     @property
     def rounds(self) -> int:
         last = max((event.round for event in self.events), default=0)
-        return max(last, self.pulses[-1].round if self.pulses else 0)
+        return max(last, self.heartbeats[-1].round if self.heartbeats else 0)
 
     @property
     def metric_place(self) -> str:
         """The first metric, on test rows where there are any."""
         metric = self.about.metric
-        tested = any(event.at(f"test.{metric}") is not None for event in self.events)
+        tested = any(event.value_at(f"test.{metric}") is not None for event in self.events)
         return f"{'test' if tested else 'train'}.{metric}"
 
-    def meets_target(self, event: Event) -> bool:
+    def meets_target(self, event: Evaluation) -> bool:
         """On test rows where there are any."""
         if self.about.target is None:
             return False
         name, value = self.about.target
-        found = event.at(f"test.{name}") if event.test else event.at(f"train.{name}")
+        found = event.scores.get(name)
         sign = self.about.better.get(name, -1)
         return found is not None and sign * found >= sign * value
 
-    def reached(self) -> Event | None:
+    def reached(self) -> Evaluation | None:
         """The first evaluation that meets the target."""
         return next((event for event in self.events if self.meets_target(event)), None)
 
     def best(self) -> float | None:
-        values = [value for event in self.events if (value := event.at(self.metric_place)) is not None]
+        values = [value for event in self.events if (value := event.value_at(self.metric_place)) is not None]
         return max(values, key=lambda value: self.about.better.get(self.about.metric, -1) * value, default=None)
 
     def svfl(self, direction: Literal["up", "down"]) -> float:
@@ -226,16 +236,16 @@ class RunRecord:
     def time(self) -> dict[str, dict[str, float]]:
         """Seconds by party and activity, over the whole run."""
         found: dict[str, dict[str, float]] = {}
-        for pulse in self.pulses:
-            for party, one in pulse.parties.items():
+        for heartbeat in self.heartbeats:
+            for party, one in heartbeat.parties.items():
                 mine = found.setdefault(party, {})
                 for activity, seconds in one.spent.items():
                     mine[activity] = mine.get(activity, 0.0) + seconds
         return found
 
 
-def joined(pulses: list[Pulse], new: Pulse) -> None:
-    """Adds a pulse: a process that went on from an earlier round takes back what came after it."""
-    while pulses and (pulses[-1].round > new.since or pulses[-1].time == new.time):
-        pulses.pop()
-    pulses.append(new)
+def append_heartbeat(heartbeats: list[Heartbeat], new: Heartbeat) -> None:
+    """Adds a heartbeat: a process that went on from an earlier round takes back what came after it."""
+    while heartbeats and (heartbeats[-1].round > new.since or heartbeats[-1].time == new.time):
+        heartbeats.pop()
+    heartbeats.append(new)

@@ -37,7 +37,7 @@ def tiles(run: RunRecord) -> list[Tile]:
     """The metric, the bytes, the rounds, the time, the target."""
     about, found = run.about, []
     place = run.metric_place
-    last = run.events[-1].at(place) if run.events else None
+    last = run.events[-1].value_at(place) if run.events else None
     if last is not None:
         best = run.best()
         more = "" if best is None else f"best {number_shown(best)}"
@@ -95,7 +95,7 @@ def _row(group: Group, to_target: bool) -> tuple[str, ...]:
         return "-" if number is None else number.shown(_HOW[place])
 
     best = group.number(lambda run: run.best())
-    last = group.number(lambda run: run.events[-1].at(run.metric_place) if run.events else None)
+    last = group.number(lambda run: run.events[-1].value_at(run.metric_place) if run.events else None)
     fewer = group.number(against_svfl)
     reached = [f"{sum(run.reached() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
     return (
@@ -122,7 +122,7 @@ def _event(run: RunRecord, to_target: bool, place: str) -> float | None:
     if not run.events:
         return None
     event = (run.reached() if to_target else None) or run.events[-1]
-    return event.at(place)
+    return event.value_at(place)
 
 
 def fewer_shown(times: float) -> str:

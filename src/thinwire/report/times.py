@@ -21,7 +21,7 @@ _REAL = "Real seconds at this party: sending is handing over to the log and the 
 
 
 def time_figures(run: RunRecord) -> list[Figure]:
-    clock = run.pulses[-1].clock if run.pulses else "real"
+    clock = run.heartbeats[-1].clock if run.heartbeats else "real"
     time, sending = run.time(), ""
     if clock == "link":  # what is on the line is beside the rest, not after it
         on_line = {party: spent.pop("send", 0.0) for party, spent in time.items()}
@@ -46,15 +46,17 @@ def _each(seconds: dict[str, float]) -> str:
 
 
 def _lanes(run: RunRecord) -> Figure | None:
-    pulse = next((one for one in reversed(run.pulses) if any(p.stretches for p in one.parties.values())), None)
-    if pulse is None:
+    heartbeat = next(
+        (one for one in reversed(run.heartbeats) if any(p.stretches for p in one.parties.values())), None
+    )
+    if heartbeat is None:
         return None
     lanes = {
         name: [Stretch(_WORDS.get(what, what), start, end) for what, start, end in party.stretches if what in _WORDS]
-        for name, party in pulse.parties.items()
+        for name, party in heartbeat.parties.items()
         if party.stretches
     }
-    drawn = Lanes(f"Round {pulse.round}", lanes, tuple(_WORDS.values()), ("wait",), below=("send",))
+    drawn = Lanes(f"Round {heartbeat.round}", lanes, tuple(_WORDS.values()), ("wait",), below=("send",))
     rows = []
     for name, stretches in lanes.items():
         for what in _WORDS.values():

@@ -8,7 +8,7 @@ from thinwire.charts.bars import Bar, Bars
 from thinwire.charts.numbers import bytes_shown, count_shown
 from thinwire.report.figures import Figure, of_bars
 from thinwire.report.groups import Group
-from thinwire.report.record import Entry, RunRecord
+from thinwire.report.record import LedgerEntry, RunRecord
 
 __all__ = ["against_svfl", "kinds_shown", "totals_figure", "traffic_figures"]
 
@@ -42,8 +42,8 @@ def totals_figure(groups: Sequence[Group]) -> Figure | None:
     """Several runs beside each other, at their ends."""
     bars = []
     for group in groups:
-        up = group.number(lambda run: run.events[-1].at("bytes.up") if run.events else None)
-        down = group.number(lambda run: run.events[-1].at("bytes.down") if run.events else None)
+        up = group.number(lambda run: run.events[-1].value_at("bytes.up") if run.events else None)
+        down = group.number(lambda run: run.events[-1].value_at("bytes.down") if run.events else None)
         if up is not None and down is not None:
             bars.append(Bar(group.name, {"up": up.mean, "down": down.mean}))
     return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, bytes_shown)) if bars else None
@@ -68,7 +68,7 @@ def kind_shown(kind: str) -> str:
     return kind.lower().replace("_", " ")
 
 
-def _by_kind(entries: Sequence[Entry], run: RunRecord, way: str) -> dict[str, float]:
+def _by_kind(entries: Sequence[LedgerEntry], run: RunRecord, way: str) -> dict[str, float]:
     found: dict[str, float] = {}
     label = run.about.label_party
     for entry in sorted(entries, key=lambda entry: entry.kind):
@@ -78,5 +78,5 @@ def _by_kind(entries: Sequence[Entry], run: RunRecord, way: str) -> dict[str, fl
     return found
 
 
-def _sum(entries: Sequence[Entry], sender: str | None = None, receiver: str | None = None) -> float:
+def _sum(entries: Sequence[LedgerEntry], sender: str | None = None, receiver: str | None = None) -> float:
     return sum(entry.bytes for entry in entries if entry.sender == sender or entry.receiver == receiver)

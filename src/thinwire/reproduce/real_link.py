@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from thinwire.at_rest import layout
 from thinwire.at_rest.json_file import read_lines
 from thinwire.data.vertical import LABEL
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.result import meets
+from thinwire.report.record import Evaluation
 from thinwire.reproduce.building import link_of
 from thinwire.reproduce.experiment import Curve, Experiment
 from thinwire.reproduce.job_folder import write_job_folder
@@ -47,7 +47,7 @@ class RealRun:
 
     curve: str
     seed: int
-    history: list[dict[str, Any]]
+    history: list[Evaluation]
     same_scores: bool  # as in the simulated run, to the bit
 
     def seconds_to(self, metric: str, value: float) -> float | None:
@@ -57,12 +57,12 @@ class RealRun:
     def seconds(self) -> float:
         return self._trained(self.history[-1])
 
-    def _trained(self, row: dict[str, Any]) -> float:
+    def _trained(self, row: Evaluation) -> float:
         return _but_evaluations(row) - _but_evaluations(self.history[0])
 
 
-def _but_evaluations(row: dict[str, Any]) -> float:
-    return float(row["seconds"] - row["diagnostics"]["evaluation_seconds"])
+def _but_evaluations(row: Evaluation) -> float:
+    return float(row.seconds - row.diagnostics["evaluation_seconds"])
 
 
 def real_runs(plan: Plan, tools: Path, simulated: list[Outcome]) -> Iterator[RealRun]:
@@ -77,7 +77,7 @@ def real_runs(plan: Plan, tools: Path, simulated: list[Outcome]) -> Iterator[Rea
         folder = plan.out / "real" / curve.folder
         with shaped_link(tools, link):
             history = _run(plan, experiment, curve, seed, folder)
-        scores = [[row["test"] for row in rows] for rows in (history, twin.history)]
+        scores = [row.test for row in history], [row["test"] for row in twin.history]
         yield RealRun(curve.name, seed, history, scores[0] == scores[1])
 
 
@@ -113,7 +113,7 @@ def _script(script: Path, environment: dict[str, str], *arguments: str) -> None:
         raise LinkFailed(f"{script.name} failed ({ended.returncode}); it needs root, iproute2 and /dev/net/tun")
 
 
-def _run(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Path) -> list[dict[str, Any]]:
+def _run(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Path) -> list[Evaluation]:
     """The label party's evaluations."""
     data = data_of(plan)
     job = write_job_folder(folder, experiment, curve, seed, data, _ADDRESS)
@@ -129,7 +129,7 @@ def _run(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Pa
             for process in started.values():
                 process.kill()
                 process.wait()
-        return read_lines(Path(runs) / LABEL / layout.EVENTS)
+        return [Evaluation.model_validate(line) for line in read_lines(Path(runs) / LABEL / layout.EVENTS)]
 
 
 def _party(job: Path, name: str, side: str, out: Path) -> subprocess.Popen[bytes]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from thinwire.charts.lines import Point
 from thinwire.job.result import better, meets
+from thinwire.report.record import Evaluation
 from thinwire.reproduce.experiment import Experiment
 from thinwire.reproduce.runs import Outcome, value_at
 from thinwire.reproduce.schema import Target
@@ -74,7 +75,9 @@ class CurveResult:
 
     def _reached(self, run: Outcome) -> dict[str, Any] | None:
         target = self.target
-        return None if target is None else next((event for event in run.history if meets(event, target)), None)
+        if target is None:
+            return None
+        return next((event for event in run.history if meets(Evaluation.model_validate(event), target)), None)
 
 
 def results_of(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[CurveResult]:

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Literal
 
-from thinwire.report.record import PartyTime, Pulse, joined
+from thinwire.report.record import Heartbeat, PartyTime, append_heartbeat
 from thinwire.transport.base import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.transport.ledger import Ledger
 from thinwire.types import PartyName, Round
 
-__all__ = ["Pulses"]
+__all__ = ["HeartbeatMonitor"]
 
 _SECONDS = 0.25  # between two, at first
 _SELDOM_SECONDS = 2.0  # at most
@@ -22,7 +22,7 @@ _MOST_STRETCHES = 60  # of a party's round
 _LEAST = 0.004  # of a round, to be seen
 
 
-class Pulses:
+class HeartbeatMonitor:
     """Looks at the watches and the ledger now and then; `write` gets what it finds, and whether it is to last.
 
     Those that last grow further apart: their number grows with the logarithm of the run's length.
@@ -33,11 +33,11 @@ class Pulses:
         watches: Mapping[PartyName, Stopwatch],
         ledger: Ledger,
         rounds: int,
-        write: Callable[[Pulse, bool], None] | None = None,
+        write: Callable[[Heartbeat, bool], None] | None = None,
         privacy: Callable[[], list[dict[str, Any]]] = list,
         clock: Literal["link", "real"] = "real",
     ) -> None:
-        self.lasting: list[Pulse] = []
+        self.lasting: list[Heartbeat] = []
         self._watches = watches
         self._ledger = ledger
         self._rounds = rounds
@@ -62,7 +62,7 @@ class Pulses:
     def look(self, done: Round, lasting: bool = True) -> None:
         began = monotonic()
         spent = {name: dict(watch.seconds) for name, watch in self._watches.items()}
-        pulse = Pulse(
+        heartbeat = Heartbeat(
             time=datetime.now(UTC).isoformat(timespec="milliseconds"),
             since=self._since,
             round=done,
@@ -74,12 +74,12 @@ class Pulses:
             privacy=tuple(self._privacy()),
         )
         if self._write is not None:
-            self._write(pulse, lasting)
+            self._write(heartbeat, lasting)
         now = monotonic()
         some = max(_SECONDS, _SHARE * (now - self._began))
         self._due = now + max(min(some, _SELDOM_SECONDS), _COST * (now - began))
         if lasting:
-            joined(self.lasting, pulse)
+            append_heartbeat(self.lasting, heartbeat)
             self._since, self._before, self._lasting_due = done, spent, now + some
 
     def _parties(self, round: Round, spent: Mapping[PartyName, dict[Activity, float]]) -> dict[str, PartyTime]:
