@@ -54,9 +54,9 @@ class HeartbeatMonitor:
         self._due = self._lasting_due = self._began + _SECONDS
 
     def round(self, done: Round) -> None:
-        """After every round; looks seldom."""
+        """After every round; looks seldom. The last one is looked at when the run ends."""
         now = monotonic()
-        if now >= self._due:
+        if now >= self._due and done < self._rounds:
             self.look(done, lasting=now >= self._lasting_due)
 
     def look(self, done: Round, lasting: bool = True) -> None:
