@@ -195,7 +195,7 @@ def test_a_run_that_has_only_begun_has_a_report() -> None:
     run = made_up()
     for events in ((), run.events[:1]):
         begun = type(run)(
-            **{**vars(run), "events": events, "pulses": (), "ledger": (), "quality": None, "privacy": ()}
+            **{**vars(run), "events": events, "heartbeats": (), "ledger": (), "quality": None, "privacy": ()}
         )
         Page(report_html([begun]))
         Page(report_html([begun, run]))
