@@ -33,9 +33,9 @@ import torch
 from torch import Tensor, nn
 
 import thinwire as tw
-from thinwire.data.finding import data_folder
 from thinwire.data.sets import VITALS_AND_LABS, PhysioNet2012, load_split
-from thinwire.data.sets.credit_card import BILLS, CREDIT_CARD, PERSON
+from thinwire.data.sets.download import data_folder
+from thinwire.data.sets.tables import BILLS, CREDIT_CARD, PERSON
 from thinwire.init import JobAnswers, write_job
 from thinwire.job.job_loader import load_job
 from thinwire.models.losses import cross_entropy

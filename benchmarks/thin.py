@@ -31,7 +31,7 @@ from torch import nn
 
 import thinwire as tw
 from thinwire.data.sets import Scale, load_split
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.models import MODELS
 from thinwire.process import share_memory_pool
 from thinwire.recipe import Recipe

@@ -16,8 +16,8 @@ import torch
 from data.layouts import AVAZU_HEADER, MOVIES, RATINGS, avazu_rows, criteo_lines, movielens, table, written
 from thinwire.data.hashing import Buckets
 from thinwire.data.sets import Avazu, Criteo, MovieLens, load_split
-from thinwire.data.splits import ColumnsByCount, ColumnsByName, Quadrants
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.splits import ColumnsByCount, ColumnsByName, Quadrants
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput, BadParameter
 from thinwire.models import DeepTower, WideAndDeep
 

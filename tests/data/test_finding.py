@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from data.layouts import cifar, digits, tar_gz
-from thinwire.data.downloading import Download, fetch
-from thinwire.data.finding import VARIABLE
 from thinwire.data.sets import DATA_SETS, CifarSet, DigitSet, Scale, load_split
+from thinwire.data.sets.download import VARIABLE, Download, fetch
 from thinwire.errors import BadInput, BadParameter
 
 NAMES = (

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from thinwire.data.out_of_core import LargeTable, Shuffle, write_arrow
+from thinwire.data.large_table import LargeTable, Shuffle, write_arrow
 from thinwire.errors import BadInput, BadParameter
 
 ROWS = 1000
@@ -135,7 +135,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from thinwire.data.out_of_core import LargeTable, Shuffle
+from thinwire.data.large_table import LargeTable, Shuffle
 
 def go(file, how):
     with LargeTable(Path(file)) as table:

@@ -14,11 +14,11 @@ import torch
 from PIL import Image
 
 from data.layouts import cifar, digits, idx, png, tar_gz, written
-from thinwire.data.idx import read_idx
 from thinwire.data.sets import ModelNet10, Scale, load_split
+from thinwire.data.sets.mnist import read_idx
 from thinwire.data.sets.pictures import read_pngs
-from thinwire.data.splits import ColumnsByCount, Halves, Quadrants, Views
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.splits import ColumnsByCount, Halves, Quadrants, Views
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput, BadParameter
 from thinwire.models import CNN, MLP, MVCNN, ResNet18
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from thinwire.data.sets import VITALS_AND_LABS, Scale, load_split
-from thinwire.data.splits import Halves, Split, Views
+from thinwire.data.sets.splits import Halves, Split, Views
 from thinwire.models import DeepTower
 
 pytestmark = pytest.mark.data

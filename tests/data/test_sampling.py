@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from thinwire.data import sampling
 from thinwire.data.hashing import Buckets, hashed_codes, row_keys
-from thinwire.data.sampling import Subset, chosen, drawn, for_testing
-from thinwire.data.standardising import standardised, vocabulary_codes
+from thinwire.data.sets import sampling
+from thinwire.data.sets.sampling import Subset, chosen, drawn, for_testing, standardised, vocabulary_codes
 from thinwire.errors import BadParameter
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from thinwire.data.splits import (
+from thinwire.data.sets.splits import (
     ColumnsByCount,
     ColumnsByName,
     ColumnsByPattern,
@@ -17,7 +17,7 @@ from thinwire.data.splits import (
     Split,
     Views,
 )
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadParameter, BadTensor
 
 FIELDS = ["C1", "C2", "I1", "I2", "I3"]

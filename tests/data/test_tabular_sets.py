@@ -15,12 +15,9 @@ import pytest
 import torch
 
 from data.layouts import table, written
-from thinwire.data.libsvm import read_libsvm
-from thinwire.data.sampling import for_testing
 from thinwire.data.sets import load_split
-from thinwire.data.sets.bank_marketing import CAMPAIGN, CLIENT
-from thinwire.data.sets.covtype import LAND, TERRAIN
-from thinwire.data.sets.credit_card import BILLS, PERSON
+from thinwire.data.sets.sampling import for_testing
+from thinwire.data.sets.tables import BILLS, CAMPAIGN, CLIENT, LAND, PERSON, TERRAIN, read_libsvm
 from thinwire.errors import BadInput
 
 ROWS = 200

@@ -13,7 +13,7 @@ import torch
 
 from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire.align import intersect, write_alignment
-from thinwire.data.out_of_core import LargeTable, write_arrow
+from thinwire.data.large_table import LargeTable, write_arrow
 from thinwire.errors import BadInput
 from thinwire.group import Ranks
 from thinwire.job.party_view import read_party_view

@@ -11,9 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thinwire.data.csv_text import header, line_of, parsed
-from thinwire.data.naming import listed, wanted
-from thinwire.data.parquet import read_columns
+from thinwire.data.tables import header, line_of, listed, parsed, read_columns, wanted
 from thinwire.errors import BadColumn, BadFile, BadTable
 
 __all__ = ["GAPS", "Cells", "column_names", "read_cells"]

@@ -13,8 +13,8 @@ import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.data.cells import read_cells
+from thinwire.data.large_table import open_columns
 from thinwire.data.npz import load_array, read_npz
-from thinwire.data.out_of_core import open_columns
 from thinwire.data.tables import read_csv, read_parquet
 from thinwire.errors import BadColumn, BadFile, BadInput
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from thinwire.data.naming import listed
+from thinwire.data.tables import listed
 from thinwire.errors import BadColumn, BadInput, BadTable
 from thinwire.job.messages import did_you_mean
 from thinwire.prepare import Preparation, Settings

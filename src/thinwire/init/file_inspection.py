@@ -15,11 +15,11 @@ import numpy as np
 
 from thinwire.data.cells import Cells, read_cells
 from thinwire.data.files import require_file
-from thinwire.data.naming import listed, wanted
+from thinwire.data.tables import listed, wanted
 from thinwire.errors import BadColumn, BadFile, BadIds, BadInput
-from thinwire.prepare import Preparation, Settings, reading
+from thinwire.prepare import Preparation, Settings, parsing
 from thinwire.prepare.columns import Boolean, Category, Date, Hashed, LeftOut
-from thinwire.prepare.reading import words
+from thinwire.prepare.parsing import words
 
 __all__ = [
     "Arrays",
@@ -214,12 +214,12 @@ def propose_public(table: Table, preparation: Preparation, settings: Settings) -
             case Hashed():
                 known[column.name] = column.buckets
             case Date():
-                days = reading.days(table.cells, column.name)
+                days = parsing.days(table.cells, column.name)
                 years = [int(1970 + np.floor(day / 365.2425)) for day in (np.nanmin(days), np.nanmax(days))]
                 known[column.name] = [column.today.replace(year=years[0], month=1, day=1)]
                 known[column.name].append(column.today.replace(year=years[1] + 1, month=1, day=1))
             case _:
-                x = reading.numbers(table.cells, column.name)
+                x = parsing.numbers(table.cells, column.name)
                 known[column.name] = _outwards(float(np.nanmin(x)), float(np.nanmax(x)))
     return settings.model_copy(update={"known": known, "types": types}), tuple(left_out)
 

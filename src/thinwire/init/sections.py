@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.data import read_labels
-from thinwire.data.naming import wanted
+from thinwire.data.tables import wanted
 from thinwire.errors import BadColumn, BadInput
 from thinwire.init.answers import JobAnswers
 from thinwire.init.file_inspection import Arrays, SharedIds, Table, guess_ids, inspect_file, match_ids, propose_public

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from thinwire.data.naming import wanted
+from thinwire.data.tables import wanted
 from thinwire.errors import BadColumn, BadInput
 from thinwire.init.answers import CoreAnswers, PartAnswers
 from thinwire.init.file_inspection import Arrays, Table, guess_own_id, inspect_file

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from thinwire.data import Values, read_features, read_labels
 from thinwire.data.cells import Cells, column_names, read_cells
-from thinwire.data.naming import listed, wanted
+from thinwire.data.tables import listed, wanted
 from thinwire.errors import BadColumn, BadFile, BadInput, BadLabels
 from thinwire.job.messages import at
 from thinwire.job.row_selection import RowSelection

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.data.out_of_core import LargeTable, open_columns
+from thinwire.data.large_table import LargeTable, open_columns
 from thinwire.errors import BadInput
 from thinwire.group import Group, Ranks, Table, TensorTable, pieces
 from thinwire.job.job_snapshot import digest_pieces

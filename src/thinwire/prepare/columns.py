@@ -1,24 +1,103 @@
-"""One prepared column: what was fitted, and what its cells become."""
+"""Numbers on a like scale: by mean and deviation, by rank, or by a range that is known."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from datetime import date
-from typing import Annotated, Literal, TypeAlias
+from itertools import pairwise
+from typing import Annotated, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from thinwire.data.cells import Cells
 from thinwire.data.hashing import encoded, hashed_codes
-from thinwire.prepare import reading
-from thinwire.prepare.scaling import AnyScale
+from thinwire.prepare import parsing
 from thinwire.prepare.settings import Buckets, Finite, Frozen
 
-__all__ = ["AnyColumn", "Boolean", "Category", "Date", "Hashed", "LeftOut", "Number", "days_of"]
+__all__ = [
+    "AnyColumn",
+    "AnyScale",
+    "Boolean",
+    "Category",
+    "Date",
+    "Hashed",
+    "LeftOut",
+    "Number",
+    "Quantile",
+    "Range",
+    "Standard",
+    "days_of",
+    "fitted_scale",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
+
+_FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or counts as this much
+_KNOTS = 101
+
+
+class Standard(Frozen):
+    """(x - mean) / deviation, at most 10 either way."""
+
+    by: Literal["standard"] = "standard"
+    mean: Finite
+    deviation: Annotated[Finite, Field(gt=0)]
+
+    def apply(self, x: Floats) -> Floats:
+        return np.clip((x - self.mean) / self.deviation, -_FARTHEST, _FARTHEST)
+
+
+class Quantile(Frozen):
+    """The share of training rows below x, centred, with deviation 1: heavy tails and outliers do not matter."""
+
+    by: Literal["quantile"] = "quantile"
+    values: tuple[Finite, ...]  # rising
+    shares: tuple[Finite, ...]  # one for each
+
+    @model_validator(mode="after")
+    def _pairs_rise(self) -> Self:
+        if not self.values or len(self.values) != len(self.shares) or any(a >= b for a, b in pairwise(self.values)):
+            raise ValueError("values must rise, with a share for each")
+        return self
+
+    def apply(self, x: Floats) -> Floats:
+        share = np.interp(x, self.values, self.shares)
+        return np.multiply(share - 0.5, np.sqrt(12.0))
+
+
+class Range(Frozen):
+    """From -1 at `low` to 1 at `high`, and no farther."""
+
+    by: Literal["range"] = "range"
+    low: Finite
+    high: Finite
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("low must be below high")
+        return self
+
+    def apply(self, x: Floats) -> Floats:
+        return np.clip(2 * (x - self.low) / (self.high - self.low) - 1, -1.0, 1.0)
+
+
+AnyScale = Annotated[Standard | Quantile | Range, Field(discriminator="by")]
+
+
+def fitted_scale(x: Floats, by: Literal["standard", "quantile"]) -> Standard | Quantile:
+    """Of the values that are there; they are not all the same."""
+    if by == "standard":
+        return Standard(mean=float(x.mean()), deviation=float(x.std()))
+    shares = np.linspace(0, 1, _KNOTS)
+    knots = np.quantile(x, shares)
+    values, places = np.unique(knots, return_inverse=True)
+    # A value that many rows share stands in the middle of its ranks.
+    middle = np.bincount(places, shares) / np.bincount(places)
+    return Quantile(values=tuple(values.tolist()), shares=tuple(middle.tolist()))
+
 
 _YEAR, _WEEK, _DAY = 365.2425, 7.0, 1.0
 
@@ -53,7 +132,7 @@ class Number(_WithGaps):
     scale: AnyScale
 
     def apply(self, cells: Cells) -> Floats:
-        x = reading.numbers(cells, self.name)
+        x = parsing.numbers(cells, self.name)
         missing = np.isnan(x)
         return self._marked([self.scale.apply(np.where(missing, self.fill, x))], missing)
 
@@ -68,7 +147,7 @@ class Boolean(_Column):
     kind: Literal["boolean"] = "boolean"
 
     def apply(self, cells: Cells) -> Floats:
-        return np.nan_to_num(2 * reading.booleans(cells, self.name) - 1)[:, None]
+        return np.nan_to_num(2 * parsing.booleans(cells, self.name) - 1)[:, None]
 
     @property
     def says(self) -> str:
@@ -90,7 +169,7 @@ class Date(_WithGaps):
         return (f"{self.name} age", *parts, *([f"{self.name} missing"] if self.gaps else []))
 
     def apply(self, cells: Cells) -> Floats:
-        day = reading.days(cells, self.name)
+        day = parsing.days(cells, self.name)
         missing = np.isnan(day)
         parts = [self.scale.apply(days_of(self.today) - day)]
         for length in (_YEAR, _WEEK, _DAY) if self.clock else (_YEAR, _WEEK):
@@ -145,7 +224,7 @@ class Category(_Coded):
         def table(some: list[bytes]) -> NDArray[np.float32]:
             return np.array([*(known.get(word, 0) for word in some), nothing], dtype=np.float32)
 
-        return encoded(reading.words(cells, self.name), table).astype(np.int64)
+        return encoded(parsing.words(cells, self.name), table).astype(np.int64)
 
     @property
     def says(self) -> str:
@@ -168,7 +247,7 @@ class Hashed(_Coded):
         return ("missing", *(f"bucket {code}" for code in range(1, self.buckets)))
 
     def apply(self, cells: Cells) -> NDArray[np.int64]:
-        return hashed_codes(self.name, reading.words(cells, self.name), self.buckets).astype(np.int64)
+        return hashed_codes(self.name, parsing.words(cells, self.name), self.buckets).astype(np.int64)
 
     @property
     def says(self) -> str:

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from thinwire.data.cells import Cells
-from thinwire.data.naming import listed
+from thinwire.data.tables import listed
 from thinwire.errors import BadLabels, BadState
-from thinwire.prepare import reading
+from thinwire.prepare import parsing
 from thinwire.prepare.settings import Finite, Frozen
 
 __all__ = ["LabelCoding", "Task"]
@@ -44,7 +44,7 @@ class LabelCoding(Frozen):
         cells = Cells.of(table)
         words = _words(cells, column)
         if task == "regression" or (task == "auto" and classes is None and _is_quantity(cells, column)):
-            x = reading.numbers(cells, column)
+            x = parsing.numbers(cells, column)
             if x.min() == x.max():
                 raise BadLabels(
                     f"{cells.what}: all {len(x)} labels in {column!r} are {x[0]:g}; there is nothing to learn"
@@ -64,7 +64,7 @@ class LabelCoding(Frozen):
         cells = Cells.of(table)
         words = _words(cells, self.column)
         if self.task == "regression":
-            x = (reading.numbers(cells, self.column) - self.mean) / self.deviation
+            x = (parsing.numbers(cells, self.column) - self.mean) / self.deviation
             return torch.from_numpy(x.astype(np.float32))
         codes = {word: code for code, word in enumerate(self.classes)}
         for row, word in enumerate(words):
@@ -103,11 +103,11 @@ class LabelCoding(Frozen):
 
 def _words(cells: Cells, column: str) -> list[str]:
     """As text; whole numbers are written alike whatever the file says."""
-    words = reading.words(cells, column)
+    words = parsing.words(cells, column)
     if words.null_count:
         row = words.is_null().index(True).as_py()
         raise BadLabels(f"{cells.what}: {cells.where(row)} has no label in {column!r}; drop the row at every party")
-    found, wrong = reading.numbers_of(cells.column(column))
+    found, wrong = parsing.numbers_of(cells.column(column))
     if wrong.any() or pa.types.is_boolean(cells.column(column).type):
         return [str(word) for word in words.to_pylist()]
     return [f"{x:g}" if x == int(x) and abs(x) < 1e15 else repr(float(x)) for x in found]
@@ -115,7 +115,7 @@ def _words(cells: Cells, column: str) -> list[str]:
 
 def _is_quantity(cells: Cells, column: str) -> bool:
     """Numbers that are not whole, or too many different ones to be classes."""
-    found, wrong = reading.numbers_of(cells.column(column))
+    found, wrong = parsing.numbers_of(cells.column(column))
     if wrong.any():
         return False
     different: NDArray[np.float64] = np.unique(found)

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from thinwire.data.cells import Cells
-from thinwire.data.naming import wanted
+from thinwire.data.tables import wanted
 from thinwire.errors import BadColumn, BadState, BadTable
-from thinwire.prepare import reading
+from thinwire.prepare import parsing
+from thinwire.prepare.column_fit import fitted
 from thinwire.prepare.columns import AnyColumn, Category, Hashed, LeftOut
-from thinwire.prepare.fitting import fitted
 from thinwire.prepare.settings import Frozen, Settings
 
 __all__ = ["Preparation"]
@@ -144,8 +144,8 @@ def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | li
     table = cells.table
     for place, name in enumerate(cells.names):
         column = table.column(place)
-        if reading.is_text(column.type):
-            text = reading.trimmed(column)
+        if parsing.is_text(column.type):
+            text = parsing.trimmed(column)
             nothing = pc.is_in(text, value_set=pa.array(list(words), pa.string()))
             table = table.set_column(place, name, pc.if_else(nothing, pa.scalar(None, pa.string()), text))
     return Cells(table, cells.file, cells.numbers)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thinwire.data.naming import wanted
+from thinwire.data.tables import wanted
 from thinwire.errors import BadColumn
 
 __all__ = ["Frozen", "KindName", "Settings"]

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from thinwire.data.vertical import LABEL, VerticalData
+from thinwire.data.sets.splits import LABEL
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput
 from thinwire.job import Job
 from thinwire.job.job import embedding_width

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from thinwire.at_rest import layout
-from thinwire.data.vertical import LABEL, VerticalData
+from thinwire.data.sets.splits import LABEL
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput
 from thinwire.job.toml_text import toml_text
 from thinwire.reproduce.building import with_categories

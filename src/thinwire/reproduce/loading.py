@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.data.sets import DATA_SETS, load_split
-from thinwire.data.splits import (
+from thinwire.data.sets.splits import (
     ColumnsByCount,
     ColumnsByName,
     ColumnsByPattern,
@@ -16,7 +16,7 @@ from thinwire.data.splits import (
     Split,
     Views,
 )
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput
 from thinwire.job.registry import call, look_up
 from thinwire.reproduce.experiment import Experiment

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from thinwire.at_rest import layout
 from thinwire.at_rest.json_file import read_lines
-from thinwire.data.vertical import LABEL
+from thinwire.data.sets.splits import LABEL
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.result import meets
 from thinwire.report.record import Evaluation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.vertical import VerticalData
 from thinwire.reproduce.building import job_of
 from thinwire.reproduce.experiment import Experiment, Size, at_size
 from thinwire.reproduce.files import read_experiment

@@ -5,23 +5,18 @@ from __future__ import annotations
 from difflib import get_close_matches
 from pathlib import Path
 
-from thinwire.data.finding import data_folder
-from thinwire.data.sampling import Subset
-from thinwire.data.sets.avazu import Avazu
-from thinwire.data.sets.bank_marketing import BANK_MARKETING
 from thinwire.data.sets.cifar import CIFAR10, CIFAR100, CifarSet
-from thinwire.data.sets.covtype import COVTYPE
-from thinwire.data.sets.credit_card import CREDIT_CARD
-from thinwire.data.sets.criteo import Criteo
+from thinwire.data.sets.click_logs import Avazu, Criteo
+from thinwire.data.sets.download import data_folder
 from thinwire.data.sets.mimic3 import Mimic3
 from thinwire.data.sets.mnist import FASHION_MNIST, MNIST, DigitSet
 from thinwire.data.sets.modelnet10 import ModelNet10
 from thinwire.data.sets.movielens import MovieLens
 from thinwire.data.sets.physionet2012 import VITALS_AND_LABS, PhysioNet2012
-from thinwire.data.sets.request import DataSet, Request, Scale
-from thinwire.data.sets.tabular import TabularSet
-from thinwire.data.splits import Split
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.sampling import Subset
+from thinwire.data.sets.splits import Split
+from thinwire.data.sets.tables import BANK_MARKETING, COVTYPE, CREDIT_CARD, TabularSet
+from thinwire.data.sets.vertical import DataSet, Request, Scale, VerticalData
 from thinwire.errors import BadInput, BadParameter
 
 __all__ = [

@@ -14,14 +14,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.data.downloading import Download
 from thinwire.data.files import require_file
-from thinwire.data.finding import Source, find, find_or_fetch
 from thinwire.data.npz import read_npz
+from thinwire.data.sets.download import Download, Source, find, find_or_fetch
 from thinwire.data.sets.pictures import Moments, Pictures, divided_pictures
-from thinwire.data.sets.request import Request, Scale
-from thinwire.data.splits import Quadrants, Split
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.splits import Quadrants, Split
+from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadInput
 
 __all__ = ["CIFAR10", "CIFAR100", "CifarSet"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.data.hashing import Buckets, hashed_codes
-from thinwire.data.sampling import Drawn
-from thinwire.data.splits import ColumnSplit, Split
-from thinwire.data.vertical import LABEL, VerticalData
-from thinwire.errors import BadParameter
+from thinwire.data.hashing import Buckets, encoded, hashed_codes
+from thinwire.data.sets.sampling import Drawn
+from thinwire.data.sets.splits import LABEL, ColumnSplit, Split
+from thinwire.data.sets.vertical import VerticalData
+from thinwire.errors import BadInput, BadParameter
 
-__all__ = ["Field", "Labels", "column_field", "divided_fields", "hashed_columns"]
+__all__ = [
+    "HOURS",
+    "Field",
+    "Labels",
+    "class_labels",
+    "column_field",
+    "divided_fields",
+    "forward_filled",
+    "hashed_columns",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,3 +104,34 @@ def _sorted(fields: list[Field]) -> list[Field]:
 
 def _joined(fields: list[Field], part: str) -> Tensor:
     return torch.from_numpy(np.concatenate([field.array(part) for field in fields], axis=-1))
+
+
+def class_labels(file: Path, column: str, words: Sequence[str]) -> Callable[[Any, int], NDArray[np.int64]]:
+    """A function that reads a block's column: the place of each label among `words`."""
+    places = {word.encode(): place for place, word in enumerate(words)}
+
+    def labels(block: Any, start: int) -> NDArray[np.int64]:
+        def table(some: list[bytes]) -> NDArray[np.float32]:
+            return np.array([*(places.get(word, -1) for word in some), -1], dtype=np.float32)
+
+        found = encoded(block[column], table).astype(np.int64)
+        if len(found) and found.min() < 0:
+            row = int(np.argmin(found))
+            raise BadInput(
+                f"{file}: row {start + row + 1}, column {column!r} holds {block[column][row].as_py()!r}; a label "
+                f"is one of {', '.join(words)}"
+            )
+        return found
+
+    return labels
+
+
+HOURS = 48
+
+
+def forward_filled(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """[N, T, F]: each NaN becomes the last value before it; what comes before the first value stays NaN."""
+    hours = np.arange(x.shape[1])[None, :, None]
+    last = np.maximum.accumulate(np.where(np.isnan(x), 0, hours), axis=1)
+    filled: NDArray[np.float32] = np.take_along_axis(x, last, axis=1)
+    return filled

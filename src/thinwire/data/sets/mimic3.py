@@ -9,24 +9,81 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.data.files import require_file
-from thinwire.data.finding import Source, find, missing
-from thinwire.data.sampling import chosen
-from thinwire.data.sets.fields import Field, Labels, divided_fields
-from thinwire.data.sets.mimic3_channels import CHANNELS, COLUMNS, NORMAL, WORDS, first_columns
-from thinwire.data.sets.request import Request
-from thinwire.data.sets.series import HOURS
-from thinwire.data.splits import ColumnsByCount, Split
-from thinwire.data.standardising import standardised
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.download import Source, find, missing
+from thinwire.data.sets.fields import HOURS, Field, Labels, divided_fields
+from thinwire.data.sets.sampling import chosen, standardised
+from thinwire.data.sets.splits import ColumnsByCount, Split
+from thinwire.data.sets.vertical import Request, VerticalData
 from thinwire.errors import BadInput
 
-__all__ = ["Mimic3"]
+__all__ = ["CHANNELS", "COLUMNS", "NORMAL", "WORDS", "Mimic3", "first_columns"]
+
+# What stands where nothing was measured yet.
+NORMAL = {
+    "Capillary refill rate": "0.0",
+    "Diastolic blood pressure": "59.0",
+    "Fraction inspired oxygen": "0.21",
+    "Glascow coma scale eye opening": "4 Spontaneously",
+    "Glascow coma scale motor response": "6 Obeys Commands",
+    "Glascow coma scale total": "15",
+    "Glascow coma scale verbal response": "5 Oriented",
+    "Glucose": "128.0",
+    "Heart Rate": "86",
+    "Height": "170.0",
+    "Mean blood pressure": "77.0",
+    "Oxygen saturation": "98.0",
+    "Respiratory rate": "19",
+    "Systolic blood pressure": "118.0",
+    "Temperature": "36.6",
+    "Weight": "81.0",
+    "pH": "7.4",
+}
+CHANNELS = tuple(NORMAL)
+
+# Two charting systems wrote the same findings differently; the benchmark keeps both spellings.
+WORDS = {
+    "Capillary refill rate": ("0.0", "1.0"),
+    "Glascow coma scale eye opening": (
+        *("To Pain", "3 To speech", "1 No Response", "4 Spontaneously", "None", "To Speech", "Spontaneously"),
+        "2 To pain",
+    ),
+    "Glascow coma scale motor response": (
+        *("1 No Response", "3 Abnorm flexion", "Abnormal extension", "No response", "4 Flex-withdraws"),
+        *("Localizes Pain", "Flex-withdraws", "Obeys Commands", "Abnormal Flexion", "6 Obeys Commands"),
+        *("5 Localizes Pain", "2 Abnorm extensn"),
+    ),
+    "Glascow coma scale total": ("11", "10", "13", "12", "15", "14", "3", "5", "4", "7", "6", "9", "8"),
+    "Glascow coma scale verbal response": (
+        *("1 No Response", "No Response", "Confused", "Inappropriate Words", "Oriented", "No Response-ETT"),
+        *(
+            "5 Oriented",
+            "Incomprehensible sounds",
+            "1.0 ET/Trach",
+            "4 Confused",
+            "2 Incomp sounds",
+            "3 Inapprop words",
+        ),
+    ),
+}
+
+
+def first_columns() -> tuple[int, ...]:
+    """Where each measurement's columns start, and after the last one, where the masks do."""
+    return (0, *accumulate(len(WORDS.get(name, "1")) for name in CHANNELS))
+
+
+COLUMNS = (
+    *(f"{name} = {word}" if word else name for name in CHANNELS for word in WORDS.get(name, ("",))),
+    *(f"{name} measured" for name in CHANNELS),
+)
+
 
 _FIRST = first_columns()
 _SLACK_HOURS = 1e-6  # a value on the hour belongs to the hour before, as in the benchmark

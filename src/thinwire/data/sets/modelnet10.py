@@ -13,13 +13,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from thinwire.data.finding import Source, missing
 from thinwire.data.npz import read_npz
-from thinwire.data.sampling import Subset, chosen
+from thinwire.data.sets.download import Source, missing
 from thinwire.data.sets.pictures import Pictures, divided_pictures, read_pngs
-from thinwire.data.sets.request import Request, Scale
-from thinwire.data.splits import Split, Views
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.sampling import Subset, chosen
+from thinwire.data.sets.splits import Split, Views
+from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadInput
 
 __all__ = ["ModelNet10"]

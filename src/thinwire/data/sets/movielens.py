@@ -16,16 +16,14 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from thinwire.data.blocks import table_blocks
 from thinwire.data.files import read_bytes
-from thinwire.data.finding import Source, find, missing
 from thinwire.data.hashing import Buckets, hashed_codes
-from thinwire.data.sampling import Drawn, drawn
+from thinwire.data.sets.download import Source, find, missing
 from thinwire.data.sets.fields import Field, Labels, divided_fields
-from thinwire.data.sets.request import Request
-from thinwire.data.splits import ColumnsByName, Split
-from thinwire.data.standardising import vocabulary_codes
-from thinwire.data.vertical import LABEL, VerticalData
+from thinwire.data.sets.sampling import Drawn, drawn, vocabulary_codes
+from thinwire.data.sets.splits import LABEL, ColumnsByName, Split
+from thinwire.data.sets.text_blocks import table_blocks
+from thinwire.data.sets.vertical import Request, VerticalData
 from thinwire.errors import BadInput
 
 __all__ = ["MovieLens"]

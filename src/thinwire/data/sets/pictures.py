@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.data.files import require_file
-from thinwire.data.sampling import chosen
-from thinwire.data.sets.request import Request, Scale
-from thinwire.data.splits import ImageSplit, Split, Views
-from thinwire.data.vertical import VerticalData
+from thinwire.data.sets.sampling import chosen
+from thinwire.data.sets.splits import ImageSplit, Split, Views
+from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadFile, BadInput, BadParameter
 from thinwire.extras import needed
 

@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from itertools import accumulate
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from thinwire.data.vertical import LABEL
 from thinwire.errors import BadParameter
 
 __all__ = [
+    "LABEL",
     "ColumnSplit",
     "ColumnsByCount",
     "ColumnsByName",
@@ -26,6 +26,8 @@ __all__ = [
     "Split",
     "Views",
 ]
+
+LABEL = "label"  # the label party's name in splits and in `categories`
 
 Region: TypeAlias = tuple[slice, slice, slice]  # of one row's [channels or views, H, W]
 Named: TypeAlias = Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from thinwire.data.sets.download import Source
+from thinwire.data.sets.sampling import Subset
+from thinwire.data.sets.splits import LABEL, Split
 from thinwire.errors import BadTensor
 
-__all__ = ["LABEL", "VerticalData"]
-
-LABEL = "label"  # the label party's name in splits and in `categories`
+__all__ = ["DataSet", "Request", "Scale", "VerticalData"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,3 +52,35 @@ def _check(part: str, held: dict[str, Tensor | None], rows: int) -> None:
             raise BadTensor(f"party {name!r}: its {part} features are {x.dtype}, expected torch.float32")
         if len(x) != rows:
             raise BadTensor(f"party {name!r}: {len(x)} {part} rows of features, but {rows} labels")
+
+
+class Scale(Enum):
+    """How bytes of pictures become floats."""
+
+    UNIT = "unit"  # byte / 255
+    NORMALISED = "normalised"  # (byte / 255 - mean) / deviation, the set's own
+
+
+@dataclass(frozen=True)
+class Request:
+    """Where to look, which rows, and how to scale pictures."""
+
+    folder: Path
+    subset: Subset = Subset()
+    scale: Scale | None = None  # None = the set's default
+    download: bool = False
+
+
+class DataSet(Protocol):
+    """A frozen value: where its files are, how it is cut by default, how it becomes tensors."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    @property
+    def default_split(self) -> Split: ...
+
+    def load(self, split: Split, request: Request) -> VerticalData: ...

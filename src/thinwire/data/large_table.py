@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from thinwire.at_rest.atomic_file import stage_file
 from thinwire.data.files import require_file
 from thinwire.data.hashing import row_keys
-from thinwire.data.naming import wanted
+from thinwire.data.tables import wanted
 from thinwire.errors import BadInput, BadParameter
 
 __all__ = ["LargeTable", "Shuffle", "open_columns", "write_arrow"]

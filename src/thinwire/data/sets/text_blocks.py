@@ -1,7 +1,7 @@
 """Tables of numbers and words, in blocks of rows: text with any delimiter, gzipped or not, and Parquet.
 
-Unlike tables.py, which reads a party's whole file of numbers, this keeps words and gaps, and never holds more
-than a block.
+Unlike thinwire.data.tables, which reads a party's whole file of numbers, this keeps words and gaps, and never holds
+more than a block.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thinwire.data.hashing import row_keys
+from thinwire.data.hashing import encoded, row_keys
 from thinwire.errors import BadParameter
 
-__all__ = ["Drawn", "Subset", "chosen", "drawn", "for_testing"]
+__all__ = ["Drawn", "Subset", "chosen", "drawn", "for_testing", "standardised", "vocabulary_codes"]
 
 _PENDING = 65_536  # rows that may wait before a stream's candidates are thinned out
 
@@ -162,3 +162,32 @@ def _quotas(counts: dict[int, int], rows: int, total: int) -> dict[int, int]:
     for value in by_remainder[: rows - sum(quotas.values())]:
         quotas[value] += 1
     return quotas
+
+
+Floats = NDArray[np.float32]
+
+
+def standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[Floats, Floats]:
+    """(x - mean) / deviation over all training values but the last axis's; NaN is skipped and stays NaN."""
+    axes = tuple(range(train.ndim - 1))
+    values = train.astype(np.float64)
+    counts = np.maximum(np.isfinite(values).sum(axis=axes), 1)
+    mean = np.nansum(values, axis=axes) / counts
+    deviation = np.sqrt(np.nansum((values - mean) ** 2, axis=axes) / counts)
+    deviation[deviation == 0] = 1.0  # a constant column says nothing: all zeros
+    return _floats((values - mean) / deviation), _floats((test - mean) / deviation)
+
+
+def vocabulary_codes(train: Any, test: Any) -> tuple[Floats, Floats, int]:
+    """Codes of two Arrow columns, and how many there are; 0 is a word that no training row has, or none at all."""
+    words = sorted({str(word) for word in train.unique().to_pylist() if word is not None})
+    codes = {word.encode(): code for code, word in enumerate(words, 1)}
+
+    def table(some: list[bytes]) -> Floats:
+        return np.array([*(codes.get(word, 0) for word in some), 0], dtype=np.float32)
+
+    return encoded(train, table), encoded(test, table), len(words) + 1
+
+
+def _floats(x: NDArray[np.float64]) -> Floats:
+    return x.astype(np.float32)
