@@ -1,0 +1,43 @@
+"""How large the house is, and what its rooms are called; benchmarks/house.py prints the same figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import house
+from benchmarks.house import ROOT, House, is_participle_name, measure
+
+
+@pytest.mark.parametrize(
+    "name", ["told", "bytes_shown", "shared_key", "count_shown", "parsed_json", "read_only_kept"]
+)
+def test_a_name_that_begins_or_ends_with_a_participle_is_found(name: str) -> None:
+    assert is_participle_name(name) == (not name.startswith("read_"))
+
+
+@pytest.mark.parametrize(
+    "name", ["seed", "embed", "is_closed", "require_signed", "select_rows", "squared_error", "need", "derived", "led"]
+)
+def test_verbs_and_exceptions_are_not(name: str) -> None:
+    assert is_participle_name(name) == (name == "derived")
+
+
+def test_the_figures_are_printed_beside_those_of_another_checkout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "src" / "thinwire").mkdir(parents=True)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_architecture.py").write_text('ORDER = [["a", "b"], "c"]\n')
+    (tmp_path / "src" / "thinwire" / "one.py").write_text("class A: ...\nclass B:\n    def told(self): ...\n")
+    (tmp_path / "src" / "thinwire" / "two.py").write_text("class A: ...\ndef run():\n    def said(): ...\n")
+    other = House(tmp_path)
+    assert other.participles() == ["one.py:3 told"]
+    assert other.repeated_classes() == ["A"]
+    assert measure(other)["names in the import order"] == 3
+    house.main(["--beside", str(tmp_path), "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["before"]["lines"] == 6
+    assert printed["now"] == measure(House(ROOT))
