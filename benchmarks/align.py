@@ -32,7 +32,6 @@ from time import perf_counter, process_time
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row, compare, measure_in_turns
-
 from thinwire.errors import ThinwireError
 from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
 from thinwire.types import Kind, PartyName, Round

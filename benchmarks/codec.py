@@ -29,7 +29,6 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row
-
 from thinwire import compress, wire
 from thinwire.compress.message import Array
 from thinwire.compress.symbols import Columns, Dense, Lattice, Narrow, Product, Sampled, Signs, Sparse, Symbols, Zeros

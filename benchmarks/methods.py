@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from benchmarks.results import Row, compare, middle
 from sklearn.datasets import load_digits
 
+from benchmarks.results import Row, compare, middle
 from thinwire.compress import TopK, Uniform
 from thinwire.job import Job, train
 from thinwire.methods import METHODS, celu, cvfl, efvfl, fedbcd, pbm, svfl, thin

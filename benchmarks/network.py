@@ -30,10 +30,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
+import thinwire as tw
 from benchmarks.ping_pong import bare_grpc_ms, free_port, raw_tcp_ms, round_ms
 from benchmarks.results import Row, compare, middle
-
-import thinwire as tw
 from thinwire.process import configure_grpc, share_memory_pool
 from thinwire.transport.authority import issue
 

@@ -29,7 +29,6 @@ from torch.nn.functional import cross_entropy
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row, compare, measure_in_turns
-
 from thinwire.job import Job, train
 from thinwire.methods import svfl
 from thinwire.models import SGD, ResNet18

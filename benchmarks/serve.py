@@ -28,7 +28,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.load_test import Load, LoadResult, get_json, load_test
-
 from thinwire.errors import ThinwireError
 from thinwire.job.toml_text import toml_text
 from thinwire.transport.authority import issue

@@ -28,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 
 from benchmarks.ratio_bars import Ratio, ratio_bars
 from benchmarks.results import Results, Row, read_results, write_results
-
 from thinwire.charts.numbers import bytes_shown, short
 from thinwire.environment import environment
 from thinwire.errors import BadInput, ThinwireError

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from benchmarks import align, codec, methods, network, suite
 from benchmarks import round as one_round
 from benchmarks.methods import Digits
 from benchmarks.suite import BENCHMARKS
-
 from thinwire.compress import QSGD, Directions, Identity, StdGrid, TopK
 from thinwire.job import train
 from thinwire.methods import METHODS, svfl, thin

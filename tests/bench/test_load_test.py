@@ -11,9 +11,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+
 from benchmarks import load_test as script
 from benchmarks.load_test import Load, load_test
-
 from network.parties import Shape, environment, made
 from predict.halves import trained
 from serve.servers import served

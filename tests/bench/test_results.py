@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from benchmarks.results import Pair, Results, Row, measure_in_turns, middle, read_results, write_results
 from benchmarks.suite import draw_ratios, render_results
-
 from thinwire.errors import BadInput
 
 

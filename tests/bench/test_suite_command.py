@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+
 from benchmarks import suite
 from benchmarks.results import Row
 from benchmarks.suite import BENCHMARKS, BenchmarkFailed
