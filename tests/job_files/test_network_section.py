@@ -9,10 +9,10 @@ import pytest
 
 from job_files.small import write_job
 from thinwire.errors import BadInput
-from thinwire.job.endpoint import Endpoint
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.party_view import read_party_view
 from thinwire.job.schema import NetworkSection
+from thinwire.transport.endpoint import Endpoint, choose_dial_address, choose_listen_address
 
 
 @pytest.fixture
@@ -76,15 +76,18 @@ def test_what_is_wrong_is_said_with_its_path(path: Path, setting: str, message: 
 
 
 def test_listen_and_address_follow_from_each_other() -> None:
-    assert NetworkSection(address="fl.shop.example:7443").listen_address() == "0.0.0.0:7443"
-    assert NetworkSection(listen="fl.shop.example:7443").dial_address() == "fl.shop.example:7443"
+    assert choose_listen_address(None, "fl.shop.example:7443") == "0.0.0.0:7443"
+    assert choose_dial_address("fl.shop.example:7443", None) == "fl.shop.example:7443"
     both = NetworkSection(listen="[::]:1", address="[2001:db8::1]:2")
-    assert (both.listen_address(), both.dial_address()) == ("[::]:1", "[2001:db8::1]:2")
+    assert (choose_listen_address(both.listen, both.address), choose_dial_address(both.listen, both.address)) == (
+        "[::]:1",
+        "[2001:db8::1]:2",
+    )
     with pytest.raises(BadInput, match=r'network.listen is missing: .* such as listen = "0.0.0.0:7443"'):
-        NetworkSection().listen_address()
+        choose_listen_address(None, None)
     for cannot_be_called in (None, "0.0.0.0:7443", "[::]:7443", "localhost:0"):
         with pytest.raises(BadInput, match=r"network\.address is missing: where the feature parties find"):
-            NetworkSection(listen=cannot_be_called).dial_address()
+            choose_dial_address(cannot_be_called, None)
 
 
 def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -> None:

@@ -55,7 +55,7 @@ def aligned(
     results: dict[str, Alignment | ThinwireError] = {}
 
     def run(name: str) -> None:
-        party = AligningParty(read_party_view(found.job, name), what(name), lambda _: None)
+        party = AligningParty(read_party_view(found.job, name).network_party, what(name), lambda _: None)
         try:
             with ristretto(1) as backend:
                 results[name] = party.align(normalize_ids(ids[name]), backend, terms or Terms(), lambda *_: None)
@@ -107,8 +107,8 @@ def test_parties_that_want_something_else_are_refused(tmp_path: Path) -> None:
 def test_a_party_that_is_through_is_told_to_wait_for_the_others(tmp_path: Path) -> None:
     """It has come to predict while the label party still aligns with somebody slower."""
     found = place(tmp_path)
-    label = AligningParty(read_party_view(found.job, LABEL_PARTY), "rows to score", lambda _: None)
-    bank = AligningParty(read_party_view(found.job, "bank"), "rows to score", lambda _: None)
+    label = AligningParty(read_party_view(found.job, LABEL_PARTY).network_party, "rows to score", lambda _: None)
+    bank = AligningParty(read_party_view(found.job, "bank").network_party, "rows to score", lambda _: None)
     with pytest.raises(Refused, match="has come to train"):
         label.admit("bank", {**_hello(bank), "purpose": "prediction"})
     with pytest.raises(KeyError):  # there is no link yet: it was admitted
@@ -131,8 +131,10 @@ def test_a_missing_party_is_named(tmp_path: Path) -> None:
 
 def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
     found = place(tmp_path)
-    party = AligningParty(read_party_view(found.job, LABEL_PARTY), "training rows", lambda _: None)
-    hello = AligningParty(read_party_view(found.job, "bank"), "training rows", lambda _: None).welcome(LABEL_PARTY)
+    party = AligningParty(read_party_view(found.job, LABEL_PARTY).network_party, "training rows", lambda _: None)
+    hello = AligningParty(read_party_view(found.job, "bank").network_party, "training rows", lambda _: None).welcome(
+        LABEL_PARTY
+    )
     again = {**hello, "instance": "another"}
     with party._connected(tmp_path / "links"):
         party.admit("bank", hello)

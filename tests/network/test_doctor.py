@@ -29,7 +29,6 @@ from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
 from thinwire.cli.shown import bytes_shown
 from thinwire.job.party_view import read_party_view
-from thinwire.network.asking import target_of
 from thinwire.network.doctor import Check, Patient, Verdict, examined, measuring, own_data, room
 from thinwire.network.doctor import reception as desks
 from thinwire.network.doctor.reception import Reception
@@ -105,7 +104,9 @@ def reception(job: Path, **changes: Any) -> Iterator[Reception]:
     own = read_party_view(job, "clinic")
     desk = Reception(brought(job, **changes))
     roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
-    listener = Listener(own.network.listen_address(), target_of(own).credentials, roster, desk, desk.heard, 2)
+    listener = Listener(
+        own.network_party.listen_address(), own.network_party.load_credentials, roster, desk, desk.heard, 2
+    )
     listener.start()
     try:
         yield desk
@@ -231,7 +232,7 @@ def test_what_a_peer_says_cannot_steer_the_terminal(job: Path, monkeypatch: pyte
 
 def test_nobody_listens(job: Path) -> None:
     found = checks(job)
-    address = read_party_view(job, "bank").network.dial_address()
+    address = read_party_view(job, "bank").network_party.dial_address()
     assert (found["connection"].verdict, found["connection"].says) == (PROBLEM, f"nobody listens at {address}")
     assert "thinwire doctor" in found["connection"].more[0]
     rest = [found[name] for name in OF_THE_NETWORK[2:]]
@@ -374,7 +375,7 @@ def test_through_a_proxy_as_grpc_itself_goes(job: Path, proxy: list[str]) -> Non
     assert {found[name].verdict for name in OF_THE_NETWORK} == {OK}
     assert "through the proxy 127.0.0.1:" in found["address"].says
     assert "of https_proxy" in found["address"].says
-    address = read_party_view(job, "bank").network.dial_address()
+    address = read_party_view(job, "bank").network_party.dial_address()
     assert [line for line in proxy if line == f"CONNECT {address} HTTP/1.1"] == proxy
     assert len(proxy) == 3  # the doctor's own, a probe, the measurement
 
@@ -610,7 +611,7 @@ def test_an_address_of_another_machine_and_none_at_all(job: Path) -> None:
 
 
 def test_a_reception_answers_doctors_only(job: Path) -> None:
-    target = target_of(read_party_view(job, "bank"))
+    target = read_party_view(job, "bank").network_party.target()
     with reception(job) as desk:
         assert ask(target, RPCS["Status"], {})["state"] == "doctor"
         with pytest.raises(Refused, match="this is the doctor, not the run"):

@@ -27,7 +27,7 @@ from thinwire.dashboard.health import health, log_lines
 from thinwire.dashboard.sections import sections
 from thinwire.errors import Malformed
 from thinwire.job.party_view import read_party_view
-from thinwire.network.asking import question, target_of
+from thinwire.network.asking import question
 from thinwire.network.standing import read_standing
 from thinwire.report.reading import read_run
 from thinwire.transport.authority import issue
@@ -119,7 +119,7 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
         assert re.fullmatch(r"  \S+ k?M?B up, \S+ k?M?B down, 0 B sent again", sent)
         assert re.fullmatch(r"  evaluated after round \d+: loss \S+, accuracy \S+", last)
         found = json.loads(thinwire("status", "job.toml", "--name", "clinic", "--json").stdout)
-        assert found["address"] == target_of(read_party_view(job, "bank")).address
+        assert found["address"] == read_party_view(job, "bank").network_party.target().address
         assert (found["state"], found["rounds"], set(found["parties"])) == ("training", 300000, {"bank", "shop"})
 
         # A doctor measures against the run itself.
@@ -169,7 +169,7 @@ def _nobody_else_can_end_it(job: Path, thinwire: Command) -> None:
         assert (shown.returncode, "TLS handshake fails" in shown.stderr) == (1, True)
     # A certificate of ours that speaks for another party.
     own = read_party_view(job, "shop")
-    target = target_of(own)
+    target = own.network_party.target()
     lying = type(target)(target.address, target.name, "bank", target.credentials)
     with pytest.raises(Denied, match="the certificate is of 'shop', the call says 'bank'"):
         ask(lying, RPCS["Abort"], {})
@@ -244,7 +244,7 @@ def round_of_the_stop(job: Path) -> int:
 
 
 def test_nobody_answers(job: Path, thinwire: Command) -> None:
-    address = target_of(read_party_view(job, "bank")).address
+    address = read_party_view(job, "bank").network_party.target().address
     shown = thinwire("status", "job.toml", "--name", "bank")
     assert (shown.returncode, shown.stdout) == (1, "")
     assert f"{address} cannot be reached" in shown.stderr
@@ -278,7 +278,7 @@ def test_wrong_input_is_told_before_anybody_is_called(job: Path, thinwire: Comma
 )
 def test_the_label_party_asks_its_own_process(job: Path, listen: str, called: str) -> None:
     job.write_text(re.sub(r"listen = .*", listen, job.read_text()))
-    assert target_of(read_party_view(job, "clinic")).address == called
+    assert read_party_view(job, "clinic").network_party.target().address == called
 
 
 @pytest.mark.parametrize(

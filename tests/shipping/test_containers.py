@@ -122,10 +122,10 @@ def test_what_is_mounted_is_all_that_a_party_reads(name: str, example: Path, tmp
     assert options[options.index("--name") + 1] == own.me == name
     if own.is_label_party:
         assert len(own.load_label_data().labels) > 100
-        assert own.network.listen_address() == "0.0.0.0:7443"
+        assert own.network_party.listen_address() == "0.0.0.0:7443"
     else:
         assert len(own.load_features().features) > 100
-    host, _, port = own.network.dial_address().partition(":")
+    host, _, port = own.network_party.dial_address().partition(":")
     assert host in SERVICES
     assert port in SERVICES[host]["expose"]
     load_credentials(own.certificate_files, own.certificate_names[name])

@@ -98,7 +98,7 @@ def _between_organisations(
     rows = kind(path, own.section, own.folder)
     with own.text.located():
         ids = rows.ids
-    party = AligningParty(own, rows.what, _say)
+    party = AligningParty(own.network_party, rows.what, _say)
     with ristretto(workers) as backend:
         found = party.align(ids, backend, terms, _Progress())
     return _written({own.me: (rows, found)}, party.ledger.total().bytes)

@@ -41,10 +41,10 @@ def serve(
     yes: Yes = False,
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
-    from thinwire.job.endpoint import Endpoint
     from thinwire.predict.run_source import aligned_rows, named
     from thinwire.serve.server import Sources, feature_server, label_server
     from thinwire.transport.certificates import load_credentials
+    from thinwire.transport.endpoint import Endpoint
 
     which = parsed_table(table, features)
     file, id_file = own_file("--features", features, name), own_file("--ids", ids, name)

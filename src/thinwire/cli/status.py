@@ -38,7 +38,7 @@ def status(
 ) -> None:
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.asking import question, target_of
+    from thinwire.network.asking import question
     from thinwire.network.standing import read_standing
     from thinwire.network.stopped import stopped_parties
     from thinwire.transport.grpc_channel import HandshakeFailed, Unreached
@@ -50,7 +50,8 @@ def status(
         stopped = stopped_parties(out or Path("runs") / job.stem / own.me, own.me)
         if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
             raise
-        told = _Stopped(own.label_party, target_of(own).address, stopped, _command(job, own.me, settings, out))
+        address = own.network_party.target().address
+        told = _Stopped(own.label_party, address, stopped, _command(job, own.me, settings, out))
         typer.echo(json.dumps(told.plain(own.me)) if as_json else "\n".join(told.shown(own.me)))
         return
     if as_json:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -53,6 +53,9 @@ from thinwire.privacy.dp_bottom import Training
 from thinwire.recipe import Recipe
 from thinwire.transport.certificates import CertificateFiles
 from thinwire.types import PartyName
+
+if TYPE_CHECKING:
+    from thinwire.transport.network_party import NetworkParty
 
 __all__ = [
     "LabelData",
@@ -120,6 +123,22 @@ class PartyView:
         """Of its run's folder."""
         section = self.document.get("encryption")
         return None if section is None else Path(section["key"])
+
+    @property
+    def network_party(self) -> NetworkParty:
+        """What meeting the others takes."""
+        from thinwire.transport.network_party import NetworkParty  # gRPC is for those who meet
+
+        return NetworkParty(
+            self.me,
+            self.label_party,
+            self.feature_parties,
+            self.certificate_files,
+            self.certificate_names,
+            self.network.listen,
+            self.network.address,
+            self.network.wait_seconds,
+        )
 
     # Meeting the others ------------------------------------------------------------------------------------
 

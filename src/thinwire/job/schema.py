@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from thinwire.errors import BadInput
-from thinwire.job.endpoint import Endpoint
 from thinwire.prepare import Settings
+from thinwire.transport.endpoint import Endpoint
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -164,25 +163,6 @@ class NetworkSection(Section):
     checkpoint_seconds: Positive = 10.0
     max_message_mb: Positive | None = None
     share_log: bool = False  # at the label party: others may ask what happened
-
-    def listen_address(self) -> str:
-        """Where the label party listens: everywhere, at the address's port, unless given."""
-        if self.listen is not None:
-            return self.listen
-        if self.address is not None:
-            return str(Endpoint("0.0.0.0", Endpoint.parse(self.address).port))  # noqa: S104
-        raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
-
-    def dial_address(self) -> str:
-        """Where feature parties find the label party: where it listens, unless given."""
-        if self.address is not None:
-            return self.address
-        if self.listen is not None and Endpoint.parse(self.listen).is_callable:
-            return self.listen
-        raise BadInput(
-            "network.address is missing: where the feature parties find the label party, such as "
-            'address = "fl.shop.example:7443"'
-        )
 
 
 class ServeSection(Section):

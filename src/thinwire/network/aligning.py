@@ -31,17 +31,16 @@ from thinwire.align import (
 from thinwire.align import Terms as AlignTerms
 from thinwire.at_rest import layout
 from thinwire.errors import ThinwireError
-from thinwire.job.party_view import PartyView
 from thinwire.seeds import derived_seed
-from thinwire.transport.certificates import Credentials, Revocations, load_credentials
-from thinwire.transport.grpc_channel import Dialer, DialTarget
+from thinwire.transport.grpc_channel import Dialer
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, PartyMissing, Patience
+from thinwire.transport.network_party import NetworkParty
 from thinwire.transport.outgoing_log import Journal, OutgoingLog
 from thinwire.transport.peer_link import LinkEnds, PeerLink
 from thinwire.transport.records import printable
-from thinwire.transport.service import PROTOCOL, AccessList, NotYet, Refused, Rpc
+from thinwire.transport.service import PROTOCOL, NotYet, Refused, Rpc
 from thinwire.types import Kind, PartyName, Round
 
 __all__ = ["AligningParty"]
@@ -90,7 +89,7 @@ class _Attempt:
 class AligningParty:
     """Connects to the others and aligns; implements `Desk` for a listener and `Greeter` for a dialler."""
 
-    def __init__(self, own: PartyView, what: str, say: Callable[[str], None]) -> None:
+    def __init__(self, own: NetworkParty, what: str, say: Callable[[str], None]) -> None:
         self.own = own
         self.ledger = Ledger()
         self._say = say
@@ -121,7 +120,6 @@ class AligningParty:
     def _connected(self, folder: Path) -> Iterator[NetworkChannel]:
         own = self.own
         run = derived_seed(_PURPOSE, self._attempt.what, *self._attempt.parties)
-        peers = own.feature_parties if own.is_label_party else (own.label_party,)
         self._links = {
             peer: PeerLink(
                 LinkEnds(run, own.me, peer, self._attempt.parties),
@@ -129,9 +127,9 @@ class AligningParty:
                 self.ledger,
                 self._heard,
             )
-            for peer in peers
+            for peer in own.peers
         }
-        patience = Patience(own.network.wait_seconds, self._waiting, self._interrupted)
+        patience = Patience(own.wait_seconds, self._waiting, self._interrupted)
         channel = NetworkChannel(
             own.me, self._links, self.ledger, Journal(OutgoingLog(folder / layout.ANSWERS, 1, self._full)), patience
         )
@@ -144,17 +142,17 @@ class AligningParty:
 
     def _listen(self) -> Callable[[], None]:
         own = self.own
-        roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
-        address = own.network.listen_address()
-        listener = Listener(address, self._credentials, roster, self, self._heard, len(own.feature_parties))
+        address = own.listen_address()
+        listener = Listener(
+            address, own.load_credentials, own.access_list(), self, self._heard, len(own.feature_parties)
+        )
         listener.start()
         self._say(f"waiting at {address} for {', '.join(own.feature_parties)}")
         return listener.stop
 
     def _dial(self) -> Callable[[], None]:
         own = self.own
-        name = own.certificate_names[own.label_party]
-        target = DialTarget(own.network.dial_address(), name, own.me, self._credentials)
+        target = own.target()
         self._say(f"calling {own.label_party!r} at {target.address}")
         dialer = Dialer(target, self._links[own.label_party], self)
         dialer.start()
@@ -164,8 +162,8 @@ class AligningParty:
         began = told = monotonic()
         while missing := [name for name, link in self._links.items() if not link.connected]:
             self._interrupted()
-            if monotonic() - began > self.own.network.wait_seconds:
-                raise PartyMissing(missing[0], "the alignment has not begun", self.own.network.wait_seconds)
+            if monotonic() - began > self.own.wait_seconds:
+                raise PartyMissing(missing[0], "the alignment has not begun", self.own.wait_seconds)
             if monotonic() - told > _TELL_SECONDS:
                 told = monotonic()
                 self._say(f"waiting for {', '.join(missing)}")
@@ -228,6 +226,3 @@ class AligningParty:
         self._say(f"the disk is full: {path} needs {size} bytes; waiting for room")
         self._interrupted()
         sleep(1.0)
-
-    def _credentials(self) -> Credentials:
-        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])

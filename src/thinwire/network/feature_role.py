@@ -23,10 +23,8 @@ from thinwire.privacy import Labels, SecureSum
 from thinwire.privacy.keys import derived_key, framed
 from thinwire.report.record import Quality
 from thinwire.runs import ChargeLog
-from thinwire.transport.certificates import Revocations
-from thinwire.transport.grpc_channel import Dialer, DialTarget, Unreached
+from thinwire.transport.grpc_channel import Dialer, Unreached
 from thinwire.transport.service import Refused
-from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName
 
 __all__ = ["FeatureRole", "run_secret"]
@@ -56,8 +54,7 @@ class FeatureRole:
         self._agreed_widths: dict[PartyName, int] | None = None
         self._link = session.links[own.label_party]
         self._link.max_body = session.max_body(session.sizes.width)
-        names = own.certificate_names
-        target = DialTarget(own.network.dial_address(), names[own.label_party], own.me, session.load_credentials)
+        target = session.network.target()
         self._address = target.address
         self._charges = ChargeLog(folder / layout.CHARGES, session.directory.files.lines(folder / layout.CHARGES))
         self._said = ("", 0.0)  # why nobody answered, and after how many seconds
@@ -105,7 +102,7 @@ class FeatureRole:
         factory = self._weights.apply(factory, {own.me: self._party.bottom}, widths, None)
         side = self._shared_side(widths) if own.recipe.labels is Labels.SHARED else None
         seat = factory.seat(own.me, session.channel)
-        identity = CertifiedIdentity(session.load_credentials, own.certificate_names, Revocations(own.revoked))
+        identity = session.network.identity()
         sizes = session.sizes
         ledger = own.privacy_plan(widths).ledger(own.me, sizes.rows + sizes.test_rows)
         self._spending = Spending(ledger, sizes.rows, self)

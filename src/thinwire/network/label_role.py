@@ -20,11 +20,10 @@ from thinwire.network.probe import Brought, probe_answer
 from thinwire.network.session import PartySession
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
 from thinwire.report.record import Evaluation, Quality
-from thinwire.transport.certificates import Revocations
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
 from thinwire.transport.records import parsed_count
-from thinwire.transport.service import AccessList, NotYet, Refused, Rpc, RunAborted
+from thinwire.transport.service import NotYet, Refused, Rpc, RunAborted
 from thinwire.types import PartyName
 
 __all__ = ["LabelRole"]
@@ -58,9 +57,9 @@ class LabelRole:
         if not weights.from_checkpoint:
             session.write_persistently(session.directory.clear)
         self._listener = Listener(
-            own.network.listen_address(),
-            session.load_credentials,
-            AccessList(own.label_party, own.certificate_names, Revocations(own.revoked)),
+            session.network.listen_address(),
+            session.network.load_credentials,
+            session.network.access_list(),
             self,
             session.report,
             len(own.feature_parties),
@@ -68,7 +67,7 @@ class LabelRole:
 
     def connect(self) -> None:
         self._listener.start()
-        address = self._own.network.listen_address()
+        address = self._session.network.listen_address()
         self._session.events("listening", address=address, port=self._listener.port)
 
     def disconnect(self) -> None:

@@ -23,7 +23,6 @@ from thinwire.network.stopping import Aborted, Stopping, ToldToStop
 from thinwire.privacy import Labels, SecureSum
 from thinwire.runs import FolderLock, PrivateState, Replaced, RunDirectory
 from thinwire.runs.contents import require_able_to_go_on
-from thinwire.transport.certificates import Credentials, load_credentials
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, Patience
 from thinwire.transport.outgoing_log import Journal, OutgoingLog
@@ -76,7 +75,8 @@ class PartySession:
         self.incarnation = self.private.begin_incarnation()
         self.instance = secrets.token_hex(8)
         self.run = derive_run_number(own.recipe, own.settings.seed, own.feature_parties)
-        names = own.feature_parties if own.is_label_party else (own.label_party,)
+        self.network = own.network_party
+        names = self.network.peers
         self.peers = Peers(folder, names)
         self.ledger = Ledger()
         self.links = {name: self._open_link(name) for name in names}
@@ -229,10 +229,6 @@ class PartySession:
             nonce=self.private.run_nonce,
             finished=self.private.finished,
         )
-
-    def load_credentials(self) -> Credentials:
-        """Read anew each time: they may have been renewed."""
-        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])
 
     def max_body(self, width: int) -> int:
         """The longest body that a peer whose rows are `width` values long has reason to send."""

@@ -21,14 +21,13 @@ from thinwire.predict.pending_requests import Answers, UnderWay
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
 from thinwire.transport.base import TransportError
-from thinwire.transport.certificates import Credentials, Revocations, load_credentials
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import PartyMissing
 from thinwire.transport.peer_link import LinkEnds
 from thinwire.transport.question_line import QuestionLine
 from thinwire.transport.records import printable
-from thinwire.transport.service import AccessList, NotYet, Refused, Rpc
+from thinwire.transport.service import NotYet, Refused, Rpc
 from thinwire.types import PartyName
 
 __all__ = ["AskingParty"]
@@ -72,11 +71,11 @@ class AskingParty:
             for party in own.feature_parties
         }
         self._under_way = UnderWay(self.lines, self.why_away)
-        roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked), clients)
+        network = own.network_party
         self._listener = Listener(
-            own.network.listen_address(),
-            self._credentials,
-            roster,
+            network.listen_address(),
+            network.load_credentials,
+            network.access_list(clients),
             self,
             self._heard,
             len(own.feature_parties) + _MOST_CLIENTS,
@@ -85,7 +84,7 @@ class AskingParty:
 
     def start(self) -> None:
         self._listener.start()
-        self._say(f"waiting at {self.own.network.listen_address()} for {', '.join(self.own.feature_parties)}")
+        self._say(f"waiting at {self.own.network_party.listen_address()} for {', '.join(self.own.feature_parties)}")
 
     def close(self, news: dict[str, Any] | None = None) -> None:
         for line in self.lines.values():
@@ -315,9 +314,6 @@ class AskingParty:
             return
         self._note(peer, offered)
         self._choose()
-
-    def _credentials(self) -> Credentials:
-        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])
 
 
 def _told(line: QuestionLine, news: dict[str, Any]) -> None:

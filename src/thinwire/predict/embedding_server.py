@@ -21,8 +21,7 @@ from thinwire.predict.introduction import CacheTerms, Introduced, Offered, intro
 from thinwire.predict.party_models import FeatureModel, require_unchanged
 from thinwire.predict.pending_requests import Question, answer_body, refused_body
 from thinwire.privacy.accounting import BudgetExceeded
-from thinwire.transport.certificates import Credentials, load_credentials
-from thinwire.transport.grpc_channel import Dialer, DialTarget
+from thinwire.transport.grpc_channel import Dialer
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import PartyMissing
 from thinwire.transport.peer_link import LinkEnds
@@ -99,8 +98,7 @@ class AnsweringParty:
         self.line = QuestionLine(ends, self.ledger, self._heard, self._take)
         self.line.max_body = (1 << 16) + 8 * _MOST_ROWS
         self._add(model)
-        name = own.certificate_names[own.label_party]
-        self._target = DialTarget(own.network.dial_address(), name, own.me, self._credentials)
+        self._target = own.network_party.target()
         self._dialer = Dialer(self._target, self.line, self)
 
     # From start to end --------------------------------------------------------------------------------------------
@@ -292,6 +290,3 @@ class AnsweringParty:
                 held[0].leaving.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
             except (ThinwireError, ValueError) as error:
                 self.stop(error if isinstance(error, ThinwireError) else BadInput(f"a key cannot be: {error}"))
-
-    def _credentials(self) -> Credentials:
-        return load_credentials(self.own.certificate_files, self.own.certificate_names[self.own.me])

@@ -17,7 +17,6 @@ from thinwire.network.aligning import AligningParty
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import NewRows
 from thinwire.predict.rows import new_ids
-from thinwire.transport.certificates import Credentials, Revocations, load_credentials
 from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName
@@ -58,11 +57,7 @@ def look_beside(source: Path) -> None:
 
 def identity_of(own: PartyView) -> CertifiedIdentity:
     """Who this party is to the others, where keys are agreed on."""
-
-    def credentials() -> Credentials:
-        return load_credentials(own.certificate_files, own.certificate_names[own.me])
-
-    return CertifiedIdentity(credentials, own.certificate_names, Revocations(own.revoked))
+    return own.network_party.identity()
 
 
 def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:
@@ -106,7 +101,9 @@ def _kept(file: Path, files: Files, own: PartyView, ids: Ids) -> Alignment | Non
 def _align(own: PartyView, ids: Ids, kept: Path, say: Callable[[str], None]) -> Alignment:
     try:
         with ristretto() as backend:
-            return AligningParty(own, "rows to score", say).align(ids, backend, AlignTerms(), lambda *_: None)
+            return AligningParty(own.network_party, "rows to score", say).align(
+                ids, backend, AlignTerms(), lambda *_: None
+            )
     except Refused as error:
         raise BadInput(
             f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If the "

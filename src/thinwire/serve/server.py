@@ -12,7 +12,6 @@ from typing import Any
 
 from thinwire.at_rest import layout
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.endpoint import Endpoint
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import ServeSection, ServeTerms
@@ -24,6 +23,7 @@ from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
 from thinwire.predict.run_source import Named, identity_of
 from thinwire.privacy import SecureSum
 from thinwire.serve.service import Service
+from thinwire.transport.endpoint import Endpoint
 
 __all__ = ["Sources", "Watcher", "feature_server", "label_server", "terms_of"]
 

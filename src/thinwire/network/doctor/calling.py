@@ -11,7 +11,6 @@ from typing import Any
 from thinwire import __version__
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
-from thinwire.network.asking import target_of
 from thinwire.network.doctor.check import Check, Verdict, not_checked, ok, problem, warning
 from thinwire.network.doctor.handshake import shake_hands
 from thinwire.network.doctor.measuring import Measured, Rate, measured
@@ -44,7 +43,7 @@ def calling(own: PartyView, credentials: Credentials | None, brought: Brought, w
 
 def _call(own: PartyView, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
     try:
-        way = Way.to(own.network.dial_address(), os.environ)
+        way = Way.to(own.network_party.dial_address(), os.environ)
         found = way.resolve()
     except (BadInput, Trouble) as error:
         yield _met("address", error)
@@ -89,7 +88,7 @@ def _hands(own: PartyView, made: socket.socket, credentials: Credentials) -> Che
 
 
 def _probed(own: PartyView, brought: Brought) -> Iterator[Check]:
-    target = target_of(own)
+    target = own.network_party.target()
     try:
         answer = ask(target, RPCS["Probe"], {"brought": brought.model_dump()})
     except (ThinwireError, ValueError) as error:

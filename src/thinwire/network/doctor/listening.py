@@ -8,13 +8,12 @@ from time import monotonic, sleep
 
 from thinwire.at_rest import layout
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.endpoint import Endpoint
 from thinwire.job.party_view import PartyView
-from thinwire.network.asking import target_of
 from thinwire.network.doctor.check import Check, Checks, Patient, Verdict, not_checked, ok, problem, warning
 from thinwire.network.doctor.reception import Reception
 from thinwire.network.probe import Brought
 from thinwire.transport.certificates import Credentials, Revocations
+from thinwire.transport.endpoint import Endpoint
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.records import printable
@@ -30,7 +29,7 @@ def listening(
     """Gives the embeddings' widths of the parties that were met, and its own."""
     ours = {own.me: brought.width} if brought.width else {}
     try:
-        address = own.network.listen_address()
+        address = own.network_party.listen_address()
     except BadInput as error:
         yield problem("listen", "the job file does not say where", str(error))
         return ours
@@ -66,7 +65,7 @@ def _bound(own: PartyView, credentials: Credentials | None, address: str) -> Che
 
 def _called(own: PartyView) -> str:
     try:
-        return own.network.dial_address()
+        return own.network_party.dial_address()
     except BadInput:
         return "what their own job files give as network.address"
 
@@ -74,7 +73,7 @@ def _called(own: PartyView) -> str:
 def _in_use(own: PartyView, address: str) -> Check:
     """By this party's own run, which is as it should be, or by anything else."""
     try:
-        state = ask(target_of(own), RPCS["Status"], {}, seconds=3.0).get("state")
+        state = ask(own.network_party.target(), RPCS["Status"], {}, seconds=3.0).get("state")
     except ThinwireError:
         way_out = "stop what listens there, or change the port in network.listen and in the others' network.address"
         return problem("listen", f"{address} is in use by another process", way_out)
@@ -88,8 +87,8 @@ def _receive(own: PartyView, brought: Brought, seconds: float) -> Checks[dict[Pa
     roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
     try:
         listener = Listener(
-            own.network.listen_address(),
-            target_of(own).credentials,
+            own.network_party.listen_address(),
+            own.network_party.load_credentials,
             roster,
             reception,
             reception.heard,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote, urlsplit
 
-from thinwire.job.endpoint import Endpoint
 from thinwire.transport.base import TransportError
+from thinwire.transport.endpoint import Endpoint
 from thinwire.transport.records import printable
 
 __all__ = ["Trouble", "Way"]

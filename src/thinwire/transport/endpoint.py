@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-__all__ = ["Endpoint"]
+from thinwire.errors import BadInput
+
+__all__ = ["Endpoint", "choose_dial_address", "choose_listen_address"]
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\.?")
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  compared with, not listened at
@@ -48,3 +50,24 @@ class Endpoint:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def choose_listen_address(listen: str | None, address: str | None) -> str:
+    """Where the label party listens: everywhere, at the address's port, unless given."""
+    if listen is not None:
+        return listen
+    if address is not None:
+        return str(Endpoint("0.0.0.0", Endpoint.parse(address).port))  # noqa: S104
+    raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
+
+
+def choose_dial_address(listen: str | None, address: str | None) -> str:
+    """Where feature parties find the label party: where it listens, unless given."""
+    if address is not None:
+        return address
+    if listen is not None and Endpoint.parse(listen).is_callable:
+        return listen
+    raise BadInput(
+        "network.address is missing: where the feature parties find the label party, such as "
+        'address = "fl.shop.example:7443"'
+    )
