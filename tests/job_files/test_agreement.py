@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from job_files.small import write_job
-from thinwire.job.agreement import differences
 from thinwire.job.party_view import read_party_view
+from thinwire.network.handshake import compare_agreements
 
 SHARED = "recipe.labels='shared'"
 
@@ -121,21 +121,23 @@ def test_under_shared_labels_the_top_model_is_agreed_on(path: Path, setting: str
 )
 def test_differences_are_said_by_the_most_telling_field(path: Path, setting: str, sentences: list[str]) -> None:
     ours, theirs = read_party_view(path, "bank"), read_party_view(path, "shop", [setting])
-    found = differences(ours.agreement(), theirs.agreement(), "bank", "shop")
+    found = compare_agreements(ours.agreement(), theirs.agreement(), "bank", "shop")
     assert found == sentences
 
 
 def test_a_digest_speaks_where_no_field_does() -> None:
-    found = differences({"recipe": "aa"}, {"recipe": "bb"}, "bank", "shop")
+    found = compare_agreements({"recipe": "aa"}, {"recipe": "bb"}, "bank", "shop")
     assert found == ["recipe is aa at 'bank' and bb at 'shop'"]
 
 
 def test_fields_that_only_one_side_knows() -> None:
-    found = differences({"a.b": "1"}, {"c": "2"}, "bank", "shop")
+    found = compare_agreements({"a.b": "1"}, {"c": "2"}, "bank", "shop")
     assert found == ["a.b is 1 at 'bank' and not given at 'shop'", "c is not given at 'bank' and 2 at 'shop'"]
 
 
 def test_what_a_peer_says_stays_on_one_short_line() -> None:
-    hostile = differences({"job.seed": "0"}, {"job.seed": "1\nall is well\x1b[2J", "\n": "x" * 9999}, "bank", "shop")
+    hostile = compare_agreements(
+        {"job.seed": "0"}, {"job.seed": "1\nall is well\x1b[2J", "\n": "x" * 9999}, "bank", "shop"
+    )
     assert all(sentence.isprintable() and len(sentence) < 200 for sentence in hostile)
     assert "'1\\nall is well\\x1b[2J'" in "".join(hostile)

@@ -33,7 +33,7 @@ from thinwire.network.doctor import Check, Patient, Verdict, examined, measuring
 from thinwire.network.doctor import reception as desks
 from thinwire.network.doctor.reception import Reception
 from thinwire.network.doctor.way import Way
-from thinwire.network.probe import MOST_FILLER, Brought, probe_answer
+from thinwire.network.handshake import MOST_FILLER, ProbeHello, answer_probe
 from thinwire.runs import PrivateState
 from thinwire.transport.authority import issue, renew, revoke
 from thinwire.transport.certificates import Revocations, public_pem
@@ -82,10 +82,10 @@ def checks(job: Path, name: str = "bank", wait: float = 0.0, out: str = "runs/ba
     return {check.name: check for check in examined(Patient(job, name, job.parent / out, wait), bytes_shown)}
 
 
-def brought(job: Path, name: str = "clinic", **changes: Any) -> Brought:
+def brought(job: Path, name: str = "clinic", **changes: Any) -> ProbeHello:
     own = read_party_view(job, name)
     ids, tests = own.row_ids(), own.test_row_ids()
-    found = Brought(
+    found = ProbeHello(
         party=name,
         version=__version__,
         agreement=own.agreement(),
@@ -208,10 +208,10 @@ def test_another_version_there(job: Path) -> None:
 
 
 def test_a_clock_that_is_wrong(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(request: Any, caller: str, ours: Brought, now: float) -> dict[str, Any]:
-        return probe_answer(request, caller, ours, now - 120)
+    def late(request: Any, caller: str, ours: ProbeHello, now: float) -> dict[str, Any]:
+        return answer_probe(request, caller, ours, now - 120)
 
-    monkeypatch.setattr(desks, "probe_answer", late)
+    monkeypatch.setattr(desks, "answer_probe", late)
     with reception(job):
         found = checks(job)["clock"]
     assert (found.verdict, found.says) == (WARNING, "120 s ahead of the label party's")
@@ -221,7 +221,7 @@ def test_what_a_peer_says_cannot_steer_the_terminal(job: Path, monkeypatch: pyte
     def rude(*_: Any) -> dict[str, Any]:
         return {"version": __version__, "time": 0.0, "differences": ["\x1b[2Jgone\nok  all is well"]}
 
-    monkeypatch.setattr(desks, "probe_answer", rude)
+    monkeypatch.setattr(desks, "answer_probe", rude)
     with reception(job):
         found = checks(job)["same job"]
     assert found.more == (r"'\x1b[2Jgone\nok  all is well'",)
@@ -649,14 +649,14 @@ def test_a_probe_carries_sizes_and_digests_and_nothing_else(job: Path, monkeypat
 
     def noted(request: Any, *rest: Any) -> dict[str, Any]:
         requests.append(dict(request))
-        return probe_answer(request, *rest)
+        return answer_probe(request, *rest)
 
-    monkeypatch.setattr(desks, "probe_answer", noted)
+    monkeypatch.setattr(desks, "answer_probe", noted)
     with reception(job):
         checks(job)
     assert {key for request in requests for key in request} == {"echo", "filler", "want", "brought", "done"}
     told = [request["brought"] for request in requests if "brought" in request]
-    assert {key for one in told for key in one} == set(Brought.model_fields)
+    assert {key for one in told for key in one} == set(ProbeHello.model_fields)
     assert max(len(json.dumps(request)) for request in requests) < 1 << 20
 
 
@@ -665,21 +665,21 @@ def test_a_probe_carries_sizes_and_digests_and_nothing_else(job: Path, monkeypat
 )
 def test_a_probe_cannot_ask_for_too_much(job: Path, request_: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="want must be from 0 to"):
-        probe_answer(request_, "bank", brought(job), 0.0)
+        answer_probe(request_, "bank", brought(job), 0.0)
 
 
 @pytest.mark.parametrize("value", [None, [], {}, {"party": "bank", "version": "1", "agreement": {"a": 1}}])
 def test_a_probe_that_cannot_be_read(job: Path, value: Any) -> None:
     with pytest.raises(Refused, match=r"probe: brought\."):
-        probe_answer({"brought": value}, "bank", brought(job), 0.0)
+        answer_probe({"brought": value}, "bank", brought(job), 0.0)
 
 
 def test_a_probe_speaks_for_its_certificate_whatever_it_says(job: Path) -> None:
     told = brought(job, "shop", rows=95).model_dump()
-    answer = probe_answer({"brought": told}, "bank", brought(job), 7.0)
+    answer = answer_probe({"brought": told}, "bank", brought(job), 7.0)
     assert answer["differences"][0].startswith("'bank' has 95 training rows")
     assert (answer["time"], answer["echo"], answer["filler"]) == (7.0, "", "")
-    assert len(probe_answer({"want": MOST_FILLER}, "bank", brought(job), 0.0)["filler"]) == MOST_FILLER
+    assert len(answer_probe({"want": MOST_FILLER}, "bank", brought(job), 0.0)["filler"]) == MOST_FILLER
 
 
 # As a command ---------------------------------------------------------------------------------------------------

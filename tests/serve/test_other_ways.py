@@ -13,7 +13,7 @@ from predict.halves import simulated_outputs, trained
 from serve.servers import served
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
-from thinwire.predict.introduction import CacheTerms
+from thinwire.network.handshake import CacheTerms
 from thinwire.predict.run_source import Named
 from thinwire.serve.embedding_cache import EmbeddingCache
 from thinwire.serve.server import LabelServer, Sources, terms_of

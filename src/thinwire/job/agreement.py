@@ -1,4 +1,4 @@
-"""What all parties of a job must read alike, field by field, and how two readings differ."""
+"""What all parties of a job must read alike, field by field."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry
 from thinwire.models import MODELS
 from thinwire.recipe import Recipe
-from thinwire.types import PartyName
 
-__all__ = ["agreement", "differences"]
+__all__ = ["agreement"]
 
 # Targets, budgets and metrics are the label party's to judge, devices and diagnostics everyone's own matter.
 _SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", "training", "budget", "split")
-_LONGEST = 80  # of a value in a message: the other one comes from a peer
 
 
 def agreement(recipe: Recipe, settings: JobSection, roster: Participants, top: LabelEntry | None) -> dict[str, str]:
@@ -40,31 +38,6 @@ def agreement(recipe: Recipe, settings: JobSection, roster: Participants, top: L
     return found
 
 
-def differences(ours: Mapping[str, str], theirs: Mapping[str, str], me: PartyName, peer: PartyName) -> list[str]:
-    """One sentence for each field that differs, for either to read; empty where the two agree."""
-    paths = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
-    return [
-        f"{_shown(path)} is {_shown(ours.get(path))} at {me!r} and {_shown(theirs.get(path))} at {peer!r}"
-        for path in sorted(paths)
-        if not _follows(path, paths, ours, theirs)
-    ]
-
-
-def _follows(path: str, paths: set[str], ours: Mapping[str, str], theirs: Mapping[str, str]) -> bool:
-    """Does this difference only follow from another one?"""
-    if path == "recipe":
-        return any(other.startswith("recipe.") for other in paths)
-    if path in ours and path in theirs:
-        return False
-    # A field that only one kind of compressor has says less than that the kinds differ.
-    above = path.rpartition(".")[0]
-    while above not in ("", "recipe"):
-        if above in paths:
-            return True
-        above = above.rpartition(".")[0]
-    return False
-
-
 def _leaves(path: str, value: Any) -> dict[str, str]:
     """The kind of a part stands under the part's own path."""
     if not isinstance(value, Mapping):
@@ -80,11 +53,3 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else "none" if value is None else json.dumps(value, sort_keys=True)
-
-
-def _shown(text: str | None) -> str:
-    """What comes from a peer must not write lines of its own into our messages."""
-    if text is None:
-        return "not given"
-    short = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-    return short if short.isprintable() and short else ascii(short)

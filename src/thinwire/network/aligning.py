@@ -31,6 +31,7 @@ from thinwire.align import (
 from thinwire.align import Terms as AlignTerms
 from thinwire.at_rest import layout
 from thinwire.errors import ThinwireError
+from thinwire.network.handshake import check_protocol
 from thinwire.seeds import derived_seed
 from thinwire.transport.grpc_channel import Dialer
 from thinwire.transport.grpc_server import Listener
@@ -69,17 +70,9 @@ class _Attempt:
             "instance": instance,
         }
 
-    def require(self, peer: PartyName, said: dict[str, Any]) -> str:
+    def require(self, peer: PartyName, me: PartyName, said: dict[str, Any]) -> str:
         """The peer's process; raises Refused where it wants something else."""
-        if said.get("protocol") != PROTOCOL or said.get("version") != __version__:
-            raise Refused(
-                f"{peer!r} runs thinwire {printable(said.get('version'))}, this side {__version__}; bring all "
-                "parties to one version"
-            )
-        if said.get("purpose") != _PURPOSE:
-            raise Refused(
-                f"{peer!r} has come to train, this side to align; run `thinwire align` at every party first"
-            )
+        check_protocol(peer, me, said, _PURPOSE)
         for field, ours in (("what", self.what), ("parties", list(self.parties)), ("party", peer)):
             if said.get(field) != ours:
                 raise Refused(f"{peer!r} aligns with {field} {printable(said.get(field))}, this side with {ours}")
@@ -174,7 +167,7 @@ class AligningParty:
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
         if peer in self._instances and hello.get("purpose") != _PURPOSE:
             raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} has come for what follows")
-        self._note(peer, self._attempt.require(peer, hello))
+        self._note(peer, self._attempt.require(peer, self.own.me, hello))
         return self._links[peer]
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
@@ -188,7 +181,7 @@ class AligningParty:
         return {**self._attempt.hello(self.own.me, self._instance), **link.standing()}
 
     def welcomed(self, welcome: dict[str, Any]) -> None:
-        self._note(self.own.label_party, self._attempt.require(self.own.label_party, welcome))
+        self._note(self.own.label_party, self._attempt.require(self.own.label_party, self.own.me, welcome))
 
     def unreached(self, why: str, seconds: float) -> None:
         told, before = self._told

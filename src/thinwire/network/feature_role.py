@@ -14,7 +14,7 @@ from thinwire.conversations.sealing import Spending
 from thinwire.group import Group
 from thinwire.job.program_factory import PartySecrets, ProgramFactory
 from thinwire.job.recording import list_spending
-from thinwire.network.introduction import About, compare, read_about, read_news
+from thinwire.network.handshake import TrainingHello, check_training_hello, read_training_hello, read_training_news
 from thinwire.network.party_checkpoints import InitialWeights
 from thinwire.network.party_run import PreparedProgram
 from thinwire.network.session import PartySession
@@ -131,10 +131,10 @@ class FeatureRole:
 
     def welcomed(self, welcome: dict[str, Any]) -> None:
         label = self._own.label_party
-        theirs = read_about(label, welcome)
+        theirs = read_training_hello(label, self._own.me, welcome)
         if theirs.party != label:
             raise Refused(f"{self._address} is {theirs.party!r}; expected {label!r}")
-        compare(self._session.describe_self(), theirs)
+        check_training_hello(self._session.describe_self(), theirs)
         self._require_same_process(theirs)
         if theirs.nonce is None:
             raise Refused(f"{label!r} names no run")
@@ -142,12 +142,12 @@ class FeatureRole:
             self._session.private.set_run_nonce(theirs.nonce)
         self._session.write_persistently(lambda: self._session.peers.note(theirs))
         told: dict[str, Any] = {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
-        believed = read_news(told, from_label_party=True)
+        believed = read_training_news(told, from_label_party=True)
         if "begin" in told and "begin" not in believed:
             raise Refused(f"{label!r} begins with widths that cannot be")
         self._link.news |= believed
 
-    def _require_same_process(self, theirs: About) -> None:
+    def _require_same_process(self, theirs: TrainingHello) -> None:
         known = self._session.peers[theirs.party]
         if theirs.incarnation < known.incarnation:
             raise Unreached(f"an old process of {theirs.party!r} answers, which a later one has replaced")

@@ -13,10 +13,9 @@ from thinwire.job.program_factory import ProgramFactory
 from thinwire.job.quality import quality_of
 from thinwire.job.result import Evaluator, Goal, Result, require_finite_loss
 from thinwire.network.asking import require_this_run
-from thinwire.network.introduction import compare, read_about
+from thinwire.network.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
 from thinwire.network.party_checkpoints import InitialWeights
 from thinwire.network.party_run import Audience, PreparedProgram, batches_of
-from thinwire.network.probe import Brought, probe_answer
 from thinwire.network.session import PartySession
 from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
 from thinwire.report.record import Evaluation, Quality
@@ -111,7 +110,7 @@ class LabelRole:
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
         """Refuses without a trace, or notes the peer's process on disk and gives its link."""
-        theirs = read_about(peer, hello)
+        theirs = read_training_hello(peer, self._own.me, hello)
         if theirs.party != peer:
             raise Refused(f"the certificate is of {peer!r}, HELLO says {theirs.party!r}")
         if self._session.private.aborted is not None:
@@ -119,7 +118,7 @@ class LabelRole:
             raise RunAborted(
                 f"the run was aborted by {self._session.private.aborted!r}; begin a new one in another --out folder"
             )
-        compare(self._session.describe_self(), theirs)
+        check_training_hello(self._session.describe_self(), theirs)
         link = self._session.links[peer]
         self._session.peers.require_current(theirs, link)
         link.require_reachable(parsed_count(hello, "received"))
@@ -139,7 +138,7 @@ class LabelRole:
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Probe":
-            return probe_answer(request, caller, Brought.read(self._session.describe_self().model_dump()), time())
+            return answer_probe(request, caller, ProbeHello.read(self._session.describe_self().model_dump()), time())
         if rpc.name == "Score":
             raise NotYet("this is a training; scores come from `thinwire serve`")
         require_this_run(request, self._session.run)

@@ -10,7 +10,7 @@ from threading import RLock
 from thinwire.at_rest import layout
 from thinwire.at_rest.atomic_file import WriteFailed, replace_file
 from thinwire.at_rest.json_file import canonical_json
-from thinwire.network.introduction import About
+from thinwire.network.handshake import TrainingHello
 from thinwire.transport.peer_link import PeerLink
 from thinwire.transport.service import Refused
 from thinwire.types import PartyName
@@ -43,13 +43,13 @@ class Peers:
     def __getitem__(self, name: PartyName) -> Peer:
         return self._known[name]
 
-    def admit(self, about: About, link: PeerLink) -> None:
+    def admit(self, about: TrainingHello, link: PeerLink) -> None:
         """Refuses a process that is not the party's newest; otherwise it is that from now on, on disk."""
         with self._lock:
             self.require_current(about, link)
             self.note(about)
 
-    def require_current(self, about: About, link: PeerLink) -> None:
+    def require_current(self, about: TrainingHello, link: PeerLink) -> None:
         """Refuses a process that another one has replaced, or that is a second one of the same party."""
         has_spoken = link.standing()["received"] > 0
         known = self._known[about.party]
@@ -72,7 +72,7 @@ class Peers:
         if known.width not in (0, about.width):
             raise Refused(f"{about.party!r} now has embeddings of width {about.width}, it began with {known.width}")
 
-    def note(self, about: About) -> None:
+    def note(self, about: TrainingHello) -> None:
         """On disk before the peer hears that it is welcome."""
         self._set(
             about.party,

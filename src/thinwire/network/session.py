@@ -17,7 +17,7 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
 from thinwire.network.events import EventLog
-from thinwire.network.introduction import About, read_news
+from thinwire.network.handshake import TrainingHello, read_training_news
 from thinwire.network.peers import Peers
 from thinwire.network.stopping import Aborted, Stopping, ToldToStop
 from thinwire.privacy import Labels, SecureSum
@@ -111,7 +111,7 @@ class PartySession:
     def report(self, event: str, peer: PartyName | None, **facts: Any) -> None:
         """Everything that links and listeners report."""
         if event == "news" and peer is not None:
-            news = read_news(facts["told"], peer == self.own.label_party)
+            news = read_training_news(facts["told"], peer == self.own.label_party)
             self.links[peer].news |= news
             self._receive_news(peer, news)
             facts = {"topics": sorted(news)}
@@ -210,10 +210,10 @@ class PartySession:
 
     # Who we are, and what we take -------------------------------------------------------------------------------
 
-    def describe_self(self) -> About:
+    def describe_self(self) -> TrainingHello:
         """For a peer that connects."""
         sizes = self.sizes
-        return About(
+        return TrainingHello(
             protocol=PROTOCOL,
             version=__version__,
             party=self.own.me,

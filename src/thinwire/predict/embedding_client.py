@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
+from thinwire.network.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
-from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
 from thinwire.predict.party_models import LabelModel, Ready, require_unchanged
 from thinwire.predict.pending_requests import Answers, UnderWay
 from thinwire.privacy import SecureSum
@@ -42,7 +42,7 @@ _MOST_CLIENTS = 16  # threads for those that ask over gRPC
 class _Models(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
-    models: list[Offered] = Field(max_length=8)
+    models: list[OfferedModel] = Field(max_length=8)
 
 
 class AskingParty:
@@ -60,7 +60,7 @@ class AskingParty:
         self._lock = Lock()
         self._changed = Condition(self._lock)
         self._choosing = Lock()
-        self._offers: dict[PartyName, dict[str, Offered]] = {}  # by party and run, of those that were met
+        self._offers: dict[PartyName, dict[str, OfferedModel]] = {}  # by party and run, of those that were met
         self._ready: Ready | None = None
         parties = (*own.feature_parties, own.label_party)
         number = derive_run_number(own.recipe, 0, own.feature_parties)
@@ -156,7 +156,7 @@ class AskingParty:
                     continue
                 return
 
-    def _offered_by_all(self, model: LabelModel) -> dict[PartyName, Offered] | None:
+    def _offered_by_all(self, model: LabelModel) -> dict[PartyName, OfferedModel] | None:
         with self._lock:
             offers = {party: held.get(model.run) for party, held in self._offers.items()}
         known = {}
@@ -167,7 +167,7 @@ class AskingParty:
             known[party] = offered
         return known
 
-    def _use(self, model: LabelModel, known: dict[PartyName, Offered]) -> None:
+    def _use(self, model: LabelModel, known: dict[PartyName, OfferedModel]) -> None:
         half = model.half({party: one.width for party, one in known.items()})
         defaults = {} if half.summed else {p: one.default for p, one in known.items() if one.default is not None}
         with self._lock:
@@ -180,7 +180,7 @@ class AskingParty:
             _told(line, {"serving": model.run})
         self._say(f"the model {self._ready.version[:12]} is in use")
 
-    def _pass_on_keys(self, run: str, known: Mapping[PartyName, Offered]) -> None:
+    def _pass_on_keys(self, run: str, known: Mapping[PartyName, OfferedModel]) -> None:
         """Signed by their owners; this party can neither read what they protect nor change them unnoticed."""
         if not isinstance(self.own.recipe.aggregation, SecureSum):
             return
@@ -192,7 +192,7 @@ class AskingParty:
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> QuestionLine:
         try:
-            theirs = read_introduction(peer, hello, self._introduced())
+            theirs = read_prediction_hello(peer, hello, self._introduced())
         except Refused as error:
             self.refused[peer] = PartyAway(peer, str(error))
             raise
@@ -206,7 +206,7 @@ class AskingParty:
         self._note(peer, theirs.models)
         return self.lines[peer]
 
-    def _require_models(self, peer: PartyName, offered: Sequence[Offered]) -> None:
+    def _require_models(self, peer: PartyName, offered: Sequence[OfferedModel]) -> None:
         """A model that has changed since this run was first served is another one."""
         for one in offered:
             model = self.models.get(one.run)
@@ -224,14 +224,14 @@ class AskingParty:
                 f"has {runs}: give every party the folder of the same run"
             )
 
-    def _note(self, peer: PartyName, offered: Sequence[Offered]) -> None:
+    def _note(self, peer: PartyName, offered: Sequence[OfferedModel]) -> None:
         with self._lock:
             self._offers[peer] = {one.run: one for one in offered}
         self._under_way.go_on_from(max((one.next_number for one in offered), default=0))
         for one in offered:
             self._pin(peer, one)
 
-    def _pin(self, peer: PartyName, offered: Offered) -> None:
+    def _pin(self, peer: PartyName, offered: OfferedModel) -> None:
         """From the first time on that this run is served here."""
         model = self.models.get(offered.run)
         if model is None:
@@ -244,16 +244,16 @@ class AskingParty:
             )
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
-        return introduction(self._introduced())
+        return self._introduced().to_message()
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Score" and self.on_score is not None:
             return self.on_score(request)
         raise NotYet("predictions are under way here; there is no training to ask about")
 
-    def _introduced(self) -> Introduced:
+    def _introduced(self) -> PredictionHello:
         rows = next(iter(self.models.values())).rows
-        return Introduced(
+        return PredictionHello(
             party=self.own.me,
             parties=[*self.own.feature_parties, self.own.label_party],
             rows=rows.count,

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
+from thinwire.network.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
 from thinwire.network.stopping import ToldToStop
 from thinwire.predict.charges import AskedBefore
-from thinwire.predict.introduction import CacheTerms, Introduced, Offered, introduction, read_introduction
 from thinwire.predict.party_models import FeatureModel, require_unchanged
 from thinwire.predict.pending_requests import Question, answer_body, refused_body
 from thinwire.privacy.accounting import BudgetExceeded
@@ -84,7 +84,7 @@ class AnsweringParty:
         self._terms = terms
         self._say = say
         self._lock = Lock()
-        self._models: dict[str, tuple[FeatureModel, Offered]] = {}  # by run, oldest first
+        self._models: dict[str, tuple[FeatureModel, OfferedModel]] = {}  # by run, oldest first
         self._serving: str | None = None
         self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
         self._connection = 0  # how many there have been
@@ -164,7 +164,7 @@ class AnsweringParty:
             require_unchanged(before[0].hash, model.hash)
         return before is None
 
-    def _offers(self) -> list[Offered]:
+    def _offers(self) -> list[OfferedModel]:
         with self._lock:
             held = list(self._models.values())
         return [offered.model_copy(update={"next_number": model.leaving.next_number}) for model, offered in held]
@@ -172,11 +172,11 @@ class AnsweringParty:
     # The greeter ----------------------------------------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        return {**introduction(self._introduced()), **self.line.standing()}
+        return {**self._introduced().to_message(), **self.line.standing()}
 
-    def _introduced(self) -> Introduced:
+    def _introduced(self) -> PredictionHello:
         rows = next(iter(self._models.values()))[0].rows
-        return Introduced(
+        return PredictionHello(
             party=self.own.me,
             parties=[*self.own.feature_parties, self.own.label_party],
             rows=rows.count,
@@ -186,7 +186,7 @@ class AnsweringParty:
         )
 
     def welcomed(self, welcome: dict[str, Any]) -> None:
-        read_introduction(self.own.label_party, welcome, self._introduced())
+        read_prediction_hello(self.own.label_party, welcome, self._introduced())
 
     def unreached(self, why: str, seconds: float) -> None:
         told, before = self._told

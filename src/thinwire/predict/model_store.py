@@ -22,7 +22,7 @@ from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput, BadState
 from thinwire.job.simulator import own_secret
 from thinwire.network.feature_role import run_secret
-from thinwire.predict.introduction import Offered
+from thinwire.network.handshake import OfferedModel
 from thinwire.runs import Checkpoints, PrivateState
 from thinwire.types import PartyName
 
@@ -172,7 +172,7 @@ class Pins:
         self._file = file
         self._files = files
         self._lock = Lock()
-        self._held: dict[str, dict[PartyName, Offered]] = {}
+        self._held: dict[str, dict[PartyName, OfferedModel]] = {}
         if file is not None and file.exists():
             self._held = _read(file, files)
 
@@ -180,12 +180,12 @@ class Pins:
         found = self._held.get(run, {}).get(party)
         return None if found is None else found.hash
 
-    def offered(self, run: str, party: PartyName) -> Offered | None:
+    def offered(self, run: str, party: PartyName) -> OfferedModel | None:
         """What a party that is away offered before, where it stated a default embedding."""
         found = self._held.get(run, {}).get(party)
         return found if found is not None and found.default is not None else None
 
-    def note(self, party: PartyName, offered: Offered) -> None:
+    def note(self, party: PartyName, offered: OfferedModel) -> None:
         kept = offered.model_copy(update={"key": None, "next_number": 0})
         with self._lock:
             run = self._held.setdefault(offered.run, {})
@@ -199,11 +199,11 @@ class Pins:
                 self._files.replace(self._file, canonical_json(told), mode=0o600)
 
 
-def _read(file: Path, files: Files) -> dict[str, dict[PartyName, Offered]]:
+def _read(file: Path, files: Files) -> dict[str, dict[PartyName, OfferedModel]]:
     try:
         told = json.loads(files.read(file))
         return {
-            str(run): {str(party): Offered.model_validate(one) for party, one in held.items()}
+            str(run): {str(party): OfferedModel.model_validate(one) for party, one in held.items()}
             for run, held in told.items()
         }
     except (OSError, ValueError, AttributeError, ValidationError) as error:

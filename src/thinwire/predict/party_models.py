@@ -19,9 +19,9 @@ from thinwire.job.party_view import LabelData, PartyView, read_party_view
 from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
 from thinwire.models.losses import Outputs
+from thinwire.network.handshake import OfferedModel
 from thinwire.party import FeatureParty
 from thinwire.predict.fixed_batch import computed
-from thinwire.predict.introduction import Offered
 from thinwire.predict.model_store import Pins, RunFolder, load_model
 from thinwire.predict.rows import new_features
 from thinwire.predict.scoring import Answers, Counted, FeatureHalf, LabelHalf, Leaving, Means, leaving, seat_of
@@ -123,8 +123,8 @@ class FeatureModel:
         h = computed(self._module, few, torch.arange(len(few)))
         return [float(value) for value in h.double().mean(dim=0)]
 
-    def offered(self, default: list[float] | None, key: str | None) -> Offered:
-        return Offered(
+    def offered(self, default: list[float] | None, key: str | None) -> OfferedModel:
+        return OfferedModel(
             run=self.run,
             hash=self.hash,
             recipe=self._recipe,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from thinwire.predict.introduction import CacheTerms
+from thinwire.network.handshake import CacheTerms
 from thinwire.types import PartyName
 
 __all__ = ["EmbeddingCache"]

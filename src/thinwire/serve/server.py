@@ -15,9 +15,9 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import ServeSection, ServeTerms
+from thinwire.network.handshake import CacheTerms
 from thinwire.predict.embedding_client import AskingParty
 from thinwire.predict.embedding_server import AnsweringParty, Terms
-from thinwire.predict.introduction import CacheTerms
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
 from thinwire.predict.run_source import Named, identity_of

@@ -15,7 +15,7 @@ from thinwire.network.doctor.check import Check, Verdict, not_checked, ok, probl
 from thinwire.network.doctor.handshake import shake_hands
 from thinwire.network.doctor.measuring import Measured, Rate, measured
 from thinwire.network.doctor.way import Trouble, Way
-from thinwire.network.probe import Brought
+from thinwire.network.handshake import ProbeHello
 from thinwire.transport.certificates import Credentials
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.records import printable
@@ -28,7 +28,7 @@ _OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "cl
 _NEEDED = ("address", "connection", "TLS", "version there")  # by the checks of a call that follow
 
 
-def calling(own: PartyView, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
+def calling(own: PartyView, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:
     left, needed = list(_OF_THE_CALL), ""
     for check in _call(own, credentials, brought, wait):
         left.remove(check.name)
@@ -41,7 +41,7 @@ def calling(own: PartyView, credentials: Credentials | None, brought: Brought, w
     yield from not_checked(left, f"needs the {needed}")
 
 
-def _call(own: PartyView, credentials: Credentials | None, brought: Brought, wait: float) -> Iterator[Check]:
+def _call(own: PartyView, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:
     try:
         way = Way.to(own.network_party.dial_address(), os.environ)
         found = way.resolve()
@@ -87,7 +87,7 @@ def _hands(own: PartyView, made: socket.socket, credentials: Credentials) -> Che
     return ok("TLS", f"TLS 1.3; the certificate there is for {expected!r}, and ours is accepted")
 
 
-def _probed(own: PartyView, brought: Brought) -> Iterator[Check]:
+def _probed(own: PartyView, brought: ProbeHello) -> Iterator[Check]:
     target = own.network_party.target()
     try:
         answer = ask(target, RPCS["Probe"], {"brought": brought.model_dump()})
@@ -109,7 +109,7 @@ def _probed(own: PartyView, brought: Brought) -> Iterator[Check]:
     yield from _link(link)
 
 
-def _agreed(own: PartyView, brought: Brought, answer: Mapping[str, Any]) -> Check:
+def _agreed(own: PartyView, brought: ProbeHello, answer: Mapping[str, Any]) -> Check:
     told = answer.get("differences")
     found = [printable(one) for one in told] if isinstance(told, list) else ["it does not say"]
     if found:

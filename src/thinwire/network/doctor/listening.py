@@ -11,7 +11,7 @@ from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.party_view import PartyView
 from thinwire.network.doctor.check import Check, Checks, Patient, Verdict, not_checked, ok, problem, warning
 from thinwire.network.doctor.reception import Reception
-from thinwire.network.probe import Brought
+from thinwire.network.handshake import ProbeHello
 from thinwire.transport.certificates import Credentials, Revocations
 from thinwire.transport.endpoint import Endpoint
 from thinwire.transport.grpc_channel import ask
@@ -24,7 +24,7 @@ __all__ = ["listening"]
 
 
 def listening(
-    own: PartyView, credentials: Credentials | None, brought: Brought, patient: Patient
+    own: PartyView, credentials: Credentials | None, brought: ProbeHello, patient: Patient
 ) -> Checks[dict[PartyName, int]]:
     """Gives the embeddings' widths of the parties that were met, and its own."""
     ours = {own.me: brought.width} if brought.width else {}
@@ -81,7 +81,7 @@ def _in_use(own: PartyView, address: str) -> Check:
     return warning("listen", f"{what} of {own.me!r} listens at {address} already", "`thinwire status` tells more")
 
 
-def _receive(own: PartyView, brought: Brought, seconds: float) -> Checks[dict[PartyName, int]]:
+def _receive(own: PartyView, brought: ProbeHello, seconds: float) -> Checks[dict[PartyName, int]]:
     """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
     reception = Reception(brought)
     roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
@@ -115,12 +115,12 @@ def _receive(own: PartyView, brought: Brought, seconds: float) -> Checks[dict[Pa
     return {name: one.width for name in own.feature_parties if (one := seen.get(name)) is not None and one.width}
 
 
-def _all_well(own: PartyView, reception: Reception, brought: Brought) -> bool:
+def _all_well(own: PartyView, reception: Reception, brought: ProbeHello) -> bool:
     done = reception.done()
     return set(done) == set(own.feature_parties) and not any(one.differences_to(brought) for one in done.values())
 
 
-def _guest(name: PartyName, seen: Brought | None, brought: Brought) -> Check:
+def _guest(name: PartyName, seen: ProbeHello | None, brought: ProbeHello) -> Check:
     check = f"party {name}"
     if seen is None:
         return warning(check, "not seen", f"let it run: thinwire doctor JOB.toml --name {name}")

@@ -11,7 +11,7 @@ from time import perf_counter, time
 from typing import Any
 
 from thinwire.errors import Malformed
-from thinwire.network.probe import MOST_FILLER, Brought, filler
+from thinwire.network.handshake import MOST_FILLER, ProbeHello, make_filler
 from thinwire.transport.grpc_channel import DialTarget, Unreached, grpc
 from thinwire.transport.service import RPCS
 
@@ -41,7 +41,7 @@ class Measured:
     down: Rate
 
 
-def measured(target: DialTarget, brought: Brought) -> Measured:
+def measured(target: DialTarget, brought: ProbeHello) -> Measured:
     """About ten small probes, then growing ones; the last one says that we are done."""
     with target.open() as channel:
         call: Any = channel.unary_unary(RPCS["Probe"].path)
@@ -57,7 +57,7 @@ def measured(target: DialTarget, brought: Brought) -> Measured:
             probe({})  # connects
             trips = list(_round_trips(probe))
             usual = median(took for took, _ in trips)
-            up = _rate(usual, lambda size: probe({"filler": filler(size)})[0])
+            up = _rate(usual, lambda size: probe({"filler": make_filler(size)})[0])
             down = _rate(usual, lambda size: probe({"want": size})[0])
             probe({"brought": brought.model_dump(), "done": True})
         except grpc.RpcError as error:

@@ -12,7 +12,7 @@ from thinwire.errors import BadInput
 from thinwire.job.job import embedding_width
 from thinwire.job.party_view import LabelData, PartyView
 from thinwire.network.doctor.check import Check, Checks, Verdict, not_checked, ok, problem, warning
-from thinwire.network.probe import Brought
+from thinwire.network.handshake import ProbeHello
 from thinwire.party import FeatureParty
 from thinwire.types import PartyName
 
@@ -30,11 +30,11 @@ class OwnData:
     bottom: nn.Module | None
 
 
-def own_rows(own: PartyView) -> Checks[tuple[Brought, OwnData | None]]:
+def own_rows(own: PartyView) -> Checks[tuple[ProbeHello, OwnData | None]]:
     """Says of itself to the others what could be read: sizes and digests."""
     digests = yield from _row_ids(own)
     held = yield from _data(own)
-    brought = Brought(party=own.me, version=__version__, agreement=own.agreement())
+    brought = ProbeHello(party=own.me, version=__version__, agreement=own.agreement())
     if held is not None:
         sizes = {"rows": held.rows, "test_rows": held.test_rows, "width": held.width}
         brought = brought.model_copy(update={**sizes, **digests})

@@ -6,7 +6,7 @@ from threading import Lock
 from time import time
 from typing import Any
 
-from thinwire.network.probe import Brought, probe_answer
+from thinwire.network.handshake import ProbeHello, answer_probe
 from thinwire.transport.peer_link import PeerLink
 from thinwire.transport.records import printable
 from thinwire.transport.service import NotYet, Refused, Rpc
@@ -20,11 +20,11 @@ class Reception:
 
     _NOT_THE_RUN = "this is the doctor, not the run; that begins with the label party's `thinwire party`"
 
-    def __init__(self, ours: Brought) -> None:
+    def __init__(self, ours: ProbeHello) -> None:
         self._ours = ours
         self._lock = Lock()
-        self._seen: dict[PartyName, Brought] = {}
-        self._done: dict[PartyName, Brought] = {}
+        self._seen: dict[PartyName, ProbeHello] = {}
+        self._done: dict[PartyName, ProbeHello] = {}
         self._refusals: dict[str, None] = {}
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
@@ -38,9 +38,9 @@ class Reception:
             return {"label_party": self._ours.party, "state": "doctor"}
         if rpc.name != "Probe":
             raise Refused(self._NOT_THE_RUN)
-        found = probe_answer(request, caller, self._ours, time())
+        found = answer_probe(request, caller, self._ours, time())
         if "brought" in request:
-            theirs = Brought.read(request["brought"]).model_copy(update={"party": caller})
+            theirs = ProbeHello.read(request["brought"]).model_copy(update={"party": caller})
             with self._lock:
                 self._seen[caller] = theirs
                 if request.get("done") is True:
@@ -53,12 +53,12 @@ class Reception:
             with self._lock:
                 self._refusals[printable(facts.get("why", event))] = None
 
-    def seen(self) -> dict[PartyName, Brought]:
+    def seen(self) -> dict[PartyName, ProbeHello]:
         """Who has probed, as it said last."""
         with self._lock:
             return dict(self._seen)
 
-    def done(self) -> dict[PartyName, Brought]:
+    def done(self) -> dict[PartyName, ProbeHello]:
         """Whose measurements are over."""
         with self._lock:
             return dict(self._done)
