@@ -165,10 +165,10 @@ def serve_plain(folder: Path) -> None:
     from starlette.routing import Route
 
     from thinwire.predict import load_run
-    from thinwire.predict.run import own_rows
+    from thinwire.predict.run import read_own_rows
 
     run = load_run(folder)
-    tables = own_rows(run, None).tables
+    tables = read_own_rows(run, None).tables
     bottoms, top = [(run.models[name], table) for name, table in tables.items()], run.models["top"]
 
     def json_response(value: dict[str, Any]) -> Response:

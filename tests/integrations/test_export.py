@@ -23,7 +23,7 @@ from network.parties import Shape as JobShape
 from thinwire.models import MODELS
 from thinwire.models.fusion import fuse
 from thinwire.models.losses import Outputs
-from thinwire.predict.export import ExportFailed, Shape, export_own, exported
+from thinwire.predict.export import ExportFailed, RunInputs, export_models, export_party_models
 
 
 @pytest.fixture(scope="module")
@@ -91,16 +91,18 @@ SHAPES: dict[str, tuple[nn.Module, Tensor]] = {
 @pytest.mark.parametrize("to", ["exported-program", "torchscript"])
 def test_models_of_ours_can_be_exported(name: str, to: str, tmp_path: Path) -> None:
     bottom, x = SHAPES[name]
-    shape = Shape({"bank": x}, "sum", Outputs.CLASSES)
-    files = exported(tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, to, tmp_path / "out")
+    shape = RunInputs({"bank": x}, "sum", Outputs.CLASSES)
+    files = export_models(tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, to, tmp_path / "out")
     more = torch.cat([x, x, x])[:7]
     torch.testing.assert_close(READERS[to](files["bank"])(more), bottom(more))
 
 
 def test_an_exported_tower_knows_no_category_that_the_model_does_not_know(tmp_path: Path) -> None:
     bottom, x = SHAPES["deep_tower"]
-    shape = Shape({"bank": x}, "sum", Outputs.CLASSES)
-    files = exported(tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, "exported-program", tmp_path / "out")
+    shape = RunInputs({"bank": x}, "sum", Outputs.CLASSES)
+    files = export_models(
+        tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, "exported-program", tmp_path / "out"
+    )
     wrong = torch.tensor([[0.0, 1, 1, 1], [3, 1, 1, 1], [0, -1, 1, 1]])  # the first field has 0 to 2
     with pytest.raises(tw.errors.BadTensor):
         bottom(wrong)
@@ -116,10 +118,10 @@ class Branching(nn.Module):
 
 
 def test_a_file_with_other_numbers_is_refused(tmp_path: Path) -> None:
-    shape = Shape({"bank": torch.randn(3, 2)}, "sum", Outputs.CLASSES)
+    shape = RunInputs({"bank": torch.randn(3, 2)}, "sum", Outputs.CLASSES)
     models = {"bank": Branching(), "top": nn.Linear(2, 2)}
     with pytest.raises(ExportFailed, match="bank: what was written gives other numbers than the model on 6 rows"):
-        exported(tmp_path, models, shape, "torchscript", tmp_path / "out")
+        export_models(tmp_path, models, shape, "torchscript", tmp_path / "out")
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(
@@ -176,7 +178,7 @@ def test_each_party_s_files_together_score_rows_as_the_simulated_run_does(
 ) -> None:
     models: dict[str, Callable[[Tensor], Tensor]] = {}
     for name in organisations.names:
-        files = export_own(organisations.out(name), to, tmp_path / name)
+        files = export_party_models(organisations.out(name), to, tmp_path / name)
         assert set(files) == ({"top", name} if name == LABEL_PARTY else {name})
         models |= {model: READERS[to](file) for model, file in files.items()}
     about = json.loads((tmp_path / LABEL_PARTY / "export.json").read_text())

@@ -17,14 +17,14 @@ from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict import Run, load_run
-from thinwire.predict.embedding_client import AskingParty
-from thinwire.predict.embedding_server import AnsweringParty, Terms
+from thinwire.predict import TrainedRun, load_run
+from thinwire.predict.embedding_client import EmbeddingClient
+from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.run import own_rows
-from thinwire.predict.run_source import identity_of
-from thinwire.predict.score_file import asked_for
+from thinwire.predict.run import read_own_rows
+from thinwire.predict.run_source import load_identity
+from thinwire.predict.score_file import score_over_network
 
 PATIENCE = 30.0
 
@@ -41,11 +41,11 @@ class Answering:
     """A feature party in a thread of its own."""
 
     def __init__(
-        self, own: PartyView, folder: Path, which: RowSet | None, terms: Terms, new: NewRows | None = None
+        self, own: PartyView, folder: Path, which: RowSet | None, terms: ServingTerms, new: NewRows | None = None
     ) -> None:
         self.sentences: list[str] = []
-        model = FeatureModel(own.me, RunFolder(folder), which, new, identity_of(own))
-        self.party = AnsweringParty(own, model, terms, self.sentences.append)
+        model = FeatureModel(own.me, RunFolder(folder), which, new, load_identity(own))
+        self.party = EmbeddingServer(own, model, terms, self.sentences.append)
         self.error: BaseException | None = None
         self._thread = Thread(target=self._run, name=f"party {own.me}")
 
@@ -69,14 +69,16 @@ class Answering:
 
 @contextmanager
 def predicting(
-    place: Place, folders: dict[str, Path], which: RowSet | None = None, terms: dict[str, Terms] | None = None
-) -> Iterator[tuple[AskingParty, dict[str, Answering]]]:
+    place: Place, folders: dict[str, Path], which: RowSet | None = None, terms: dict[str, ServingTerms] | None = None
+) -> Iterator[tuple[EmbeddingClient, dict[str, Answering]]]:
     """All parties, connected or about to be."""
     label = read_party_view(place.job, LABEL_PARTY)
     model = LabelModel(LABEL_PARTY, RunFolder(folders[LABEL_PARTY]), which, None)
-    asking = AskingParty(label, model, lambda _: None)
+    asking = EmbeddingClient(label, model, lambda _: None)
     others = {
-        name: Answering(read_party_view(place.job, name), folders[name], which, (terms or {}).get(name, Terms()))
+        name: Answering(
+            read_party_view(place.job, name), folders[name], which, (terms or {}).get(name, ServingTerms())
+        )
         for name in place.feature_parties
     }
     asking.start()
@@ -90,12 +92,12 @@ def predicting(
             one.end()
 
 
-def asked(asking: AskingParty, rows: Tensor) -> Tensor:
-    return torch.cat(list(asked_for(asking, rows, PATIENCE, lambda: None)))
+def asked(asking: EmbeddingClient, rows: Tensor) -> Tensor:
+    return torch.cat(list(score_over_network(asking, rows, PATIENCE, lambda: None)))
 
 
-def simulated_outputs(folder: Path, which: RowSet | None = None, rows: Any = None) -> tuple[Run, Tensor]:
+def simulated_outputs(folder: Path, which: RowSet | None = None, rows: Any = None) -> tuple[TrainedRun, Tensor]:
     run = load_run(folder)
-    held = own_rows(run, which)
+    held = read_own_rows(run, which)
     chosen = torch.arange(held.count) if rows is None else rows
     return run, torch.cat(list(run.scored(held.tables, chosen, held.counted)))

@@ -21,7 +21,7 @@ from thinwire.cli.predict import predict
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.network.aligning import AligningParty
-from thinwire.predict.run_source import Named, aligned_rows
+from thinwire.predict.run_source import RunSource, align_new_rows
 from thinwire.transport.service import Refused
 
 SVFL = Shape({"method": "svfl"}, ids=True)
@@ -163,7 +163,7 @@ def test_a_party_that_is_started_again_goes_on_with_the_alignment_of_new_rows(
         np.savez(files["bank"], x=held["x"][1:], id=held["id"][1:])
     monkeypatch.setattr(AligningParty, "align", _refused)
     with pytest.raises(BadInput, match=r"is at work already. This party's ids are new .*remove new-rows/"):
-        aligned_rows(Named(own, place.out("bank")), files["bank"], None, lambda _: None)
+        align_new_rows(RunSource(own, place.out("bank")), files["bank"], None, lambda _: None)
 
 
 def _refused(*_: Any) -> None:

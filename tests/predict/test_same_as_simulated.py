@@ -15,7 +15,7 @@ from predict.halves import Answering, asked, predicting, simulated_outputs, trai
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict.embedding_server import Terms
+from thinwire.predict.embedding_server import ServingTerms
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 TOP_K = {"name": "TopK", "fraction": 0.25}
@@ -67,7 +67,7 @@ def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: P
         assert ledger is not None
         uses = ledger._ledger.state()["releases"]
         with pytest.raises(BadInput, match="another process predicts with this run already"):
-            Answering(read_party_view(place.job, "bank"), folders["bank"], None, Terms())
+            Answering(read_party_view(place.job, "bank"), folders["bank"], None, ServingTerms())
     assert not torch.equal(first, second)
     lines = log.read_text().splitlines()
     assert lines[: len(before)] == before

@@ -15,10 +15,10 @@ from torch import Tensor
 from thinwire.errors import BadInput
 from thinwire.job.row_selection import IdTable
 from thinwire.models.losses import Outputs
-from thinwire.predict.charges import parsed_ranges, ranges_text
-from thinwire.predict.rows import chosen_rows
-from thinwire.predict.score_file import Asked, write_scores
-from thinwire.predict.scoring import Answers
+from thinwire.predict.charges import format_ranges, parse_ranges
+from thinwire.predict.rows import parse_row_numbers
+from thinwire.predict.score_file import ScoreTask, write_scores
+from thinwire.predict.scoring import ScoreFormat
 
 BLOCK, ROWS = 100, 1050
 
@@ -49,9 +49,9 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("thinwire.predict.score_file.ASKED_AT_ONCE", BLOCK)
 
 
-def asked(ids: bool = False, model: str = "m") -> Asked:
+def asked(ids: bool = False, model: str = "m") -> ScoreTask:
     table = IdTable([f'he said "{row}", é' for row in range(ROWS)]) if ids else None
-    return Asked(np.arange(ROWS), model, Answers(Outputs.RAW), table)
+    return ScoreTask(np.arange(ROWS), model, ScoreFormat(Outputs.RAW), table)
 
 
 def read(file: Path) -> dict[str, list[object]]:
@@ -97,7 +97,7 @@ def test_what_was_stopped_goes_on_by_id_after_another_alignment(tmp_path: Path) 
     order = np.random.default_rng(1).permutation(ROWS)
     before = asked(ids=True).ids
     assert before is not None
-    again = Asked(np.arange(ROWS), "m", Answers(Outputs.RAW), IdTable([before.ids[row] for row in order]))
+    again = ScoreTask(np.arange(ROWS), "m", ScoreFormat(Outputs.RAW), IdTable([before.ids[row] for row in order]))
     rest = Scoring(99)
     told = write_scores(out, again, rest, lambda *_: None, resume=True)
     assert told["resumed_at"] == 4 * BLOCK
@@ -137,8 +137,8 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_row_numbers_and_ranges() -> None:
-    assert chosen_rows("3,10-12,8", 13).tolist() == [3, 10, 11, 12, 8]
-    assert chosen_rows("11-", 13).tolist() == [11, 12]
+    assert parse_row_numbers("3,10-12,8", 13).tolist() == [3, 10, 11, 12, 8]
+    assert parse_row_numbers("11-", 13).tolist() == [11, 12]
     for wrong, says in (
         ("", "write row numbers"),
         ("a", "write row numbers"),
@@ -151,9 +151,9 @@ def test_row_numbers_and_ranges() -> None:
         ("1,0-3", "a row twice"),
     ):
         with pytest.raises(BadInput, match=says):
-            chosen_rows(wrong, 13)
+            parse_row_numbers(wrong, 13)
 
 
 @pytest.mark.parametrize("rows", [[0], [0, 1, 2], [5, 3, 4, 9], [7, 7, 8]])
 def test_ranges_are_written_and_read(rows: list[int]) -> None:
-    assert np.concatenate(parsed_ranges(ranges_text(np.array(rows)))).tolist() == rows
+    assert np.concatenate(parse_ranges(format_ranges(np.array(rows)))).tolist() == rows

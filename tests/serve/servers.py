@@ -14,8 +14,8 @@ from typing import Any
 from network.parties import LABEL_PARTY, Place, free_port, until
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict.run_source import Named
-from thinwire.serve.server import FeatureServer, LabelServer, Sources
+from thinwire.predict.run_source import RunSource
+from thinwire.serve.server import FeatureServer, LabelServer, ServerSource
 
 SECONDS = 300.0
 
@@ -63,7 +63,7 @@ class Feature:
         own = read_party_view(place.job, name)
         self.sentences: list[str] = []
         self.error: BaseException | None = None
-        self.server = FeatureServer(Sources(Named(own, run), which), self.sentences.append)
+        self.server = FeatureServer(ServerSource(RunSource(own, run), which), self.sentences.append)
         self.server._watcher._seconds = 0.05
         self._thread = Thread(target=self._run, name=f"serve {name}")
         self._thread.start()
@@ -105,7 +105,7 @@ def served(
     own = read_party_view(place.job, LABEL_PARTY)
     sentences: list[str] = []
     chosen = own.serve.model_copy(update={"http": f"127.0.0.1:{free_port()}", "deadline_ms": 10_000.0, **settings})
-    server = LabelServer(Sources(Named(own, runs[LABEL_PARTY]), which), sentences.append, chosen)
+    server = LabelServer(ServerSource(RunSource(own, runs[LABEL_PARTY]), which), sentences.append, chosen)
     server._watcher._seconds = 0.05
     thread = server.in_thread()
     features: dict[str, Feature] = {}

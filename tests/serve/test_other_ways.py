@@ -14,9 +14,9 @@ from serve.servers import served
 from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.network.handshake import CacheTerms
-from thinwire.predict.run_source import Named
+from thinwire.predict.run_source import RunSource
 from thinwire.serve.embedding_cache import EmbeddingCache
-from thinwire.serve.server import LabelServer, Sources, terms_of
+from thinwire.serve.server import LabelServer, ServerSource, read_serving_terms
 from thinwire.transport.authority import issue
 from thinwire.transport.grpc_channel import DialTarget, ask
 from thinwire.transport.service import RPCS, Denied
@@ -86,7 +86,7 @@ def test_under_a_secure_sum_nothing_is_kept_or_replaced(terms: dict[str, object]
     place.document["party"][0]["serve"] = terms
     place.write("job.toml")
     with pytest.raises(BadInput, match=r"party.bank.serve.\w+: under a secure sum"):
-        terms_of(read_party_view(place.job, "bank"))
+        read_serving_terms(read_party_view(place.job, "bank"))
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -97,4 +97,4 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         own = read_party_view(place.job, LABEL_PARTY)
         settings = own.serve.model_copy(update={"http": address})
         with pytest.raises(BadInput, match=f"cannot listen at {address}"):
-            LabelServer(Sources(Named(own, folder)), lambda _: None, settings)
+            LabelServer(ServerSource(RunSource(own, folder)), lambda _: None, settings)

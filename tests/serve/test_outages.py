@@ -25,9 +25,9 @@ from network.parties import LABEL_PARTY, THINWIRE, Place, Shape, free_port, made
 from predict.halves import simulated_outputs, trained
 from serve.servers import Client, Feature, served
 from thinwire.predict import load_run
-from thinwire.predict.run import own_rows
+from thinwire.predict.run import read_own_rows
 from thinwire.privacy import poisson_binomial_epsilon
-from thinwire.serve.batching import Batch
+from thinwire.serve.batching import ScoringBatch
 from thinwire.transport.service import Refused
 
 SVFL = Shape({"method": "svfl"})
@@ -134,7 +134,7 @@ def test_a_stated_default_stands_for_a_missing_party_and_is_marked(default: str,
     with_terms(place, 0, when_missing=default)
     folder = trained(place)
     run = load_run(folder)
-    held = own_rows(run, None)
+    held = read_own_rows(run, None)
     assert run.job is not None
     h = {name: run.models[name](held.tables[name]).detach() for name in ("bank", "shop")}
     mean = run.models["bank"](run.job.parties[0].features).detach().double().mean(dim=0).float()
@@ -222,7 +222,7 @@ def test_nothing_is_held_once_it_is_answered(tmp_path: Path, monkeypatch: pytest
         scorer, begun = found.server.service.scorer, []
         begin = scorer.begin
 
-        def noted(*what: Any) -> Batch:
+        def noted(*what: Any) -> ScoringBatch:
             batch = begin(*what)
             begun.append(weakref.ref(batch))
             return batch

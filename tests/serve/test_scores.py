@@ -90,9 +90,9 @@ def test_a_hundred_clients_at_once_get_their_own_rows(tmp_path: Path) -> None:
 
 def simulated_ids(folder: Path) -> list[str]:
     from thinwire.predict import load_run
-    from thinwire.predict.run import own_rows
+    from thinwire.predict.run import read_own_rows
 
-    found = own_rows(load_run(folder), None).ids
+    found = read_own_rows(load_run(folder), None).ids
     assert found is not None
     return list(found.ids)
 

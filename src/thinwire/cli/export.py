@@ -21,9 +21,9 @@ def export(
 ) -> None:
     """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
     from thinwire.predict import load_run
-    from thinwire.predict.export import export_own, owner_of
+    from thinwire.predict.export import export_party_models, find_owner
 
-    files = load_run(run).export(to, out) if owner_of(run) is None else export_own(run, to, out)
+    files = load_run(run).export(to, out) if find_owner(run) is None else export_party_models(run, to, out)
     if as_json:
         typer.echo(json.dumps({"to": to, "files": {name: str(file) for name, file in files.items()}}))
         return

@@ -61,10 +61,10 @@ def predict(
         files_here = _files("--features", features), _files("--ids", ids)
         found = _here(source, _place(out, resume), Rows(rows, only), which, *files_here, resume)
     else:
-        from thinwire.predict.run_source import named
+        from thinwire.predict.run_source import find_run
 
         files = own_file("--features", features, name), own_file("--ids", ids, name)
-        party = named(source, name, run, settings)
+        party = find_run(source, name, run, settings)
         # What is wrong with --out is said before anybody is asked, or met for an alignment.
         if party.own.is_label_party:
             place = _place(out, resume)
@@ -93,26 +93,26 @@ def _here(
     resume: bool,
 ) -> dict[str, Any]:
     from thinwire.predict import load_run
-    from thinwire.predict.run import new_rows, own_rows
-    from thinwire.predict.run_source import look_beside
-    from thinwire.predict.score_file import Asked, write_scores
+    from thinwire.predict.run import read_new_rows, read_own_rows
+    from thinwire.predict.run_source import add_import_paths
+    from thinwire.predict.score_file import ScoreTask, write_scores
 
     if source.is_file():
         raise BadInput(f"{source} is a file; give a run's folder, or --name PARTY with a job file")
-    look_beside(source)
+    add_import_paths(source)
     run = load_run(source)
-    held = new_rows(run, features, ids) if features else own_rows(run, which)
-    asked = Asked(rows.chosen(held.count, held.ids), run.version, run.outputs, held.ids)
+    held = read_new_rows(run, features, ids) if features else read_own_rows(run, which)
+    asked = ScoreTask(rows.chosen(held.count, held.ids), run.version, run.outputs, held.ids)
     return write_scores(out, asked, lambda rest: run.scored(held.tables, rest, held.counted), ShownProgress(), resume)
 
 
 def _place(out: Path | None, resume: bool) -> Path:
     """Where scores can go."""
-    from thinwire.predict.score_file import require_place
+    from thinwire.predict.score_file import check_output_path
 
     if out is None:
         raise BadInput("--out is missing: where the scores go, such as --out scores.csv")
-    require_place(out, resume)
+    check_output_path(out, resume)
     return out
 
 

@@ -15,7 +15,7 @@ from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.row_selection import IdTable
-    from thinwire.predict.run_source import Named
+    from thinwire.predict.run_source import RunSource
 
 __all__ = [
     "Half",
@@ -50,12 +50,12 @@ class Rows:
     def chosen(self, count: int, ids: IdTable | None) -> Any:
         import numpy as np
 
-        from thinwire.predict.rows import chosen_rows
+        from thinwire.predict.rows import parse_row_numbers
 
         if self.numbers is not None and self.only is not None:
             raise BadInput("--rows and --only both say which rows; give one of them")
         if self.numbers is not None:
-            return chosen_rows(self.numbers, count)
+            return parse_row_numbers(self.numbers, count)
         if self.only is None:
             return np.arange(count)
         if ids is None:
@@ -76,8 +76,8 @@ class Rows:
 class Half:
     """One party's half over the network."""
 
-    def __init__(self, found: Named, which: Any, files: tuple[Path | None, Path | None], yes: bool) -> None:
-        from thinwire.predict.run_source import aligned_rows
+    def __init__(self, found: RunSource, which: Any, files: tuple[Path | None, Path | None], yes: bool) -> None:
+        from thinwire.predict.run_source import align_new_rows
         from thinwire.transport.certificates import load_credentials
 
         self._own, self._folder, self._which = found.own, found.folder(), which
@@ -85,26 +85,26 @@ class Half:
         consent = self._own.consent
         require_approval(consent.describe_scoring(), consent.me, yes, consent)
         features, ids = files
-        self._new = None if features is None and ids is None else aligned_rows(found, features, ids, say)
+        self._new = None if features is None and ids is None else align_new_rows(found, features, ids, say)
 
     def ask(self, out: Path, rows: Rows, resume: bool) -> dict[str, Any]:
         from thinwire.errors import ThinwireError
-        from thinwire.predict.embedding_client import AskingParty
+        from thinwire.predict.embedding_client import EmbeddingClient
         from thinwire.predict.party_models import LabelModel
-        from thinwire.predict.score_file import Asked, asked_for, write_scores
+        from thinwire.predict.score_file import ScoreTask, score_over_network, write_scores
 
         own = self._own
         model = LabelModel(own.me, self._folder, self._which, self._new)
         chosen = rows.chosen(model.rows.count, model.rows.ids)
-        party = AskingParty(own, model, say)
-        asked = Asked(chosen, model.hash, model.outputs, model.rows.ids)
+        party = EmbeddingClient(own, model, say)
+        asked = ScoreTask(chosen, model.hash, model.outputs, model.rows.ids)
         party.start()
         news: dict[str, Any] = {"stopped": f"{own.me!r} has stopped"}
         try:
             found = write_scores(
                 out,
                 asked,
-                lambda rest: asked_for(party, rest, own.network.wait_seconds, lambda: None),
+                lambda rest: score_over_network(party, rest, own.network.wait_seconds, lambda: None),
                 ShownProgress(),
                 resume,
             )
@@ -119,13 +119,13 @@ class Half:
         return {"party": own.me, **found, "bytes": traffic.bytes, "messages": traffic.messages}
 
     def answer(self) -> dict[str, Any]:
-        from thinwire.predict.embedding_server import AnsweringParty, Terms
+        from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
         from thinwire.predict.party_models import FeatureModel
-        from thinwire.predict.run_source import identity_of
+        from thinwire.predict.run_source import load_identity
 
         own = self._own
-        model = FeatureModel(own.me, self._folder, self._which, self._new, identity_of(own))
-        party = AnsweringParty(own, model, Terms(), say)
+        model = FeatureModel(own.me, self._folder, self._which, self._new, load_identity(own))
+        party = EmbeddingServer(own, model, ServingTerms(), say)
         party.start()
         try:
             party.wait(own.network.wait_seconds)

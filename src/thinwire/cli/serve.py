@@ -41,14 +41,14 @@ def serve(
     yes: Yes = False,
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
-    from thinwire.predict.run_source import aligned_rows, named
-    from thinwire.serve.server import Sources, feature_server, label_server
+    from thinwire.predict.run_source import align_new_rows, find_run
+    from thinwire.serve.server import ServerSource, feature_server, label_server
     from thinwire.transport.certificates import load_credentials
     from thinwire.transport.endpoint import Endpoint
 
     which = parsed_table(table, features)
     file, id_file = own_file("--features", features, name), own_file("--ids", ids, name)
-    found = named(source, name, run, settings)
+    found = find_run(source, name, run, settings)
     own = found.own
     load_credentials(own.certificate_files, own.certificate_names[name])
     served = own.serve
@@ -60,8 +60,8 @@ def serve(
         if not own.is_label_party:
             raise BadInput(f"--http is for the label party, {own.label_party!r}")
     require_approval(own.consent.describe_scoring(_list_allowances(own)), own.me, yes, own.consent)
-    new = None if file is None and id_file is None else aligned_rows(found, file, id_file, say)
-    sources = Sources(found, which, new)
+    new = None if file is None and id_file is None else align_new_rows(found, file, id_file, say)
+    sources = ServerSource(found, which, new)
     server = label_server(sources, say, served) if own.is_label_party else feature_server(sources, say)
     _stop_on_signals(server)
     server.run()

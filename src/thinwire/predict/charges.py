@@ -22,12 +22,12 @@ from thinwire.privacy.accounting import PrivacyLedger
 from thinwire.runs import ChargeLog
 from thinwire.types import PartyName, Round
 
-__all__ = ["AskedBefore", "PredictionCharges", "parsed_ranges", "ranges_text", "spent_in_training"]
+__all__ = ["PredictionCharges", "QuestionRepeated", "format_ranges", "load_training_charges", "parse_ranges"]
 
 _CHARGE = "prediction "
 
 
-class AskedBefore(ThinwireError):
+class QuestionRepeated(ThinwireError):
     """A question's number was used before: its noise and masks would serve twice."""
 
 
@@ -60,10 +60,10 @@ class PredictionCharges:
         if self._lock is None:
             raise BadState(f"{self._of}: the record of predictions is closed")
         if round < self.next_number:
-            raise AskedBefore(f"question {round} was asked before; the next one is {self.next_number}")
+            raise QuestionRepeated(f"question {round} was asked before; the next one is {self.next_number}")
         counted = rows.numpy() + self._offset
         self._ledger.charge_release(counted)
-        self._log.record(f"{_CHARGE}{round}", lambda: {"of": self._of, "rows": ranges_text(counted)})
+        self._log.record(f"{_CHARGE}{round}", lambda: {"of": self._of, "rows": format_ranges(counted)})
         self.next_number = round + 1
 
     def tensors(self) -> dict[str, Tensor]:
@@ -81,7 +81,7 @@ class PredictionCharges:
             try:
                 self.next_number = max(self.next_number, int(charge.removeprefix(_CHARGE)) + 1)
                 if held["of"] == self._of:
-                    self._ledger.charge_release(np.concatenate(parsed_ranges(held["rows"])))
+                    self._ledger.charge_release(np.concatenate(parse_ranges(held["rows"])))
             except (ValueError, KeyError, TypeError) as error:
                 raise BadState(f"{log}: the record of predictions is damaged ({error})") from None
 
@@ -98,7 +98,7 @@ def _locked(file: Path) -> int | None:
     return descriptor
 
 
-def spent_in_training(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, party: PartyName) -> None:
+def load_training_charges(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, party: PartyName) -> None:
     """Takes over what a checkpoint's tensors say of every training and test row."""
     spent = remove_prefix("spending", remove_prefix("sealing", tensors))
     if not spent:
@@ -106,7 +106,7 @@ def spent_in_training(tensors: Mapping[str, Tensor], ledger: PrivacyLedger, part
     ledger.load({name: counts.numpy() for name, counts in spent.items()})
 
 
-def ranges_text(rows: npt.NDArray[np.integer]) -> str:
+def format_ranges(rows: npt.NDArray[np.integer]) -> str:
     """Rows in order as few ranges: 0-99,250."""
     breaks = np.flatnonzero(np.diff(rows) != 1) + 1
     starts, ends = np.concatenate(([0], breaks)), np.concatenate((breaks, [len(rows)])) - 1
@@ -114,7 +114,7 @@ def ranges_text(rows: npt.NDArray[np.integer]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in pairs)
 
 
-def parsed_ranges(text: str) -> list[npt.NDArray[np.int64]]:
+def parse_ranges(text: str) -> list[npt.NDArray[np.int64]]:
     """What `ranges_text` wrote."""
     found = []
     for part in text.split(","):

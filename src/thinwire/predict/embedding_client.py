@@ -16,8 +16,8 @@ from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
 from thinwire.network.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
-from thinwire.predict.party_models import LabelModel, Ready, require_unchanged
-from thinwire.predict.pending_requests import Answers, UnderWay
+from thinwire.predict.party_models import LabelModel, ReadyModel, check_unchanged
+from thinwire.predict.pending_requests import PendingAnswers, PendingRequests
 from thinwire.privacy import SecureSum
 from thinwire.streams import Rows
 from thinwire.transport.base import TransportError
@@ -30,7 +30,7 @@ from thinwire.transport.records import printable
 from thinwire.transport.service import NotYet, Refused, Rpc
 from thinwire.types import PartyName
 
-__all__ = ["AskingParty"]
+__all__ = ["EmbeddingClient"]
 
 _MOST_MODELS = 2  # the one in use, and the next
 _TELL_SECONDS = 10.0
@@ -45,7 +45,7 @@ class _Models(BaseModel):
     models: list[OfferedModel] = Field(max_length=8)
 
 
-class AskingParty:
+class EmbeddingClient:
     """Implements `Desk` for the listener."""
 
     def __init__(
@@ -61,7 +61,7 @@ class AskingParty:
         self._changed = Condition(self._lock)
         self._choosing = Lock()
         self._offers: dict[PartyName, dict[str, OfferedModel]] = {}  # by party and run, of those that were met
-        self._ready: Ready | None = None
+        self._ready: ReadyModel | None = None
         parties = (*own.feature_parties, own.label_party)
         number = derive_run_number(own.recipe, 0, own.feature_parties)
         self.lines = {
@@ -70,7 +70,7 @@ class AskingParty:
             )
             for party in own.feature_parties
         }
-        self._under_way = UnderWay(self.lines, self.why_away)
+        self._under_way = PendingRequests(self.lines, self.why_away)
         network = own.network_party
         self._listener = Listener(
             network.listen_address(),
@@ -98,7 +98,7 @@ class AskingParty:
     def away(self) -> list[PartyName]:
         return [party for party, line in self.lines.items() if not line.connected]
 
-    def gather(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> Ready:
+    def gather(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> ReadyModel:
         """Waits until all parties are here with one model; names whom it waits for."""
         began = told = monotonic()
         while (ready := self.ready()) is None or self.away():
@@ -114,7 +114,7 @@ class AskingParty:
                 self._changed.wait(0.1)
         return ready
 
-    def ready(self) -> Ready | None:
+    def ready(self) -> ReadyModel | None:
         """The newest model that every party has, or had when it was last here."""
         return self._ready
 
@@ -125,7 +125,7 @@ class AskingParty:
             raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
         before = self.models.get(model.run)
         if before is not None:
-            require_unchanged(before.hash, model.hash)
+            check_unchanged(before.hash, model.hash)
             return
         with self._lock:
             self.models[model.run] = model
@@ -171,7 +171,7 @@ class AskingParty:
         half = model.half({party: one.width for party, one in known.items()})
         defaults = {} if half.summed else {p: one.default for p, one in known.items() if one.default is not None}
         with self._lock:
-            self._ready = Ready(model, half, {p: one.hash for p, one in known.items()}, defaults)
+            self._ready = ReadyModel(model, half, {p: one.hash for p, one in known.items()}, defaults)
             for party, line in self.lines.items():
                 line.max_body = (1 << 16) + _MOST_BYTES * _MOST_ROWS * known[party].width
             self._changed.notify_all()
@@ -263,7 +263,7 @@ class AskingParty:
 
     # Questions ------------------------------------------------------------------------------------------------------
 
-    def ask(self, ready: Ready, rows: Mapping[PartyName, Rows]) -> Answers:
+    def ask(self, ready: ReadyModel, rows: Mapping[PartyName, Rows]) -> PendingAnswers:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
         return self._under_way.ask(ready, rows)
 
@@ -271,7 +271,7 @@ class AskingParty:
         """What to tell whoever asks for a party that is not there."""
         return self.refused.get(party) or PartyAway(party)
 
-    def forget(self, answers: Answers) -> None:
+    def forget(self, answers: PendingAnswers) -> None:
         """Nobody waits for these any more."""
         self._under_way.forget(answers)
 

@@ -17,9 +17,9 @@ from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import derive_run_number
 from thinwire.network.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
 from thinwire.network.stopping import ToldToStop
-from thinwire.predict.charges import AskedBefore
-from thinwire.predict.party_models import FeatureModel, require_unchanged
-from thinwire.predict.pending_requests import Question, answer_body, refused_body
+from thinwire.predict.charges import QuestionRepeated
+from thinwire.predict.party_models import FeatureModel, check_unchanged
+from thinwire.predict.pending_requests import Question, answer_body, refuse_body
 from thinwire.privacy.accounting import BudgetExceeded
 from thinwire.transport.grpc_channel import Dialer
 from thinwire.transport.ledger import Ledger
@@ -28,7 +28,7 @@ from thinwire.transport.peer_link import LinkEnds
 from thinwire.transport.question_line import NotConnected, QuestionLine
 from thinwire.transport.records import Count, Text, printable
 
-__all__ = ["AnsweringParty", "Terms"]
+__all__ = ["EmbeddingServer", "ServingTerms"]
 
 _MOST_MODELS = 2  # the one in use, and the next
 _MOST_ROWS = 1 << 16  # of one question
@@ -40,7 +40,7 @@ SignedKey = Annotated[str, Field(max_length=1 << 17)]
 
 
 @dataclass(frozen=True)
-class Terms:
+class ServingTerms:
     """What a feature party allows beyond the answers themselves."""
 
     cache: CacheTerms | None = None
@@ -74,10 +74,10 @@ class _News(BaseModel):
     keys: dict[Text, dict[Text, SignedKey]] | None = None  # by run and party
 
 
-class AnsweringParty:
+class EmbeddingServer:
     """Answers until it is told that all is done, or stopped; implements `Greeter` for the dialler."""
 
-    def __init__(self, own: PartyView, model: FeatureModel, terms: Terms, say: Callable[[str], None]) -> None:
+    def __init__(self, own: PartyView, model: FeatureModel, terms: ServingTerms, say: Callable[[str], None]) -> None:
         self.own = own
         self.ledger = Ledger()
         self.questions = 0
@@ -161,7 +161,7 @@ class AnsweringParty:
             raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
         before = self._models.get(model.run)
         if before is not None:
-            require_unchanged(before[0].hash, model.hash)
+            check_unchanged(before[0].hash, model.hash)
         return before is None
 
     def _offers(self) -> list[OfferedModel]:
@@ -200,7 +200,7 @@ class AnsweringParty:
         if self._queue.qsize() < _MOST_QUESTIONS:
             self._queue.put(_Asked(number, body, self._connection))
         else:
-            self.line.send(number, refused_body("party_failed", f"{_MOST_QUESTIONS} questions wait already"))
+            self.line.send(number, refuse_body("party_failed", f"{_MOST_QUESTIONS} questions wait already"))
 
     def _answer_all(self) -> None:
         while (asked := self._queue.get()) is not None:
@@ -232,23 +232,23 @@ class AnsweringParty:
                 held = self._models.get(asked.run)
             if held is None or held[0].hash != asked.hash:
                 loaded = ", ".join(model.hash[:12] for model, _ in self._models.values())
-                return refused_body(
+                return refuse_body(
                     "model_mismatch", f"asked for the model {asked.hash[:12]}, it holds {printable(loaded)}"
                 )
             self.questions += 1
             return answer_body(held[0].half.answer(asked.rows, number))
         except BudgetExceeded as error:
             self._say(str(error))
-            return refused_body("budget_spent", str(error))
-        except AskedBefore as error:
-            return refused_body("party_failed", str(error))
+            return refuse_body("budget_spent", str(error))
+        except QuestionRepeated as error:
+            return refuse_body("party_failed", str(error))
         except ThinwireError as error:
             # What is wrong with one's own rows is no matter of the others.
             self._say(f"question {number}: {error}")
-            return refused_body("party_failed", f"{type(error).__name__}; its own log says more")
+            return refuse_body("party_failed", f"{type(error).__name__}; its own log says more")
         except Exception as error:  # noqa: BLE001  the end of a thread: whoever asked must not wait for ever
             self._say(f"question {number}: {type(error).__name__}: {error}")
-            return refused_body("party_failed", f"{type(error).__name__}; its own log says more")
+            return refuse_body("party_failed", f"{type(error).__name__}; its own log says more")
 
     # What happens meanwhile ---------------------------------------------------------------------------------------
 

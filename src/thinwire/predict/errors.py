@@ -29,9 +29,9 @@ __all__ = [
     "PartyAway",
     "PartyFailed",
     "QuestionFailed",
-    "described",
-    "refusal",
-    "status_of",
+    "find_status",
+    "format_error",
+    "make_refusal",
 ]
 
 
@@ -84,7 +84,7 @@ class PartyFailed(QuestionFailed):
 _KINDS = {one.kind: one for one in (ModelMismatch, BudgetSpent, PartyFailed)}
 
 
-def refusal(kind: str, party: PartyName, message: str) -> QuestionFailed:
+def make_refusal(kind: str, party: PartyName, message: str) -> QuestionFailed:
     """A peer's refusal as one of ours; what it says is not believed beyond its kind."""
     return _KINDS.get(kind, PartyFailed)(party, message)
 
@@ -131,11 +131,11 @@ def _found(error: Exception) -> tuple[int, str]:
     return next(((status, name) for kind, status, name in _STATUS if isinstance(error, kind)), (500, "internal"))
 
 
-def status_of(error: Exception) -> int:
+def find_status(error: Exception) -> int:
     return _found(error)[0]
 
 
-def described(error: Exception) -> dict[str, Any]:
+def format_error(error: Exception) -> dict[str, Any]:
     """As the body of an answer; nothing of the inside where it is not one of ours."""
     name = _found(error)[1]
     message = str(error) if isinstance(error, ThinwireError) else "something went wrong; the server's log says what"

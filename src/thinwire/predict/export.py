@@ -33,7 +33,16 @@ from thinwire.predict.model_store import RunFolder, load_model
 from thinwire.runs import RunFacts, read_facts
 from thinwire.types import PartyName
 
-__all__ = ["FORMATS", "AnyShape", "ExportFailed", "Shape", "export_own", "exported", "owner_of", "several"]
+__all__ = [
+    "FORMATS",
+    "ExportFailed",
+    "ExportInputs",
+    "RunInputs",
+    "export_models",
+    "export_party_models",
+    "find_owner",
+    "repeat_rows",
+]
 
 _TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
 
@@ -42,7 +51,7 @@ class ExportFailed(ThinwireError):
     """A model could not be written in another format, or came back as another one."""
 
 
-class AnyShape(Protocol):
+class ExportInputs(Protocol):
     """What goes into a run's models, and what is worth saying beside them."""
 
     def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -52,7 +61,7 @@ class AnyShape(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Shape:
+class RunInputs:
     """Of a whole run: a few rows of every party, how embeddings meet, what the outputs mean."""
 
     tables: Mapping[PartyName, Tensor]
@@ -60,7 +69,7 @@ class Shape:
     outputs: Outputs
 
     def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-        rows = {name: several(table) for name, table in self.tables.items()}
+        rows = {name: repeat_rows(table) for name, table in self.tables.items()}
         with torch.no_grad():
             embeddings = [models[name].cpu().eval()(table) for name, table in rows.items()]
             return {**rows, "top": fuse(self.fusion, embeddings)}
@@ -69,7 +78,9 @@ class Shape:
         return {"fusion": {"how": self.fusion, "order": list(self.tables)}, "outputs": self.outputs.value}
 
 
-def exported(run: Path, models: Mapping[str, nn.Module], shape: AnyShape, to: str, out: Path) -> dict[str, Path]:
+def export_models(
+    run: Path, models: Mapping[str, nn.Module], shape: ExportInputs, to: str, out: Path
+) -> dict[str, Path]:
     """The files by model, the top model under "top"; `export.json` beside them says what each takes and gives."""
     if to not in FORMATS:
         raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
@@ -105,7 +116,7 @@ def exported(run: Path, models: Mapping[str, nn.Module], shape: AnyShape, to: st
     return found
 
 
-def several(table: Tensor) -> Tensor:
+def repeat_rows(table: Tensor) -> Tensor:
     """Three rows at least: exporters take 1 for a fixed size."""
     return table if len(table) >= 3 else table.repeat(3, *[1] * (table.dim() - 1))
 
@@ -218,13 +229,13 @@ FORMATS: dict[str, _Format] = {
 _LOOKED_AT = 8  # rows that an export is checked on
 
 
-def owner_of(folder: Path) -> PartyName | None:
+def find_owner(folder: Path) -> PartyName | None:
     """The party whose part of a run over the network lies there; None for a whole run."""
     facts = read_facts(folder)
     return None if facts is None else facts.party
 
 
-def export_own(folder: Path, to: str, out: Path) -> dict[str, Path]:
+def export_party_models(folder: Path, to: str, out: Path) -> dict[str, Path]:
     """The files by model, as for a whole run; `export.json` says how all parties' would meet, as far as known."""
     run, facts = RunFolder(folder), read_facts(folder)
     if facts is None or facts.party is None:
@@ -237,30 +248,32 @@ def export_own(folder: Path, to: str, out: Path) -> dict[str, Path]:
     for name, module in models.items():
         load_model(folder, name, module)
         module.eval()
-    return exported(folder, models, shape, to, out)
+    return export_models(folder, models, shape, to, out)
 
 
 @dataclass(frozen=True, eq=False)
-class _OwnShape:
+class _PartyInputs:
     """A few rows for each of its models, and how they belong to the others'."""
 
     rows: Mapping[str, Tensor]
     said: Mapping[str, Any]
 
     def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-        return {name: several(rows) for name, rows in self.rows.items()}
+        return {name: repeat_rows(rows) for name, rows in self.rows.items()}
 
     def about(self) -> dict[str, Any]:
         return dict(self.said)
 
 
-def _of_feature_party(own: PartyView, party: FeatureParty, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
+def _of_feature_party(
+    own: PartyView, party: FeatureParty, facts: RunFacts
+) -> tuple[dict[str, nn.Module], _PartyInputs]:
     rows = torch.as_tensor(party.features[:_LOOKED_AT])
     said = {"party": own.me, "fusion": {"how": facts.fusion, "order": list(facts.widths)}, "outputs": None}
-    return {own.me: party.bottom}, _OwnShape({own.me: rows}, said)
+    return {own.me: party.bottom}, _PartyInputs({own.me: rows}, said)
 
 
-def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[dict[str, nn.Module], _OwnShape]:
+def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[dict[str, nn.Module], _PartyInputs]:
     if not isinstance(own.section, LabelEntry):
         raise BadInput(f"{own.me!r} is no label party")
     widths = {name: width for name, width in facts.widths.items() if name != own.me}
@@ -273,7 +286,7 @@ def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[d
         "fusion": {"how": party.fusion, "order": list(facts.widths)},
         "outputs": Outputs.of(find_loss(own.section)).value,
     }
-    return models, _OwnShape(rows, said)
+    return models, _PartyInputs(rows, said)
 
 
 def _made_up(width: int) -> Tensor:

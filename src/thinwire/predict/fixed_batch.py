@@ -15,12 +15,12 @@ from thinwire.conversations.evaluation import evaluating
 from thinwire.errors import BadInput
 from thinwire.streams import Rows
 
-__all__ = ["BLOCK", "computed"]
+__all__ = ["BLOCK", "run_fixed_batches"]
 
 BLOCK = 16
 
 
-def computed(module: nn.Module, values: Tensor, rows: Rows) -> Tensor:
+def run_fixed_batches(module: nn.Module, values: Tensor, rows: Rows) -> Tensor:
     """module(values) where values[i] belongs to row rows[i]; row by row the same, whatever else is asked for."""
     slots, blocks = _slots(rows)
     like = next(module.parameters(), values)

@@ -26,10 +26,10 @@ from thinwire.network.handshake import OfferedModel
 from thinwire.runs import Checkpoints, PrivateState
 from thinwire.types import PartyName
 
-__all__ = ["Pins", "RunFolder", "hash_of", "load_model", "model_names"]
+__all__ = ["PinnedModels", "RunFolder", "hash_models", "list_models", "load_model"]
 
 
-def model_names(folder: Path) -> list[str]:
+def list_models(folder: Path) -> list[str]:
     """Whose models the run's folder holds; "top" is the top model."""
     found = sorted(file.stem for file in layout.model_files(folder))
     if not found:
@@ -53,7 +53,7 @@ def load_model(folder: Path, name: str, module: nn.Module) -> None:
             raise BadInput(f"{file}: {key} holds NaN or infinity; the training went wrong")
 
 
-def hash_of(folder: Path, names: Iterable[str]) -> str:
+def hash_models(folder: Path, names: Iterable[str]) -> str:
     """SHA-256 over the models' files, each behind its name and length."""
     digest, files = hashlib.sha256(), files_of(folder)
     for name in sorted(names):
@@ -81,7 +81,7 @@ class RunFolder:
     def __post_init__(self) -> None:
         if not self.path.is_dir():
             raise BadInput(f"{self.path} is no folder of a run; give the one that `thinwire train` or `party` named")
-        model_names(self.path)
+        list_models(self.path)
 
     @property
     def job(self) -> Path:
@@ -114,15 +114,15 @@ class RunFolder:
     @cached_property
     def run(self) -> str:
         """Which models belong together: a run over the network has a nonce, a simulated one all models."""
-        return self.nonce or hash_of(self.path, model_names(self.path))
+        return self.nonce or hash_models(self.path, list_models(self.path))
 
     def hash_of(self, me: PartyName, is_label_party: bool) -> str:
         """Of this party's own models."""
-        there = model_names(self.path)
+        there = list_models(self.path)
         mine = [name for name in there if name == me or (is_label_party and name == "top")]
         if not mine or (is_label_party and "top" not in mine):
             raise BadInput(f"{self.path} holds no model of {me!r}; it holds {', '.join(there)}")
-        return hash_of(self.path, mine)
+        return hash_models(self.path, mine)
 
     def secret(self, me: PartyName) -> bytes:
         """Behind this party's noise and masks."""
@@ -162,7 +162,7 @@ class RunFolder:
             )
 
 
-class Pins:
+class PinnedModels:
     """What each party offered first for a run; its model may not change after that, its default may.
 
     `files` are those of the run's folder: a default is a mean of embeddings.

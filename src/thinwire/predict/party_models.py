@@ -21,14 +21,23 @@ from thinwire.job.schema import LabelEntry
 from thinwire.models.losses import Outputs
 from thinwire.network.handshake import OfferedModel
 from thinwire.party import FeatureParty
-from thinwire.predict.fixed_batch import computed
-from thinwire.predict.model_store import Pins, RunFolder, load_model
-from thinwire.predict.rows import new_features
-from thinwire.predict.scoring import Answers, Counted, FeatureHalf, LabelHalf, Leaving, Means, leaving, seat_of
+from thinwire.predict.fixed_batch import run_fixed_batches
+from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
+from thinwire.predict.rows import read_new_features
+from thinwire.predict.scoring import (
+    BottomScorer,
+    EncoderState,
+    LedgerRows,
+    PrivacySource,
+    ScoreFormat,
+    TopScorer,
+    make_silent_seat,
+    open_encoder,
+)
 from thinwire.privacy import Identity
 from thinwire.types import PartyName
 
-__all__ = ["FeatureModel", "LabelModel", "NewRows", "OwnRows", "Ready", "read_rows", "require_unchanged"]
+__all__ = ["FeatureModel", "LabelModel", "NewRows", "PartyRows", "ReadyModel", "check_unchanged", "read_party_rows"]
 
 _MEAN_OF = 65_536  # rows that a mean embedding is taken over
 
@@ -44,19 +53,19 @@ class NewRows:
 
 
 @dataclass(frozen=True, eq=False)
-class OwnRows:
+class PartyRows:
     """This party's rows to be asked for."""
 
     features: Tensor | None
     count: int
     digest: str | None  # of their ids
     ids: IdTable | None
-    counted: Counted
+    counted: LedgerRows
 
 
-def read_rows(
+def read_party_rows(
     own: PartyView, held: FeatureParty | LabelData, which: RowSet | None, new: NewRows | None, run: Path
-) -> OwnRows:
+) -> PartyRows:
     """The job's own rows, or new ones, prepared as those of the run."""
     tests = held.test_labels if isinstance(held, LabelData) else held.test_features
     count, more = (
@@ -67,10 +76,10 @@ def read_rows(
     if new is not None:
         fresh = None
         if new.file is not None:
-            fresh = torch.as_tensor(new_features(own.section, path, own.folder, new.file, run))[new.chosen]
+            fresh = torch.as_tensor(read_new_features(own.section, path, own.folder, new.file, run))[new.chosen]
         size = len(new.chosen)
-        counted = Counted(_digest(new.digest, fresh), rows=size)
-        return OwnRows(fresh, size, new.digest, new.ids, counted)
+        counted = LedgerRows(_digest(new.digest, fresh), rows=size)
+        return PartyRows(fresh, size, new.digest, new.ids, counted)
     which = which or (RowSet.TEST if more else RowSet.TRAINING)
     if which is RowSet.TEST and not more:
         raise BadInput("--table test: the job has no test rows; give --table training")
@@ -87,8 +96,8 @@ def read_rows(
     with own.text.located():
         ids = own.rows.list_ids(which) if own.is_label_party else None
     size = {RowSet.TRAINING: count, RowSet.TEST: more, RowSet.ALL: count + more}[which]
-    return OwnRows(
-        features, size, digest, ids, Counted(offset=count if which is RowSet.TEST else 0, rows=count + more)
+    return PartyRows(
+        features, size, digest, ids, LedgerRows(offset=count if which is RowSet.TEST else 0, rows=count + more)
     )
 
 
@@ -100,7 +109,7 @@ class FeatureModel:
     ) -> None:
         own = read_party_view(folder.job, me)
         party = own.load_features()
-        self.rows = read_rows(own, party, which, new, folder.path)
+        self.rows = read_party_rows(own, party, which, new, folder.path)
         load_model(folder.path, me, party.bottom)
         self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=False)
         self._recipe = own.recipe.digest()
@@ -108,19 +117,21 @@ class FeatureModel:
         if self.rows.features is None:
             raise BadInput(f"{me!r} has no features to answer with")
         first = self.rows.features[:1]
-        self.width = int(computed(self._module, first, torch.zeros(1, dtype=torch.long)).shape[1])
-        seat = seat_of(me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort)
+        self.width = int(run_fixed_batches(self._module, first, torch.zeros(1, dtype=torch.long)).shape[1])
+        seat = make_silent_seat(
+            me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort
+        )
         adds = folder.label_party_adds(own.label_party)
         widths = {me: self.width} | ({own.label_party: self.width} if adds else {})
         plan = own.privacy_plan(widths)
-        self.leaving: Leaving = leaving(seat, Means(folder, plan, self.rows.counted, identity))
-        self.half = FeatureHalf(self._module, self.rows.features, self.leaving.way)
+        self.leaving: EncoderState = open_encoder(seat, PrivacySource(folder, plan, self.rows.counted, identity))
+        self.half = BottomScorer(self._module, self.rows.features, self.leaving.way)
         self._training = party.features
 
     def mean(self) -> list[float]:
         """Of the training rows' embeddings."""
         few = self._training[:_MEAN_OF]
-        h = computed(self._module, few, torch.arange(len(few)))
+        h = run_fixed_batches(self._module, few, torch.arange(len(few)))
         return [float(value) for value in h.double().mean(dim=0)]
 
     def offered(self, default: list[float] | None, key: str | None) -> OfferedModel:
@@ -142,13 +153,13 @@ class LabelModel:
         self._own = own = read_party_view(folder.job, me)
         self._data = data = own.load_label_data()
         self._folder = folder
-        self.rows = read_rows(own, data, which, new, folder.path)
+        self.rows = read_party_rows(own, data, which, new, folder.path)
         self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=True)
         self.recipe = own.recipe.digest()
         if not isinstance(own.section, LabelEntry):
             raise BadInput(f"{me!r} is no label party")
-        self.outputs = Answers.of(Outputs.of(find_loss(own.section)), folder.path, me)
-        self.pins = Pins(folder.path / layout.SERVING, folder.files)
+        self.outputs = ScoreFormat.of(Outputs.of(find_loss(own.section)), folder.path, me)
+        self.pins = PinnedModels(folder.path / layout.SERVING, folder.files)
         if data.bottom is not None:
             load_model(folder.path, me, data.bottom)
             data.bottom.to(own.settings.device).eval()
@@ -164,19 +175,19 @@ class LabelModel:
     def own_features(self) -> Tensor | None:
         return self.rows.features
 
-    def half(self, widths: dict[PartyName, int]) -> LabelHalf:
+    def half(self, widths: dict[PartyName, int]) -> TopScorer:
         own, data = self._own, self._data
         party = own.label_party_of(data, widths)
         load_model(self._folder.path, "top", party.top)
-        seat = seat_of(
+        seat = make_silent_seat(
             own.me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort
         )
         every = widths if data.width is None else {**widths, own.me: data.width}
         top = party.top.to(own.settings.device).eval()
-        return LabelHalf(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
+        return TopScorer(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
 
 
-def require_unchanged(before: str, now: str) -> None:
+def check_unchanged(before: str, now: str) -> None:
     """A run's models stay what they were when they were first loaded."""
     if before != now:
         raise BadInput(
@@ -193,11 +204,11 @@ def _digest(of: str, table: Tensor | None) -> str:
 
 
 @dataclass(frozen=True)
-class Ready:
+class ReadyModel:
     """The label party's half and everybody's hash."""
 
     model: LabelModel
-    half: LabelHalf
+    half: TopScorer
     hashes: Mapping[PartyName, str]
     defaults: Mapping[PartyName, Sequence[float]]  # of parties that state one
 

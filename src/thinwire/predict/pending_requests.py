@@ -14,8 +14,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from thinwire.errors import Malformed, ThinwireError
-from thinwire.predict.errors import PartyAway, PartyFailed, QuestionFailed, refusal
-from thinwire.predict.party_models import Ready
+from thinwire.predict.errors import PartyAway, PartyFailed, QuestionFailed, make_refusal
+from thinwire.predict.party_models import ReadyModel
 from thinwire.streams import Rows
 from thinwire.transport.base import TransportError
 from thinwire.transport.question_line import QuestionLine
@@ -23,7 +23,7 @@ from thinwire.transport.records import Text, printable
 from thinwire.types import PartyName
 from thinwire.wire.buffers import pack_bundle, unpack_bundle
 
-__all__ = ["Answers", "Question", "UnderWay", "answer_body", "opened_answer", "refused_body"]
+__all__ = ["PendingAnswers", "PendingRequests", "Question", "answer_body", "open_answer", "refuse_body"]
 
 _GIVEN, _REFUSED = 0, 1
 _LONGEST = 1500  # characters of a refusal
@@ -72,11 +72,11 @@ def answer_body(embeddings: bytes) -> bytes:
     return bytes([_GIVEN]) + embeddings
 
 
-def refused_body(kind: str, message: str) -> bytes:
+def refuse_body(kind: str, message: str) -> bytes:
     return bytes([_REFUSED]) + json.dumps({"kind": kind, "message": message[:_LONGEST]}).encode()
 
 
-def opened_answer(party: PartyName, body: bytes | memoryview) -> memoryview:
+def open_answer(party: PartyName, body: bytes | memoryview) -> memoryview:
     """The embeddings as bytes; raises what the party refused with."""
     view = memoryview(body)
     if view and view[0] == _GIVEN:
@@ -87,12 +87,12 @@ def opened_answer(party: PartyName, body: bytes | memoryview) -> memoryview:
         told = _Refusal.model_validate_json(bytes(view[1:]))
     except ValidationError:
         raise PartyFailed(party, f"{party!r} sent a refusal that is none") from None
-    failed: QuestionFailed = refusal(told.kind, party, f"{party!r}: {printable(told.message)[:_LONGEST]}")
+    failed: QuestionFailed = make_refusal(told.kind, party, f"{party!r}: {printable(told.message)[:_LONGEST]}")
     raise failed
 
 
 @dataclass
-class Answers:
+class PendingAnswers:
     """What was asked of whom under one number."""
 
     number: int
@@ -102,7 +102,7 @@ class Answers:
         return [party for party, one in self.waiting.items() if not one.done()]
 
 
-class UnderWay:
+class PendingRequests:
     """For any thread."""
 
     def __init__(
@@ -112,17 +112,17 @@ class UnderWay:
         self._why_away = why_away
         self._lock = Lock()
         self._number = 0
-        self._asked: dict[int, Answers] = {}
+        self._asked: dict[int, PendingAnswers] = {}
 
     def go_on_from(self, number: int) -> None:
         """Numbers below it were used before."""
         with self._lock:
             self._number = max(self._number, number)
 
-    def ask(self, ready: Ready, rows: Mapping[PartyName, Rows]) -> Answers:
+    def ask(self, ready: ReadyModel, rows: Mapping[PartyName, Rows]) -> PendingAnswers:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
         with self._lock:
-            answers = Answers(self._number, {party: Future() for party in rows})
+            answers = PendingAnswers(self._number, {party: Future() for party in rows})
             away = [party for party in rows if not self._lines[party].connected]
             if away and ready.half.summed:
                 # A sum without one of them cannot be opened: none of the others may spend on it.
@@ -140,7 +140,7 @@ class UnderWay:
                     answers.waiting[party].set_exception(self._why_away(party))
         return answers
 
-    def forget(self, answers: Answers) -> None:
+    def forget(self, answers: PendingAnswers) -> None:
         """Nobody waits for these any more; whoever has not answered need not."""
         with self._lock:
             held = self._asked.pop(answers.number, None)
@@ -157,7 +157,7 @@ class UnderWay:
             return  # it came too late
         with suppress(InvalidStateError):  # given up in this moment
             try:
-                waiting.set_result(opened_answer(party, body))
+                waiting.set_result(open_answer(party, body))
             except ThinwireError as error:
                 waiting.set_exception(error)
 

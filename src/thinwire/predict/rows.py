@@ -20,13 +20,13 @@ from thinwire.job.schema import PartyEntry, Source
 from thinwire.prepare import Preparation
 
 __all__ = [
-    "chosen_rows",
-    "new_features",
-    "new_ids",
+    "parse_row_numbers",
+    "read_new_features",
+    "read_new_ids",
 ]
 
 
-def new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:
+def read_new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:
     """The columns that the section names, of another file of the same kind; refuses other columns or shapes.
 
     Where the section prepares its table, they are prepared as in `run`, the folder of the trained model.
@@ -59,7 +59,7 @@ def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Ten
         return preparation.apply(read_cells(file, list(preparation.sources), (), source.delimiter or ","))
 
 
-def new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids | None:
+def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids | None:
     """Their ids: of `ids`, or of the features' file where the section keeps both in one; None where it has none."""
     if section.ids is None:
         return None
@@ -79,7 +79,7 @@ def _read(where: str, source: Source, file: Path) -> Values:
 RowNumbers = npt.NDArray[np.int64]
 
 
-def chosen_rows(text: str, count: int) -> RowNumbers:
+def parse_row_numbers(text: str, count: int) -> RowNumbers:
     """The rows of "3,10-19,90-" of a table of `count` rows, in that order; each once."""
     found: list[RowNumbers] = []
     for part in text.split(","):

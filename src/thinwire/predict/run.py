@@ -32,20 +32,31 @@ from thinwire.methods import svfl
 from thinwire.models.losses import Outputs
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.party.parties import floats
-from thinwire.predict.export import Shape, exported
-from thinwire.predict.model_store import RunFolder, hash_of, load_model, model_names
-from thinwire.predict.rows import new_features, new_ids
-from thinwire.predict.scoring import Answers, Counted, FeatureHalf, LabelHalf, Leaving, Means, leaving, seat_of
+from thinwire.predict.export import RunInputs, export_models
+from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
+from thinwire.predict.rows import read_new_features, read_new_ids
+from thinwire.predict.scoring import (
+    BottomScorer,
+    EncoderState,
+    LedgerRows,
+    PrivacySource,
+    ScoreFormat,
+    TopScorer,
+    make_silent_seat,
+    open_encoder,
+)
 from thinwire.privacy import in_process_identities
 from thinwire.types import PartyName
 
-__all__ = ["ASKED_AT_ONCE", "Run", "SimulatedRows", "load_run", "new_rows", "own_rows"]
+__all__ = ["ASKED_AT_ONCE", "SimulatedRows", "TrainedRun", "load_run", "read_new_rows", "read_own_rows"]
 
 ASKED_AT_ONCE = 4096  # rows of one question
 _LOOKED_AT = 8  # rows that an export is checked on
 
 
-def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None) -> Run:
+def load_run(
+    folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None
+) -> TrainedRun:
     """A run of `train`, to predict with.
 
     `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
@@ -65,7 +76,7 @@ def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None =
     else:
         shape, found = _described(path), modules or {}
         _require_no_sum(path)
-    names = model_names(path)
+    names = list_models(path)
     if set(found) != set(names):
         raise BadInput(f"modules are of {', '.join(sorted(found)) or 'nobody'}; the run has {', '.join(names)}")
     for name, module in found.items():
@@ -73,11 +84,11 @@ def load_run(folder: str | Path, modules: Mapping[PartyName, nn.Module] | None =
             raise BadInput(f"modules[{name!r}] must be a torch module, got {type(module).__name__}")
         load_model(path, name, module)
         module.eval()
-    return Run(there, dict(found), shape, job)
+    return TrainedRun(there, dict(found), shape, job)
 
 
 @dataclass
-class Run:
+class TrainedRun:
     """All parties' models in one process."""
 
     folder: RunFolder
@@ -100,13 +111,13 @@ class Run:
         return (*self.feature_parties, *own)
 
     @property
-    def outputs(self) -> Answers:
-        return Answers.of(Outputs(self.shape["outputs"]), self.folder.path, self.label_party)
+    def outputs(self) -> ScoreFormat:
+        return ScoreFormat.of(Outputs(self.shape["outputs"]), self.folder.path, self.label_party)
 
     @property
     def version(self) -> str:
         """A hash over all models' files."""
-        return hash_of(self.folder.path, model_names(self.folder.path))
+        return hash_models(self.folder.path, list_models(self.folder.path))
 
     def predict(self, features: Mapping[PartyName, Any]) -> Tensor:
         """The top model's outputs for rows whose features are given by party, in one order; on the CPU."""
@@ -127,8 +138,12 @@ class Run:
         if features is None:
             features = self._training_features()
         tables = self.tables({name: values[:_LOOKED_AT] for name, values in features.items()})
-        return exported(
-            self.folder.path, self.models, Shape(tables, self.shape["fusion"], self.outputs.outputs), to, Path(out)
+        return export_models(
+            self.folder.path,
+            self.models,
+            RunInputs(tables, self.shape["fusion"], self.outputs.outputs),
+            to,
+            Path(out),
         )
 
     def _training_features(self) -> Mapping[PartyName, Any]:
@@ -150,7 +165,7 @@ class Run:
         return tables
 
     def scored(
-        self, tables: Mapping[PartyName, Tensor], rows: Tensor, counted: Counted | None = None
+        self, tables: Mapping[PartyName, Tensor], rows: Tensor, counted: LedgerRows | None = None
     ) -> Iterator[Tensor]:
         """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise."""
         with ExitStack() as stack:
@@ -164,8 +179,8 @@ class Run:
                 number += 1
 
     def _halves(
-        self, tables: Mapping[PartyName, Tensor], counted: Counted | None, stack: ExitStack
-    ) -> tuple[dict[PartyName, FeatureHalf], LabelHalf, int]:
+        self, tables: Mapping[PartyName, Tensor], counted: LedgerRows | None, stack: ExitStack
+    ) -> tuple[dict[PartyName, BottomScorer], TopScorer, int]:
         widths = {
             name: embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
             for name, table in tables.items()
@@ -173,16 +188,16 @@ class Run:
         recipe, seed = (svfl(), 0) if self.job is None else (self.job.recipe, self.job.seed)
         effort = "fast" if self.job is None else self.job.effort
         seats = {
-            name: seat_of(name, self.label_party, self.feature_parties, recipe, seed, effort)
+            name: make_silent_seat(name, self.label_party, self.feature_parties, recipe, seed, effort)
             for name in (*self.feature_parties, self.label_party)
         }
-        ways: dict[PartyName, Leaving] = {}
+        ways: dict[PartyName, EncoderState] = {}
         for name, means in self._means(tables, widths, counted).items():
-            ways[name] = leaving(seats[name], means)
+            ways[name] = open_encoder(seats[name], means)
             stack.callback(ways[name].close)
         _agree(ways)
-        halves = {name: FeatureHalf(self.models[name], tables[name], way.way) for name, way in ways.items()}
-        label = LabelHalf(
+        halves = {name: BottomScorer(self.models[name], tables[name], way.way) for name, way in ways.items()}
+        label = TopScorer(
             seats[self.label_party],
             self.models["top"],
             self.shape["fusion"],
@@ -194,17 +209,17 @@ class Run:
         return halves, label, max(way.next_number for way in ways.values())
 
     def _means(
-        self, tables: Mapping[PartyName, Tensor], widths: Mapping[PartyName, int], counted: Counted | None
-    ) -> dict[PartyName, Means | None]:
+        self, tables: Mapping[PartyName, Tensor], widths: Mapping[PartyName, int], counted: LedgerRows | None
+    ) -> dict[PartyName, PrivacySource | None]:
         if self.job is None:
             return dict.fromkeys(self.feature_parties)
         plan = self.job.privacy_plan(widths)
         identities = in_process_identities(self.feature_parties)
-        counted = counted or Counted(_digest(tables), rows=len(tables[self.feature_parties[0]]))
-        return {name: Means(self.folder, plan, counted, identities[name]) for name in self.feature_parties}
+        counted = counted or LedgerRows(_digest(tables), rows=len(tables[self.feature_parties[0]]))
+        return {name: PrivacySource(self.folder, plan, counted, identities[name]) for name in self.feature_parties}
 
 
-def _agree(ways: Mapping[PartyName, Leaving]) -> None:
+def _agree(ways: Mapping[PartyName, EncoderState]) -> None:
     """Signed keys pass between all, as the label party would pass them on."""
     offers = {name: way.sealing.offer() for name, way in ways.items() if way.sealing is not None}
     for name, way in ways.items():
@@ -260,14 +275,14 @@ class SimulatedRows:
 
     tables: Mapping[PartyName, Tensor]
     ids: IdTable | None
-    counted: Counted
+    counted: LedgerRows
 
     @property
     def count(self) -> int:
         return len(next(iter(self.tables.values())))
 
 
-def own_rows(run: Run, which: RowSet | None) -> SimulatedRows:
+def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     """The job's own rows: test rows where there are any, unless told otherwise."""
     job = _job(run)
     tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
@@ -286,10 +301,12 @@ def own_rows(run: Run, which: RowSet | None) -> SimulatedRows:
     rows = RowSelection("label_party", file.label_party, folder, file.job.split)
     ids = rows.list_ids(which if tests else RowSet.TRAINING)
     offset = job.rows if which is RowSet.TEST else 0
-    return SimulatedRows(tables, ids, Counted(offset=offset, rows=job.rows + tests))
+    return SimulatedRows(tables, ids, LedgerRows(offset=offset, rows=job.rows + tests))
 
 
-def new_rows(run: Run, files: Mapping[PartyName, Path], id_files: Mapping[PartyName, Path]) -> SimulatedRows:
+def read_new_rows(
+    run: TrainedRun, files: Mapping[PartyName, Path], id_files: Mapping[PartyName, Path]
+) -> SimulatedRows:
     """Rows of other files, one for every party with features; brought into one order where the job has ids."""
     file, folder = _file(run)
     if set(files) != set(run.parties):
@@ -302,10 +319,10 @@ def new_rows(run: Run, files: Mapping[PartyName, Path], id_files: Mapping[PartyN
         file.label_party.name: ("label_party", file.label_party),
     }
     tables = {
-        name: torch.as_tensor(new_features(sections[name][1], sections[name][0], folder, path, run.folder.path))
+        name: torch.as_tensor(read_new_features(sections[name][1], sections[name][0], folder, path, run.folder.path))
         for name, path in files.items()
     }
-    found = {name: new_ids(sections[name][1], files[name], id_files.get(name)) for name in files}
+    found = {name: read_new_ids(sections[name][1], files[name], id_files.get(name)) for name in files}
     ids = {name: one for name, one in found.items() if one is not None}
     shared = None
     if ids and len(ids) == len(files) and len(files) > 1:
@@ -323,14 +340,14 @@ def new_rows(run: Run, files: Mapping[PartyName, Path], id_files: Mapping[PartyN
     digest = hashlib.sha256()
     for table in tables.values():
         digest.update(table.contiguous().numpy().data)
-    return SimulatedRows(tables, shared, Counted(digest.hexdigest(), rows=len(next(iter(tables.values())))))
+    return SimulatedRows(tables, shared, LedgerRows(digest.hexdigest(), rows=len(next(iter(tables.values())))))
 
 
-def _job(run: Run) -> Job:
+def _job(run: TrainedRun) -> Job:
     if run.job is None:
         raise BadInput("the run has no job file; use run.predict(...)")
     return run.job
 
 
-def _file(run: Run) -> tuple[JobFile, Path]:
+def _file(run: TrainedRun) -> tuple[JobFile, Path]:
     return read_job_file(run.folder.job), run.folder.path.resolve()

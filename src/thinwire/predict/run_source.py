@@ -16,16 +16,16 @@ from thinwire.job.row_selection import IdTable
 from thinwire.network.aligning import AligningParty
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import NewRows
-from thinwire.predict.rows import new_ids
+from thinwire.predict.rows import read_new_ids
 from thinwire.transport.service import Refused
 from thinwire.transport.signing import CertifiedIdentity
 from thinwire.types import PartyName
 
-__all__ = ["Named", "aligned_rows", "identity_of", "look_beside", "named"]
+__all__ = ["RunSource", "add_import_paths", "align_new_rows", "find_run", "load_identity"]
 
 
 @dataclass(frozen=True)
-class Named:
+class RunSource:
     """A party's part of the job, and the path to its run; the path may lead elsewhere later."""
 
     own: PartyView
@@ -36,18 +36,18 @@ class Named:
         return RunFolder(self.run.resolve())
 
 
-def named(source: Path, name: PartyName, run: Path | None, settings: Sequence[str] = ()) -> Named:
+def find_run(source: Path, name: PartyName, run: Path | None, settings: Sequence[str] = ()) -> RunSource:
     """A folder is a run with its own job.toml; a file is a job whose run lies in runs/<job>/<name> unless given."""
-    look_beside(source)
+    add_import_paths(source)
     if source.is_dir():
         if run is not None:
             raise BadInput(f"{source} is a run's folder already; leave --run out")
-        return Named(read_party_view(source / layout.JOB, name, settings), source)
+        return RunSource(read_party_view(source / layout.JOB, name, settings), source)
     own = read_party_view(source, name, settings)
-    return Named(own, run or Path("runs") / source.stem / name)
+    return RunSource(own, run or Path("runs") / source.stem / name)
 
 
-def look_beside(source: Path) -> None:
+def add_import_paths(source: Path) -> None:
     """A module of one's own is looked for beside the job file, and where the command runs; a run holds no code."""
     for folder in (source if source.is_dir() else source.parent, Path()):
         text = str(folder.resolve())
@@ -55,12 +55,12 @@ def look_beside(source: Path) -> None:
             sys.path.append(text)
 
 
-def identity_of(own: PartyView) -> CertifiedIdentity:
+def load_identity(own: PartyView) -> CertifiedIdentity:
     """Who this party is to the others, where keys are agreed on."""
     return own.network_party.identity()
 
 
-def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:
+def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:
     """This party's half of a private alignment of new rows: nobody shows an id that the others lack.
 
     It is kept in the run's folder. A party that is started again with the same ids goes on with it, since the others,
@@ -70,7 +70,7 @@ def aligned_rows(found: Named, features: Path | None, ids: Path | None, say: Cal
     if features is None and not own.is_label_party:
         raise BadInput(f"--features {own.me}=FILE is missing: where this party's new rows are")
     with own.text.located():
-        own_ids = new_ids(own.section, features, ids)
+        own_ids = read_new_ids(own.section, features, ids)
     if own_ids is None:
         raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")
     folder = found.folder()

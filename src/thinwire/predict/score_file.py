@@ -28,17 +28,17 @@ from thinwire.at_rest.atomic_file import WriteFailed, replace_file, stage_file
 from thinwire.at_rest.json_file import canonical_json
 from thinwire.errors import BadInput
 from thinwire.job.row_selection import IdTable
-from thinwire.predict.embedding_client import AskingParty
+from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import NoAnswer, PartyAway
 from thinwire.predict.run import ASKED_AT_ONCE
-from thinwire.predict.scoring import Answers
+from thinwire.predict.scoring import ScoreFormat
 from thinwire.transport.network_channel import PartyMissing
 
-__all__ = ["Asked", "Heading", "ScoreFile", "asked_for", "require_place", "write_scores"]
+__all__ = ["ScoreFile", "ScoreFileHeading", "ScoreTask", "check_output_path", "score_over_network", "write_scores"]
 
 
 @dataclass(frozen=True)
-class Heading:
+class ScoreFileHeading:
     """What the scores are of; a resumed prediction must have the same."""
 
     model: str  # a hash of the models
@@ -50,7 +50,7 @@ class Heading:
         return canonical_json({"model": self.model, "rows": self.rows, "key": self.key, "block": self.block})
 
 
-def require_place(path: Path, resume: bool) -> None:
+def check_output_path(path: Path, resume: bool) -> None:
     """Refuses where scores cannot go."""
     if path.suffix.lower() not in (".csv", ".parquet"):
         raise BadInput(f"--out {path}: the name must end with .csv or .parquet")
@@ -71,8 +71,8 @@ def _blocks_of(path: Path) -> Path:
 class ScoreFile:
     """Writes one; `done` blocks are there already."""
 
-    def __init__(self, path: Path, heading: Heading, resume: bool) -> None:
-        require_place(path, resume)
+    def __init__(self, path: Path, heading: ScoreFileHeading, resume: bool) -> None:
+        check_output_path(path, resume)
         self.path = path
         self._folder = _blocks_of(path)
         self._key = heading.key
@@ -90,14 +90,14 @@ class ScoreFile:
         for number in range(self.done):
             yield from pa.parquet.read_table(self._block(number), columns=[self._key])[self._key].to_pylist()
 
-    def _begin(self, heading: Heading) -> None:
+    def _begin(self, heading: ScoreFileHeading) -> None:
         try:
             self._folder.mkdir(exist_ok=True)
             replace_file(self._folder / "heading.json", heading.to_bytes())
         except OSError as error:
             raise BadInput(f"{self._folder} cannot be written: {error.strerror}") from None
 
-    def _require_same(self, heading: Heading) -> None:
+    def _require_same(self, heading: ScoreFileHeading) -> None:
         try:
             before = json.loads((self._folder / "heading.json").read_bytes())
         except (OSError, ValueError):
@@ -151,12 +151,12 @@ Progress = Callable[[int, int], None]  # rows done, of how many
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScoreTask:
     """Which rows, of which models; with their ids where they are known."""
 
     rows: npt.NDArray[np.int64]
     model: str
-    outputs: Answers
+    outputs: ScoreFormat
     ids: IdTable | None = None
 
     def digest(self) -> str:
@@ -179,10 +179,10 @@ class Asked:
 
 
 def write_scores(
-    out: Path, asked: Asked, scored: Callable[[Tensor], Iterator[Tensor]], progress: Progress, resume: bool
+    out: Path, asked: ScoreTask, scored: Callable[[Tensor], Iterator[Tensor]], progress: Progress, resume: bool
 ) -> dict[str, Any]:
     """Writes the file; `scored` gives outputs a question at a time for the rows that are still missing."""
-    heading = Heading(asked.model, asked.digest(), "row" if asked.ids is None else "id", ASKED_AT_ONCE)
+    heading = ScoreFileHeading(asked.model, asked.digest(), "row" if asked.ids is None else "id", ASKED_AT_ONCE)
     file = ScoreFile(out, heading, resume)
     rest = asked.without(file.keys())
     resumed_at = len(asked.rows) - len(rest)
@@ -200,8 +200,8 @@ def write_scores(
 _LOOK_SECONDS = 0.2
 
 
-def asked_for(
-    party: AskingParty, rows: Tensor, patience_seconds: float, interrupted: Callable[[], None]
+def score_over_network(
+    party: EmbeddingClient, rows: Tensor, patience_seconds: float, interrupted: Callable[[], None]
 ) -> Iterator[Tensor]:
     """Outputs of these rows, a question at a time, all of one model; a lost party is waited for and asked again."""
     run = party.gather(patience_seconds, interrupted).run
@@ -220,7 +220,7 @@ def asked_for(
                     raise
 
 
-def _answered(party: AskingParty, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
+def _answered(party: EmbeddingClient, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
     ready = party.gather(seconds, interrupted)
     answers = party.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
     try:

@@ -24,9 +24,9 @@ from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.program_factory import derive_run_number
 from thinwire.models.fusion import fuse
 from thinwire.models.losses import Outputs
-from thinwire.predict.charges import PredictionCharges, spent_in_training
+from thinwire.predict.charges import PredictionCharges, load_training_charges
 from thinwire.predict.errors import PartyFailed
-from thinwire.predict.fixed_batch import computed
+from thinwire.predict.fixed_batch import run_fixed_batches
 from thinwire.predict.model_store import RunFolder
 from thinwire.prepare import LabelCoding
 from thinwire.privacy import Identity, SecureSum
@@ -36,18 +36,28 @@ from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
 from thinwire.wire.entropy import Effort
 
-__all__ = ["Answers", "Counted", "FeatureHalf", "LabelHalf", "Leaving", "Means", "Way", "leaving", "seat_of"]
+__all__ = [
+    "BottomScorer",
+    "EmbeddingEncoder",
+    "EncoderState",
+    "LedgerRows",
+    "PrivacySource",
+    "ScoreFormat",
+    "TopScorer",
+    "make_silent_seat",
+    "open_encoder",
+]
 
 
 @dataclass(frozen=True)
-class Answers:
+class ScoreFormat:
     """`coding` is how labels were made numbers; None where they were numbers."""
 
     outputs: Outputs
     coding: LabelCoding | None = None
 
     @classmethod
-    def of(cls, outputs: Outputs, run: Path, label_party: PartyName) -> Answers:
+    def of(cls, outputs: Outputs, run: Path, label_party: PartyName) -> ScoreFormat:
         """As the run's folder keeps them."""
         file = layout.kept_file(run, label_party, "labels")
         return cls(outputs, LabelCoding.from_json(files_of(run).read(file)) if file.exists() else None)
@@ -68,14 +78,14 @@ class Answers:
         return table
 
 
-class Way(Protocol):
+class EmbeddingEncoder(Protocol):
     """How embeddings leave a feature party."""
 
     def body(self, h: Tensor, rows: Rows, number: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
-class Plainly:
+class PlainEncoder:
     """As in an evaluation: every value as it is, or as the recipe's `scoring` rounds it."""
 
     seat: Seat
@@ -85,7 +95,7 @@ class Plainly:
 
 
 @dataclass(frozen=True)
-class Sealed:
+class SealedEncoder:
     """Under secure sum: the recipe's integers, with noise and masks of this question alone."""
 
     seat: Seat
@@ -98,27 +108,27 @@ class Sealed:
 
 
 @dataclass(frozen=True)
-class FeatureHalf:
+class BottomScorer:
     """A feature party's bottom model, its rows, and how embeddings leave."""
 
     module: nn.Module
     features: Tensor  # [N, ...]
-    way: Way
+    way: EmbeddingEncoder
 
     def answer(self, rows: Rows, number: int) -> bytes:
         """The embeddings of these rows, as bytes for the label party."""
         require_rows(rows, len(self.features))
-        return self.way.body(computed(self.module, self.features[rows], rows), rows, number)
+        return self.way.body(run_fixed_batches(self.module, self.features[rows], rows), rows, number)
 
 
 @dataclass(frozen=True)
-class LabelHalf:
+class TopScorer:
     """The label party's top model, and its own rows where it holds features."""
 
     seat: Seat
     top: nn.Module
     fusion: str
-    outputs: Answers
+    outputs: ScoreFormat
     widths: Mapping[PartyName, int]  # of every party with features
     bottom: nn.Module | None = None
     features: Tensor | None = None
@@ -152,9 +162,9 @@ class LabelHalf:
     def scored(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
         """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""
         if self.bottom is not None:
-            embeddings = [*embeddings, computed(self.bottom, self._own(rows, own), rows)]
+            embeddings = [*embeddings, run_fixed_batches(self.bottom, self._own(rows, own), rows)]
         like = next(self.top.parameters(), embeddings[0])
-        return computed(self.top, fuse(self.fusion, [on(like, h) for h in embeddings]), rows).cpu()
+        return run_fixed_batches(self.top, fuse(self.fusion, [on(like, h) for h in embeddings]), rows).cpu()
 
     def _own(self, rows: Rows, own: Tensor | None) -> Tensor:
         if own is not None:
@@ -178,7 +188,7 @@ def require_rows(rows: Rows, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Counted:
+class LedgerRows:
     """Where a table's rows stand in the ledger: among the run's own, or in one of their own."""
 
     of: str = "rows"  # the run's training rows, test rows behind them; otherwise the digest of another table
@@ -187,10 +197,10 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Leaving:
+class EncoderState:
     """A way, and what it needs before it can be used: keys, and numbers that were not used."""
 
-    way: Way
+    way: EmbeddingEncoder
     sealing: Sealing | None = None
     charges: PredictionCharges | None = None
 
@@ -204,32 +214,32 @@ class Leaving:
 
 
 @dataclass(frozen=True)
-class Means:
+class PrivacySource:
     """What a secure sum needs: the run's folder, which remembers what was spent, and who this party is."""
 
     folder: RunFolder
     plan: PrivacyPlan
-    counted: Counted
+    counted: LedgerRows
     identity: Identity
 
 
-def leaving(seat: Seat, means: Means | None) -> Leaving:
+def open_encoder(seat: Seat, means: PrivacySource | None) -> EncoderState:
     """Plain embeddings, or sealed ones where the recipe says so."""
     aggregation = seat.recipe.aggregation
     if not isinstance(aggregation, SecureSum) or means is None:
-        return Leaving(Plainly(seat))
+        return EncoderState(PlainEncoder(seat))
     folder, counted = means.folder, means.counted
     ledger = means.plan.ledger(seat.me, counted.rows)
-    if counted.of == Counted.of:
-        spent_in_training(folder.tensors(seat.me, seat.run), ledger, seat.me)
+    if counted.of == LedgerRows.of:
+        load_training_charges(folder.tensors(seat.me, seat.run), ledger, seat.me)
     log = folder.charges(seat.me)
     charges = PredictionCharges(log, ledger, counted.of, counted.offset, folder.files.lines(log))
     secret, nonce = folder.secret(seat.me), f"{folder.run} prediction"
     sealing = Sealing(seat, aggregation, means.identity, secret, charges, nonce)
-    return Leaving(Sealed(seat, sealing), sealing, charges)
+    return EncoderState(SealedEncoder(seat, sealing), sealing, charges)
 
 
-def seat_of(
+def make_silent_seat(
     me: PartyName, label_party: PartyName, features: tuple[PartyName, ...], recipe: Recipe, seed: int, effort: Effort
 ) -> Seat:
     """A seat of which only the names, the recipe and the codec are used: questions have a way of their own."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from thinwire import __version__
 from thinwire.job.schema import ServeSection
 from thinwire.predict.errors import BadRequest
-from thinwire.predict.party_models import OwnRows
+from thinwire.predict.party_models import PartyRows
 
 __all__ = ["LONGEST_DEADLINE_MS", "ScoreRequest", "ScoreSchema", "parse_body"]
 
@@ -102,7 +102,7 @@ class ScoreSchema:
             model=(str, version),
         )
 
-    def read(self, value: Any, table: OwnRows, deadline_header: str | None) -> ScoreRequest:
+    def read(self, value: Any, table: PartyRows, deadline_header: str | None) -> ScoreRequest:
         """Refuses what cannot be answered, by field."""
         body = self._check(value, deadline_header)
         if (body.ids is None) == (body.rows is None):
@@ -206,13 +206,13 @@ def _check_rows(asked: list[int], count: int) -> npt.NDArray[np.int64]:
     return np.array(asked, np.int64)
 
 
-def _find_ids(asked: list[str | int], table: OwnRows) -> npt.NDArray[np.int64]:
+def _find_ids(asked: list[str | int], table: PartyRows) -> npt.NDArray[np.int64]:
     if table.ids is None:
         raise BadRequest("no_ids", "these rows have no ids; ask by rows, or name ids in the job file")
     return table.ids.rows(asked)
 
 
-def _check_features(given: Any, table: OwnRows, count: int) -> Tensor | None:
+def _check_features(given: Any, table: PartyRows, count: int) -> Tensor | None:
     if given is None:
         return None
     if table.features is None:

@@ -23,36 +23,36 @@ import torch
 from torch import Tensor
 
 from thinwire.job.schema import ServeSection
-from thinwire.predict.embedding_client import AskingParty
+from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import Busy, Late, NoAnswer, PartyAway
-from thinwire.predict.party_models import Ready
-from thinwire.predict.pending_requests import Answers
+from thinwire.predict.party_models import ReadyModel
+from thinwire.predict.pending_requests import PendingAnswers
 from thinwire.serve.api_schema import ScoreRequest
 from thinwire.serve.embedding_cache import EmbeddingCache
 from thinwire.serve.metrics import ServerMetrics
 from thinwire.types import PartyName
 
-__all__ = ["Batch", "Batcher", "Scored", "Scorer"]
+__all__ = ["BatchScorer", "RequestBatcher", "ScoredRows", "ScoringBatch"]
 
 RowNumbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoredRows:
     """Probabilities or values, [rows, columns]; `missing` parties were replaced by their defaults."""
 
     table: Tensor
-    ready: Ready
+    ready: ReadyModel
     missing: list[PartyName]
 
 
 @dataclass(eq=False)
-class Batch:
+class ScoringBatch:
     """Different rows under one question, and what is known of them already."""
 
-    ready: Ready
+    ready: ReadyModel
     rows: RowNumbers  # in rising order, each once
-    answers: Answers
+    answers: PendingAnswers
     asked: dict[PartyName, RowNumbers]
     kept: dict[PartyName, dict[int, Tensor]]
     embeddings: dict[PartyName, Tensor] = field(default_factory=dict)  # of all rows, once they were put together
@@ -61,14 +61,14 @@ class Batch:
         return self.answers.missing()
 
 
-class Scorer:
+class BatchScorer:
     """Begins batches, and scores them; `scored` is for one thread at a time."""
 
-    def __init__(self, party: AskingParty) -> None:
+    def __init__(self, party: EmbeddingClient) -> None:
         self.party = party
         self.cache = EmbeddingCache()
 
-    def begin(self, rows: RowNumbers, done: Callable[[], None]) -> Batch:
+    def begin(self, rows: RowNumbers, done: Callable[[], None]) -> ScoringBatch:
         """Asks for what is not kept; `done` is called once, in some thread, when every answer is there or lost.
 
         Raises PartyAway where no model was ever whole.
@@ -99,9 +99,9 @@ class Scorer:
             waiting.add_done_callback(one_more)
         if not answers.waiting:
             done()
-        return Batch(ready, distinct, answers, asked, kept)
+        return ScoringBatch(ready, distinct, answers, asked, kept)
 
-    def scored(self, batch: Batch, rows: RowNumbers, own: Tensor | None) -> Scored:
+    def scored(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
         """Of these rows of the batch; raises what a party refused with, unless a default stands for it."""
         half, names = batch.ready.half, self.party.own.feature_parties
         missing: list[PartyName] = []
@@ -118,9 +118,9 @@ class Scorer:
                     found = torch.tensor(batch.ready.defaults[name]).expand(len(batch.rows), -1)
                 embeddings.append(found[places])
         outputs = half.scored(embeddings, torch.from_numpy(rows), own)
-        return Scored(half.outputs.shown(outputs), batch.ready, missing)
+        return ScoredRows(half.outputs.shown(outputs), batch.ready, missing)
 
-    def _summed(self, batch: Batch) -> Tensor:
+    def _summed(self, batch: ScoringBatch) -> Tensor:
         if "" not in batch.embeddings:
             half = batch.ready.half
             symbols = {
@@ -131,7 +131,7 @@ class Scorer:
             batch.embeddings[""] = half.embeddings(symbols, rows, batch.answers.number)[0]
         return batch.embeddings[""]
 
-    def _embedding(self, batch: Batch, name: PartyName) -> Tensor | None:
+    def _embedding(self, batch: ScoringBatch, name: PartyName) -> Tensor | None:
         """Of all rows of the batch; None where a default must stand for them."""
         if name in batch.embeddings:
             return batch.embeddings[name]
@@ -152,7 +152,7 @@ class Scorer:
         batch.embeddings[name] = fresh
         return fresh
 
-    def forget(self, batch: Batch) -> None:
+    def forget(self, batch: ScoringBatch) -> None:
         """Nobody waits for it any more."""
         self.party.forget(batch.answers)
         for name, waiting in batch.answers.waiting.items():
@@ -183,36 +183,36 @@ _MARGIN = 0.9  # of a deadline: what is left is for the answer's way back
 @dataclass(eq=False)
 class _Waiting:
     request: ScoreRequest
-    answer: asyncio.Future[Scored]
+    answer: asyncio.Future[ScoredRows]
     began: float
-    batch: Batch | None = None
+    batch: ScoringBatch | None = None
     timer: asyncio.TimerHandle | None = None
 
 
 @dataclass(eq=False)
 class _UnderWay:
     members: list[_Waiting]
-    batch: Batch | None = None
+    batch: ScoringBatch | None = None
     place: asyncio.TimerHandle | None = None  # among those that are waited for before more begin
     limit: asyncio.TimerHandle | None = None  # when it is given up
     over: bool = field(default=False)
 
 
-class Batcher:
+class RequestBatcher:
     """One for a server."""
 
-    def __init__(self, scorer: Scorer, settings: ServeSection, metrics: ServerMetrics) -> None:
+    def __init__(self, scorer: BatchScorer, settings: ServeSection, metrics: ServerMetrics) -> None:
         self._scorer = scorer
         self._settings = settings
         self._metrics = metrics
         self._queue: deque[_Waiting] = deque()
         self._rows_waiting = 0
         self._under_way = 0
-        self._batches: set[Batch] = set()  # under way
+        self._batches: set[ScoringBatch] = set()  # under way
         self._timer: asyncio.TimerHandle | None = None
         self._computing = ThreadPoolExecutor(1, thread_name_prefix="score")
 
-    async def score(self, request: ScoreRequest) -> Scored:
+    async def score(self, request: ScoreRequest) -> ScoredRows:
         """Raises what the request came to."""
         loop = asyncio.get_running_loop()
         if self._rows_waiting + len(request.rows) > _MOST_WAITING_ROWS:
@@ -296,11 +296,11 @@ class Batcher:
         computed = loop.run_in_executor(self._computing, self._scored, under_way.batch, left)
         computed.add_done_callback(partial(self._give, under_way, left))
 
-    def _scored(self, batch: Batch, members: list[_Waiting]) -> Scored:
+    def _scored(self, batch: ScoringBatch, members: list[_Waiting]) -> ScoredRows:
         rows = np.concatenate([one.request.rows for one in members])
         return self._scorer.scored(batch, rows, _own_features(batch, members))
 
-    def _give(self, under_way: _UnderWay, members: list[_Waiting], computed: asyncio.Future[Scored]) -> None:
+    def _give(self, under_way: _UnderWay, members: list[_Waiting], computed: asyncio.Future[ScoredRows]) -> None:
         error = computed.exception()
         if error is not None:
             self._fail(under_way, error)
@@ -309,7 +309,7 @@ class Batcher:
         for one in members:
             end = start + len(one.request.rows)
             if not one.answer.done():
-                one.answer.set_result(Scored(scored.table[start:end], scored.ready, scored.missing))
+                one.answer.set_result(ScoredRows(scored.table[start:end], scored.ready, scored.missing))
             start = end
         self._end(under_way)
 
@@ -360,7 +360,7 @@ class Batcher:
             computed.add_done_callback(partial(_give_one, waiting))
 
 
-def _give_one(waiting: _Waiting, computed: asyncio.Future[Scored]) -> None:
+def _give_one(waiting: _Waiting, computed: asyncio.Future[ScoredRows]) -> None:
     if waiting.answer.done():
         return
     error = computed.exception()
@@ -370,7 +370,7 @@ def _give_one(waiting: _Waiting, computed: asyncio.Future[Scored]) -> None:
         waiting.answer.set_result(computed.result())
 
 
-def _own_features(batch: Batch, members: list[_Waiting]) -> Tensor | None:
+def _own_features(batch: ScoringBatch, members: list[_Waiting]) -> Tensor | None:
     """The label party's own features where a request brings them; otherwise the table's."""
     if all(one.request.features is None for one in members):
         return None

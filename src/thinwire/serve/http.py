@@ -17,9 +17,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from thinwire.predict.errors import BadRequest, described, status_of
+from thinwire.predict.errors import BadRequest, find_status, format_error
 from thinwire.serve.api_schema import parse_body
-from thinwire.serve.service import Service
+from thinwire.serve.service import ScoreService
 
 __all__ = ["DEADLINE_HEADER", "IdleConnections", "find_most_connections", "make_app"]
 
@@ -28,7 +28,7 @@ HEAD_SECONDS = 10.0  # until a request's head is whole; its body has a time of i
 BODY_SECONDS = 10.0  # from a request's head to the end of its body
 
 
-def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
+def make_app(service: ScoreService, say: Any = lambda _: None) -> Starlette:
     """POST /v1/predict, GET /v1/model, /healthz, /metrics, /openapi.json."""
     cap = int(service.settings.max_body_mb * 1e6)
 
@@ -38,10 +38,10 @@ def make_app(service: Service, say: Any = lambda _: None) -> Starlette:
                 body = await _body(request, cap)
                 return _json(await service.score(parse_body(body), request.headers.get(DEADLINE_HEADER)))
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
-            status = status_of(error)
+            status = find_status(error)
             if status == 500:
                 say(f"a request failed: {type(error).__name__}: {error}")
-            return _json(described(error), status, retry=status in (429, 503))
+            return _json(format_error(error), status, retry=status in (429, 503))
 
     async def model(_: Request) -> Response:
         return _json(service.model())

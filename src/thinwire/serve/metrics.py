@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from thinwire.predict.errors import described
+from thinwire.predict.errors import format_error
 
 __all__ = ["ServerMetrics"]
 
@@ -47,7 +47,7 @@ class ServerMetrics:
             yield
             outcome = "ok"
         except Exception as error:
-            outcome = str(described(error)["error"]["type"])
+            outcome = str(format_error(error)["error"]["type"])
             raise
         finally:
             self._requests.labels(outcome).inc()

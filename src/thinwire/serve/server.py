@@ -16,21 +16,21 @@ from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import ServeSection, ServeTerms
 from thinwire.network.handshake import CacheTerms
-from thinwire.predict.embedding_client import AskingParty
-from thinwire.predict.embedding_server import AnsweringParty, Terms
+from thinwire.predict.embedding_client import EmbeddingClient
+from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.run_source import Named, identity_of
+from thinwire.predict.run_source import RunSource, load_identity
 from thinwire.privacy import SecureSum
-from thinwire.serve.service import Service
+from thinwire.serve.service import ScoreService
 from thinwire.transport.endpoint import Endpoint
 
-__all__ = ["Sources", "Watcher", "feature_server", "label_server", "terms_of"]
+__all__ = ["RunWatcher", "ServerSource", "feature_server", "label_server", "read_serving_terms"]
 
 _LOOK_SECONDS = 1.0
 
 
-class Watcher:
+class RunWatcher:
     """Looks once a second; `found` gets the folder of a run that was not there before."""
 
     def __init__(
@@ -90,10 +90,10 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Sources:
+class ServerSource:
     """Where the models are, and which rows are served."""
 
-    named: Named
+    named: RunSource
     which: RowSet | None = None
     new: NewRows | None = None
 
@@ -102,7 +102,7 @@ class Sources:
         return self.named.own
 
 
-def terms_of(own: PartyView) -> Terms:
+def read_serving_terms(own: PartyView) -> ServingTerms:
     """What this feature party's own section allows."""
     terms = own.section.serve or ServeTerms()
     default = None if terms.when_missing == "error" else terms.when_missing
@@ -114,19 +114,19 @@ def terms_of(own: PartyView) -> Terms:
                 "that none can be kept or replaced; leave it out"
             )
     cache = None if terms.cache_rows is None else CacheTerms(rows=terms.cache_rows, seconds=terms.cache_seconds)
-    return Terms(cache, default)
+    return ServingTerms(cache, default)
 
 
 class FeatureServer:
     """Answers until stopped, through any outage of the label party."""
 
-    def __init__(self, sources: Sources, say: Say) -> None:
+    def __init__(self, sources: ServerSource, say: Say) -> None:
         own = sources.own
         self._sources = sources
-        terms = terms_of(own)
-        self._identity = identity_of(own)
-        self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
-        self.party = AnsweringParty(own, self._model(sources.named.folder()), terms, say)
+        terms = read_serving_terms(own)
+        self._identity = load_identity(own)
+        self._watcher = RunWatcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
+        self.party = EmbeddingServer(own, self._model(sources.named.folder()), terms, say)
 
     def _model(self, folder: RunFolder) -> FeatureModel:
         return FeatureModel(self._sources.own.me, folder, self._sources.which, self._sources.new, self._identity)
@@ -147,7 +147,7 @@ class FeatureServer:
 class LabelServer:
     """HTTP and gRPC until stopped."""
 
-    def __init__(self, sources: Sources, say: Say, settings: ServeSection | None = None) -> None:
+    def __init__(self, sources: ServerSource, say: Say, settings: ServeSection | None = None) -> None:
         import uvicorn
 
         from thinwire.serve.http import IdleConnections, find_most_connections, make_app
@@ -156,12 +156,12 @@ class LabelServer:
         self._sources = sources
         self._say = say
         settings = settings or own.serve
-        self._watcher = Watcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
+        self._watcher = RunWatcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
         folder = sources.named.folder()
         self._socket = _listening(settings.http)
         self.address = f"http://{Endpoint(*self._socket.getsockname()[:2])}"
-        self.party = AskingParty(own, self._model(folder), say, settings.clients)
-        self.service = Service(self.party, settings, say)
+        self.party = EmbeddingClient(own, self._model(folder), say, settings.clients)
+        self.service = ScoreService(self.party, settings, say)
         self._idle = IdleConnections(make_app(self.service, say))
         config = uvicorn.Config(
             self._idle,
@@ -213,11 +213,11 @@ class LabelServer:
         return thread
 
 
-def feature_server(sources: Sources, say: Say) -> FeatureServer:
+def feature_server(sources: ServerSource, say: Say) -> FeatureServer:
     return FeatureServer(sources, say)
 
 
-def label_server(sources: Sources, say: Say, settings: ServeSection | None = None) -> LabelServer:
+def label_server(sources: ServerSource, say: Say, settings: ServeSection | None = None) -> LabelServer:
     """Refuses where the extra is not installed."""
     try:
         import starlette  # noqa: F401

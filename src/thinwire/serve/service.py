@@ -13,31 +13,31 @@ from torch import Tensor
 
 from thinwire.job.schema import ServeSection
 from thinwire.network.metrics import count_frames, counter, gauge
-from thinwire.predict.embedding_client import AskingParty
-from thinwire.predict.errors import BadRequest, Busy, ModelMismatch, described, status_of
+from thinwire.predict.embedding_client import EmbeddingClient
+from thinwire.predict.errors import BadRequest, Busy, ModelMismatch, find_status, format_error
 from thinwire.serve.api_schema import LONGEST_DEADLINE_MS, ScoreRequest, ScoreSchema
-from thinwire.serve.batching import Batcher, Scorer
+from thinwire.serve.batching import BatchScorer, RequestBatcher
 from thinwire.serve.metrics import ServerMetrics
 from thinwire.transport.records import MAX_JSON, printable
 
-__all__ = ["Service"]
+__all__ = ["ScoreService"]
 
 _MOST_OVER_GRPC = 32  # each holds a thread while it waits
 _BYTES_OF_A_SCORE = 24  # as JSON
 _TIDY_SECONDS = 1.0
 
 
-class Service:
+class ScoreService:
     """Made in any thread; `score` runs in the server's event loop."""
 
-    def __init__(self, party: AskingParty, settings: ServeSection, say: Callable[[str], None]) -> None:
+    def __init__(self, party: EmbeddingClient, settings: ServeSection, say: Callable[[str], None]) -> None:
         self.party = party
         self._say = say
         self.settings = settings
         self.schema = ScoreSchema(settings)
         self.metrics = ServerMetrics(self._read_metrics)
-        self.scorer = Scorer(party)
-        self._batcher = Batcher(self.scorer, settings, self.metrics)
+        self.scorer = BatchScorer(party)
+        self._batcher = RequestBatcher(self.scorer, settings, self.metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over_grpc = BoundedSemaphore(_MOST_OVER_GRPC)
         party.on_score = self.score_over_grpc
@@ -72,9 +72,9 @@ class Service:
             with self.metrics.count_request():
                 return self._from_loop(value)
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
-            if status_of(error) == 500:
+            if find_status(error) == 500:
                 self._say(f"a request over gRPC failed: {type(error).__name__}: {error}")
-            return described(error)
+            return format_error(error)
 
     def _from_loop(self, value: dict[str, Any]) -> dict[str, Any]:
         loop = self._loop
