@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 import thinwire as tw
 from thinwire.data.sets import VITALS_AND_LABS, PhysioNet2012, load_split
-from thinwire.data.sets.download import data_folder
+from thinwire.data.sets.download import find_data_folder
 from thinwire.data.sets.tables import BILLS, CREDIT_CARD, PERSON
 from thinwire.init import JobAnswers, write_job
 from thinwire.job.job_loader import load_job
@@ -48,7 +48,7 @@ LABEL = "default.payment.next.month"
 
 def credit(folder: Path) -> Path:
     """Two Parquet files, as two companies would have them."""
-    source = data_folder(None, CREDIT_CARD.source)
+    source = find_data_folder(None, CREDIT_CARD.source)
     file = next(
         source / place
         for place in CREDIT_CARD.places

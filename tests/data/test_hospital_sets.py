@@ -13,7 +13,7 @@ import torch
 
 from data.layouts import written
 from thinwire.data.sets import VITALS_AND_LABS, PhysioNet2012, load_split
-from thinwire.data.sets.fields import forward_filled
+from thinwire.data.sets.fields import fill_forward
 from thinwire.data.sets.mimic3 import CHANNELS, COLUMNS, NORMAL, WORDS
 from thinwire.data.sets.physionet2012 import CHANNELS as MEASURED
 from thinwire.data.sets.physionet2012 import STATIC
@@ -152,7 +152,7 @@ def test_damaged_outcomes_and_missing_stays(tmp_path: Path) -> None:
 def test_gaps_are_filled_from_the_hour_before() -> None:
     nan = float("nan")
     x = np.array([[[nan], [1], [nan], [nan], [2], [nan]]], dtype=np.float32)
-    np.testing.assert_array_equal(forward_filled(x)[0, :, 0], [nan, 1, 1, 1, 2, 2])
+    np.testing.assert_array_equal(fill_forward(x)[0, :, 0], [nan, 1, 1, 1, 2, 2])
 
 
 # MIMIC-III ------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from thinwire.data.hashing import Buckets, hashed_codes, row_keys
+from thinwire.data.hashing import Buckets, hash_codes, row_keys
 from thinwire.data.sets import sampling
-from thinwire.data.sets.sampling import Subset, chosen, drawn, for_testing, standardised, vocabulary_codes
+from thinwire.data.sets.sampling import Subset, choose_rows, code_words, draw_rows, mark_test_rows, standardize
 from thinwire.errors import BadParameter
 
 
@@ -33,7 +33,7 @@ def test_row_keys_are_splitmix() -> None:
 def test_every_class_has_its_share(classes: list[int], data: st.DataObject) -> None:
     labels = np.array(classes)
     rows = data.draw(st.integers(1, len(labels)))
-    taken = chosen(labels, rows, seed=1)
+    taken = choose_rows(labels, rows, seed=1)
     assert len(taken) == len(set(taken.tolist())) == rows
     assert (np.diff(taken) > 0).all()
     for value in set(classes):
@@ -43,12 +43,12 @@ def test_every_class_has_its_share(classes: list[int], data: st.DataObject) -> N
 
 def test_seeds_choose_other_rows_and_one_seed_the_same() -> None:
     labels = np.arange(1000) % 3
-    assert chosen(labels, 100, 0).tolist() == chosen(labels, 100, 0).tolist()
-    common = set(chosen(labels, 100, 0).tolist()) & set(chosen(labels, 100, 1).tolist())
+    assert choose_rows(labels, 100, 0).tolist() == choose_rows(labels, 100, 0).tolist()
+    common = set(choose_rows(labels, 100, 0).tolist()) & set(choose_rows(labels, 100, 1).tolist())
     assert len(common) < 40
-    assert chosen(labels, None, 0).tolist() == list(range(1000))
+    assert choose_rows(labels, None, 0).tolist() == list(range(1000))
     with pytest.raises(BadParameter, match="rows=1001, but there are only 1000"):
-        chosen(labels, 1001, 0)
+        choose_rows(labels, 1001, 0)
 
 
 def in_blocks(labels: NDArray[np.int64], sizes: list[int]) -> list[pa.Table]:
@@ -64,10 +64,10 @@ def test_a_stream_gives_what_memory_gives(
 ) -> None:
     monkeypatch.setattr(sampling, "_PENDING", 30)  # thinned out many times
     labels = (np.random.default_rng(0).random(1000) ** 2 * 3).astype(np.int64)
-    parts = drawn(
+    parts = draw_rows(
         in_blocks(labels, sizes), lambda block, _: block["label"].to_numpy(), Subset(rows, test_rows, seed=5), 0.2
     )
-    tested = for_testing(np.arange(1000), 0.2)
+    tested = mark_test_rows(np.arange(1000), 0.2)
     for part, mask, count in zip(parts, (~tested, tested), (rows, test_rows), strict=True):
         own = np.flatnonzero(mask)
         keys = row_keys(own, 5, "subset")
@@ -93,27 +93,27 @@ def test_a_stream_holds_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sampling, "_Draw", Watched)
     labels = np.arange(100_000) % 2
-    train, _ = drawn(in_blocks(labels, [500] * 199), lambda b, _: b["label"].to_numpy(), Subset(100, 10), 0.1)
+    train, _ = draw_rows(in_blocks(labels, [500] * 199), lambda b, _: b["label"].to_numpy(), Subset(100, 10), 0.1)
     assert len(train.labels) == 100
     assert max(held) < 2500
 
 
 def test_test_rows_are_the_share_asked_for_and_the_same_for_any_seed() -> None:
-    tested = for_testing(np.arange(100_000), 0.1)
+    tested = mark_test_rows(np.arange(100_000), 0.1)
     assert tested.mean() == pytest.approx(0.1, abs=0.005)
-    assert for_testing(np.arange(50_000, 100_000), 0.1).tolist() == tested[50_000:].tolist()
+    assert mark_test_rows(np.arange(50_000, 100_000), 0.1).tolist() == tested[50_000:].tolist()
 
 
 def test_hashed_categories_follow_from_column_and_value_alone() -> None:
     words = ["a", None, "b", "a"]
-    codes = hashed_codes("C1", pa.array(words), 1000)
-    assert codes.tolist() == hashed_codes("C1", pa.array(words).dictionary_encode(), 1000).tolist()
-    assert codes.tolist() == hashed_codes("C1", pa.chunked_array([words[:1], words[1:]]), 1000).tolist()
+    codes = hash_codes("C1", pa.array(words), 1000)
+    assert codes.tolist() == hash_codes("C1", pa.array(words).dictionary_encode(), 1000).tolist()
+    assert codes.tolist() == hash_codes("C1", pa.chunked_array([words[:1], words[1:]]), 1000).tolist()
     assert codes[0] == 1 + xxhash.xxh3_64_intdigest(b"a", xxhash.xxh3_64_intdigest(b"C1")) % 999
     assert codes[1] == 0
-    assert hashed_codes("C2", pa.array(words), 1000)[0] != codes[0]
-    assert hashed_codes("C", pa.array([7]), 1000) == hashed_codes("C", pa.array(["7"]), 1000)
-    many = hashed_codes("C", pa.array([str(k) for k in range(5000)]), 50)
+    assert hash_codes("C2", pa.array(words), 1000)[0] != codes[0]
+    assert hash_codes("C", pa.array([7]), 1000) == hash_codes("C", pa.array(["7"]), 1000)
+    many = hash_codes("C", pa.array([str(k) for k in range(5000)]), 50)
     assert set(many.tolist()) == set(range(1, 50))
 
 
@@ -133,20 +133,20 @@ def test_numbers_are_standardised_by_the_training_rows() -> None:
     rng = np.random.default_rng(0)
     train, test = rng.normal(5, 3, (200, 4, 2)), rng.normal(9, 1, (50, 4, 2))
     train[..., 1] = 7.0
-    scaled, scaled_test = standardised(train, test)
+    scaled, scaled_test = standardize(train, test)
     assert scaled[..., 0].mean() == pytest.approx(0, abs=1e-6)
     assert scaled[..., 0].std() == pytest.approx(1, abs=1e-6)
     assert (scaled[..., 1] == 0).all()
     wanted = (test[..., 0] - train[..., 0].mean()) / train[..., 0].std()
     np.testing.assert_allclose(scaled_test[..., 0], wanted, rtol=1e-5)
     train[:, 0, 0] = np.nan
-    scaled, _ = standardised(train, test)
+    scaled, _ = standardize(train, test)
     assert np.isnan(scaled[:, 0, 0]).all()
     assert np.nanmean(scaled[..., 0]) == pytest.approx(0, abs=1e-6)
 
 
 def test_words_of_the_test_rows_alone_have_no_code() -> None:
-    codes, test_codes, size = vocabulary_codes(pa.array(["b", "a", None, "b"]), pa.array(["c", "a", "b"]))
+    codes, test_codes, size = code_words(pa.array(["b", "a", None, "b"]), pa.array(["c", "a", "b"]))
     assert codes.tolist() == [2, 1, 0, 2]
     assert test_codes.tolist() == [0, 1, 2]
     assert size == 3

@@ -16,7 +16,7 @@ import torch
 
 from data.layouts import table, written
 from thinwire.data.sets import load_split
-from thinwire.data.sets.sampling import for_testing
+from thinwire.data.sets.sampling import mark_test_rows
 from thinwire.data.sets.tables import BILLS, CAMPAIGN, CLIENT, LAND, PERSON, TERRAIN, read_libsvm
 from thinwire.errors import BadInput
 
@@ -58,7 +58,7 @@ def test_credit_card(tmp_path: Path) -> None:
     assert data.names == ("person", "bills")
     assert [x.shape[1] for x in data.features] == [11, 12]
     values = np.array(rows)
-    tested = for_testing(np.arange(ROWS), 0.2)
+    tested = mark_test_rows(np.arange(ROWS), 0.2)
     train, test = values[~tested], values[tested]
     assert data.labels.tolist() == train[:, -1].tolist()
     assert data.test_labels.tolist() == test[:, -1].tolist()
@@ -85,7 +85,7 @@ def test_bank_marketing(tmp_path: Path) -> None:
     assert data.names == ("client", "campaign")
     assert [x.shape[1] for x in data.features] == [7, 12]
     assert data.categories == {"client": (4,) * 6, "campaign": (4,) * 4}
-    tested = for_testing(np.arange(ROWS), 0.2)
+    tested = mark_test_rows(np.arange(ROWS), 0.2)
     yes = np.array([row[-1] == '"yes"' for row in rows])
     assert data.labels.tolist() == yes[~tested].astype(int).tolist()
     jobs = [row[1] for row in rows]
@@ -125,7 +125,7 @@ def test_covtype_as_published_as_libsvm_and_compact(tmp_path: Path) -> None:
         assert torch.equal(first.labels, other.labels)
     assert first.names == ("terrain", "land")
     assert [part.shape[1] for part in first.features] == [10, 44]
-    tested = for_testing(np.arange(ROWS), 0.2)
+    tested = mark_test_rows(np.arange(ROWS), 0.2)
     assert torch.equal(first.features[1], torch.tensor(x[~tested][:, 10:54], dtype=torch.float32))
     assert first.labels.tolist() == (x[~tested][:, 54] - 1).tolist()
     assert first.features[0].mean(dim=0).abs().max() < 1e-5

@@ -15,7 +15,7 @@ from thinwire.audit.finding import AuditReport, Finding, ModelScore, leak_auc, l
 from thinwire.audit.inversion import inverted
 from thinwire.audit.norm import norm_scores
 from thinwire.audit.spectral import spectral_scores
-from thinwire.audit.views import AUDIT_KEY, THE_SUM, Views, embeddings, exact_views, looks_of, views
+from thinwire.audit.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
 from thinwire.compress import PoissonBinomial
 from thinwire.conversations.evaluation import outputs
 from thinwire.errors import BadInput, BadParameter
@@ -41,9 +41,9 @@ _MOST_THROWS = 100_000_000  # of coins, to measure a release
 class _Seen:
     """What is seen of the rows: exactly, as run at one look, as run at all looks."""
 
-    exact: Views
-    once: Views
-    always: Views
+    exact: ObservedViews
+    once: ObservedViews
+    always: ObservedViews
 
     @classmethod
     def of(cls, job: Job, rows: Tensor, looks: int) -> _Seen:
@@ -82,7 +82,7 @@ def audit_job(
             moments = {"before training": _Seen.of(begun, chosen, looks=1), **moments}
         if heard is not None:
             told = {name: table[chosen] for name, table in heard.items()}
-            moments["whole run"] = replace(seen, always=Views(told, seen.always.embeddings))
+            moments["whole run"] = replace(seen, always=ObservedViews(told, seen.always.embeddings))
         for moment, then in moments.items():
             findings += [_on_derivatives(name, moment, then, positive, leaks) for name in _ON_DERIVATIVES]
         findings.append(_completion(job, begun, chosen, positive, leaks))

@@ -25,7 +25,7 @@ from thinwire.privacy import Labels, NoiseKey, SecureSum
 from thinwire.streams import ErrorFeedback, StreamSpec
 from thinwire.types import PartyName
 
-__all__ = ["AUDIT_KEY", "THE_SUM", "Views", "embeddings", "exact_views", "looks_of", "views"]
+__all__ = ["AUDIT_KEY", "THE_SUM", "ObservedViews", "embeddings", "exact_views", "looks_of", "views"]
 
 THE_SUM = "the sum"
 _MOST_LOOKS = 100
@@ -34,7 +34,7 @@ AUDIT_KEY = NoiseKey(sha256(b"thinwire audit 1").digest())
 
 
 @dataclass(frozen=True)
-class Views:
+class ObservedViews:
     """What is seen of N rows."""
 
     derivatives: dict[PartyName, Tensor]  # by each feature party
@@ -47,13 +47,13 @@ def looks_of(job: Job) -> int:
     return max(1, min(ceil(batches.epoch(batches.rounds)), _MOST_LOOKS))
 
 
-def exact_views(job: Job, rows: Tensor) -> Views:
+def exact_views(job: Job, rows: Tensor) -> ObservedViews:
     """Nothing compressed, summed or defended: what a run without any protection would show."""
     exact = _exact(job, rows)
-    return Views(_derivatives(job, exact, _own(job, rows), job.label_party.labels[rows]), exact)
+    return ObservedViews(_derivatives(job, exact, _own(job, rows), job.label_party.labels[rows]), exact)
 
 
-def views(job: Job, rows: Tensor, looks: int) -> Views:
+def views(job: Job, rows: Tensor, looks: int) -> ObservedViews:
     """As run: the average over so many looks at the models as they are."""
     exact, own = _exact(job, rows), _own(job, rows)
     guard = Guard(job.recipe.defence, AUDIT_KEY, 0, job.label_party.name, job.label_party.fusion)
@@ -62,9 +62,9 @@ def views(job: Job, rows: Tensor, looks: int) -> Views:
         widths = [table.shape[1] for table in (*exact.values(), *own)]
         labels = guard.labels(labels, classes_of(job.label_party.top, fused_width(job.label_party.fusion, widths)))
 
-    def seen(look: int) -> Views:
+    def seen(look: int) -> ObservedViews:
         received = _received(job, exact, look)
-        return Views(_sent(job, guard, _derivatives(job, received, own, labels), labels, look), received)
+        return ObservedViews(_sent(job, guard, _derivatives(job, received, own, labels), labels, look), received)
 
     total = seen(0)
     for look in range(1, looks):
@@ -72,7 +72,7 @@ def views(job: Job, rows: Tensor, looks: int) -> Views:
         for tables, added in ((total.derivatives, more.derivatives), (total.embeddings, more.embeddings)):
             for name, table in added.items():
                 tables[name] = tables[name] + table
-    return Views(
+    return ObservedViews(
         {name: table / looks for name, table in total.derivatives.items()},
         {name: table / looks for name, table in total.embeddings.items()},
     )

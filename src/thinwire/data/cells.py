@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thinwire.data.tables import header, line_of, listed, parsed, read_columns, wanted
+from thinwire.data.tables import find_line, parse_csv, quote_names, read_header, read_parquet_columns, select_columns
 from thinwire.errors import BadColumn, BadFile, BadTable
 
 __all__ = ["GAPS", "Cells", "column_names", "read_cells"]
@@ -56,7 +56,7 @@ class Cells:
     def column(self, name: str) -> Any:
         """A pyarrow column."""
         if name not in self.names:
-            raise BadColumn(f"{self.what}: there is no column {name!r}, it has {listed(self.names)}")
+            raise BadColumn(f"{self.what}: there is no column {name!r}, it has {quote_names(self.names)}")
         return self.table.column(name)
 
     @property
@@ -68,7 +68,7 @@ class Cells:
         """Which row this is, as people look it up: a line of a CSV file."""
         number = row if self.numbers is None else int(self.numbers[row])
         if self.file is not None and self.file.suffix.lower() == ".csv":
-            return f"line {line_of(self.file, number)}"
+            return f"line {find_line(self.file, number)}"
         return f"row {number + 1}"
 
 
@@ -82,13 +82,13 @@ def read_cells(
     """Columns of a CSV or Parquet file; text in `gaps` counts as nothing."""
     match file.suffix.lower():
         case ".csv":
-            names = wanted(file, header(file, delimiter), columns, all_but)
+            names = select_columns(file, read_header(file, delimiter), columns, all_but)
             try:
-                table = parsed(file, delimiter, dict.fromkeys(names, pa.string()), gaps)
+                table = parse_csv(file, delimiter, dict.fromkeys(names, pa.string()), gaps)
             except pa.ArrowInvalid as error:
                 raise BadTable(f"{file}: {error}") from None
         case ".parquet":
-            table = read_columns(file, lambda names: wanted(file, names, columns, all_but))
+            table = read_parquet_columns(file, lambda names: select_columns(file, names, columns, all_but))
         case _:
             raise _no_table(file)
     if table.num_rows == 0:
@@ -99,7 +99,7 @@ def read_cells(
 def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
     """What a table calls its columns."""
     if file.suffix.lower() == ".csv":
-        return tuple(header(file, delimiter))
+        return tuple(read_header(file, delimiter))
     if file.suffix.lower() != ".parquet":
         raise _no_table(file)
     found: list[str] = []
@@ -108,7 +108,7 @@ def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
         found.extend(names)
         return []
 
-    read_columns(file, none_of)
+    read_parquet_columns(file, none_of)
     return tuple(found)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from thinwire.errors import BadParameter
 from thinwire.seeds import derived_seed
 
-__all__ = ["Buckets", "encoded", "hashed_codes", "row_keys"]
+__all__ = ["Buckets", "encode_words", "hash_codes", "row_keys"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
@@ -50,7 +50,7 @@ class Buckets:
         return dict(self.by_column).get(column, self.default)
 
 
-def hashed_codes(column: str, values: Any, buckets: int) -> NDArray[np.float32]:
+def hash_codes(column: str, values: Any, buckets: int) -> NDArray[np.float32]:
     """0 where missing, else 1 + XXH3-64(value; seed XXH3-64(column)) mod (buckets - 1), for an Arrow column."""
     digest = xxhash.xxh3_64_intdigest
     seed = digest(column.encode())
@@ -59,10 +59,10 @@ def hashed_codes(column: str, values: Any, buckets: int) -> NDArray[np.float32]:
         hashes = np.array([digest(word, seed) for word in words], dtype=np.uint64)
         return np.append(1 + hashes % np.uint64(buckets - 1), 0).astype(np.float32)
 
-    return encoded(values, table)
+    return encode_words(values, table)
 
 
-def encoded(values: Any, table: Callable[[list[bytes]], NDArray[np.float32]]) -> NDArray[np.float32]:
+def encode_words(values: Any, table: Callable[[list[bytes]], NDArray[np.float32]]) -> NDArray[np.float32]:
     """Looks every value up in `table(words)`: a number for each of the words, and a last one for missing values."""
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
     codes = [np.zeros(0, dtype=np.float32)]

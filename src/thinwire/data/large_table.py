@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from thinwire.at_rest.atomic_file import stage_file
 from thinwire.data.files import require_file
 from thinwire.data.hashing import row_keys
-from thinwire.data.tables import wanted
+from thinwire.data.tables import select_columns
 from thinwire.errors import BadInput, BadParameter
 
 __all__ = ["LargeTable", "Shuffle", "open_columns", "write_arrow"]
@@ -124,7 +124,7 @@ class LargeTable:
 def open_columns(file: Path, columns: Sequence[str] | None, all_but: Sequence[str]) -> LargeTable:
     """The columns that a job names, or all but some."""
     with LargeTable(file, ()) as opened:
-        names = wanted(file, opened.names, columns, all_but)
+        names = select_columns(file, opened.names, columns, all_but)
     return LargeTable(file, names)
 
 

@@ -24,12 +24,22 @@ from numpy.typing import NDArray
 from thinwire.data.files import require_file
 from thinwire.errors import BadColumn, BadFile, BadTable
 
-__all__ = ["header", "is_number", "line_of", "listed", "parsed", "read_columns", "read_csv", "read_parquet", "wanted"]
+__all__ = [
+    "find_line",
+    "is_number",
+    "parse_csv",
+    "quote_names",
+    "read_csv",
+    "read_header",
+    "read_parquet",
+    "read_parquet_columns",
+    "select_columns",
+]
 
 _PATTERN = "*?["
 
 
-def wanted(
+def select_columns(
     file: Path | str, names: Sequence[str], columns: Sequence[str] | None, all_but: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Which columns to read: those named, in that order, or all; without those of `all_but`.
@@ -50,7 +60,7 @@ def wanted(
     return tuple(found)
 
 
-def listed(names: Sequence[str]) -> str:
+def quote_names(names: Sequence[str]) -> str:
     shown = ", ".join(map(repr, names[:8]))
     return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
 
@@ -63,7 +73,7 @@ def _fitting(file: Path | str, names: Sequence[str], asked: str) -> list[str]:
         what = f"no column fits {asked!r}" if _is_pattern(asked) else f"there is no column {asked!r}"
         near = get_close_matches(asked, names, n=1) or get_close_matches(asked.lower(), names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadColumn(f"{file}: {what}, it has {listed(names)}{hint}")
+        raise BadColumn(f"{file}: {what}, it has {quote_names(names)}{hint}")
     return found
 
 
@@ -75,7 +85,7 @@ _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 _GAPS = ("", "NA", "N/A", "NULL", "null", "#N/A", "n/a", "<NA>")
 
 
-def header(file: Path, delimiter: str) -> list[str]:
+def read_header(file: Path, delimiter: str) -> list[str]:
     """The columns' names, of a file that is UTF-8 text with a line of names."""
     require_file(file)
     _require_text(file)
@@ -99,7 +109,7 @@ def header(file: Path, delimiter: str) -> list[str]:
     return names
 
 
-def parsed(file: Path, delimiter: str, types: dict[str, Any], gaps: Sequence[str] | None = None) -> Any:
+def parse_csv(file: Path, delimiter: str, types: dict[str, Any], gaps: Sequence[str] | None = None) -> Any:
     """A pyarrow table of these columns; text cells in `gaps` become null."""
     ragged: list[Any] = []
 
@@ -120,12 +130,12 @@ def parsed(file: Path, delimiter: str, types: dict[str, Any], gaps: Sequence[str
             raise
         row = ragged[0]
         raise BadTable(
-            f"{file}: line {line_of(file, row.number - 2)} has {row.actual_columns} columns, the first line names "
+            f"{file}: line {find_line(file, row.number - 2)} has {row.actual_columns} columns, the first line names "
             f"{row.expected_columns}"
         ) from None
 
 
-def line_of(file: Path, row: int) -> int:
+def find_line(file: Path, row: int) -> int:
     """The line of data row `row`, counted from 0: empty lines are not rows."""
     with file.open(encoding="utf-8-sig", errors="replace") as opened:
         filled = [number for number, line in enumerate(opened, 1) if line.strip("\r\n")]
@@ -152,7 +162,7 @@ def _require_text(file: Path) -> None:
             raise BadTable(f"{file}: line {line} holds a NUL byte; is it a text file, and was it copied whole?")
 
 
-def read_columns(file: Path, chosen: Callable[[Sequence[str]], Sequence[str]]) -> Any:
+def read_parquet_columns(file: Path, chosen: Callable[[Sequence[str]], Sequence[str]]) -> Any:
     """A pyarrow table of the columns that are `chosen` of those there are."""
     require_file(file)
     try:
@@ -169,9 +179,9 @@ def read_csv(
     file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = (), delimiter: str = ","
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     """float64 [N, columns] and the columns' names."""
-    names = wanted(file, header(file, delimiter), columns, all_but)
+    names = select_columns(file, read_header(file, delimiter), columns, all_but)
     try:
-        table = parsed(file, delimiter, dict.fromkeys(names, pa.float64()))
+        table = parse_csv(file, delimiter, dict.fromkeys(names, pa.float64()))
     except pa.ArrowInvalid as error:
         raise _wrong_cell(file, delimiter, names) or BadTable(f"{file}: {error}") from None
     return _array(file, table, names), names
@@ -181,7 +191,7 @@ def read_parquet(
     file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = ()
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     """float64 [N, columns] and the columns' names."""
-    table = read_columns(file, lambda names: wanted(file, names, columns, all_but))
+    table = read_parquet_columns(file, lambda names: select_columns(file, names, columns, all_but))
     for name in table.column_names:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
@@ -189,14 +199,14 @@ def read_parquet(
     return _array(file, table, table.column_names), tuple(table.column_names)
 
 
-def _wrong_cell(file: Path, delimiter: str, wanted: Sequence[str]) -> BadColumn | None:
+def _wrong_cell(file: Path, delimiter: str, names: Sequence[str]) -> BadColumn | None:
     """Which cell is not a number; only looked for when one is not."""
     try:
-        table = parsed(file, delimiter, dict.fromkeys(wanted, pa.string()))
+        table = parse_csv(file, delimiter, dict.fromkeys(names, pa.string()))
     except pa.ArrowInvalid:
         return None
     found = []
-    for name in wanted:
+    for name in names:
         cells = table.column(name).to_pylist()
         row = next((row for row, cell in enumerate(cells) if not is_number(cell or "nan")), None)
         if row is not None:
@@ -204,7 +214,7 @@ def _wrong_cell(file: Path, delimiter: str, wanted: Sequence[str]) -> BadColumn 
     if not found:
         return None
     row, name, cell = min(found, key=lambda one: one[0])
-    return BadColumn(f"{file}: line {line_of(file, row)}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
+    return BadColumn(f"{file}: line {find_line(file, row)}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
 
 
 def _array(file: Path, table: Any, names: Sequence[str]) -> NDArray[Any]:
@@ -214,7 +224,7 @@ def _array(file: Path, table: Any, names: Sequence[str]) -> NDArray[Any]:
         column = table.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            where = f"line {line_of(file, row)}" if file.suffix.lower() == ".csv" else f"row {row + 1}"
+            where = f"line {find_line(file, row)}" if file.suffix.lower() == ".csv" else f"row {row + 1}"
             raise BadColumn(
                 f"{file}: {where}, column {name!r} is empty or not a number; fill it in, drop the row at every "
                 "party, or let the party prepare its table: prepare = {}"

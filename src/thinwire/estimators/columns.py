@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from thinwire.data.tables import listed
+from thinwire.data.tables import quote_names
 from thinwire.errors import BadColumn, BadInput, BadTable
 from thinwire.job.messages import did_you_mean
 from thinwire.prepare import Preparation, Settings
@@ -89,7 +89,7 @@ def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | N
     missing = [column for column in wanted if column not in there]
     if missing:
         near = did_you_mean(str(missing[0]), map(str, there))
-        raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {listed(there)}{near}")
+        raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {quote_names(there)}{near}")
     return _named(party, {str(column): X[column].array for column in wanted})
 
 

@@ -15,11 +15,11 @@ import numpy as np
 
 from thinwire.data.cells import Cells, read_cells
 from thinwire.data.files import require_file
-from thinwire.data.tables import listed, wanted
+from thinwire.data.tables import quote_names, select_columns
 from thinwire.errors import BadColumn, BadFile, BadIds, BadInput
 from thinwire.prepare import Preparation, Settings, parsing
-from thinwire.prepare.columns import Boolean, Category, Date, Hashed, LeftOut
-from thinwire.prepare.parsing import words
+from thinwire.prepare.columns import BooleanColumn, CategoryColumn, DateColumn, HashedColumn, LeftOutColumn
+from thinwire.prepare.parsing import parse_words
 
 __all__ = [
     "Arrays",
@@ -130,7 +130,7 @@ class SharedIds:
 
     def __init__(self, tables: Mapping[str, Table], columns: Mapping[str, str]) -> None:
         self.columns = dict(columns)
-        held = {party: words(tables[party].cells, column).to_pylist() for party, column in columns.items()}
+        held = {party: parse_words(tables[party].cells, column).to_pylist() for party, column in columns.items()}
         self.common = len(set.intersection(*(set(ids) for ids in held.values())))
         every = list(held.values())
         self.in_order = all(ids == every[0] for ids in every)
@@ -140,7 +140,7 @@ def match_ids(tables: Mapping[str, Table], columns: Mapping[str, str]) -> Shared
     """Of columns that were named; refuses ids that nobody shares."""
     for party, column in columns.items():
         if column not in tables[party].cells.names:
-            wanted(tables[party].file, tables[party].cells.names, [column])
+            select_columns(tables[party].file, tables[party].cells.names, [column])
     found = SharedIds(tables, columns)
     if not found.common:
         shown = ", ".join(f"{column!r} of {tables[party].file.name}" for party, column in columns.items())
@@ -182,7 +182,7 @@ def _different(table: Table) -> dict[str, set[str]]:
     """Columns with a different value in every row, one at least; no fractions, which are measurements."""
     found = {}
     for name in table.cells.names:
-        cells = words(table.cells, name)
+        cells = parse_words(table.cells, name)
         if cells.null_count:
             continue
         values = set(cells.to_pylist())
@@ -194,7 +194,7 @@ def _different(table: Table) -> dict[str, set[str]]:
 def _none(table: Table) -> NoReturn:
     raise BadColumn(
         f"{table.file}: no column has a different value in every row, so none can name the rows; it has "
-        f"{listed(table.cells.names)}. Say which it is by --id COLUMN"
+        f"{quote_names(table.cells.names)}. Say which it is by --id COLUMN"
     )
 
 
@@ -205,21 +205,21 @@ def propose_public(table: Table, preparation: Preparation, settings: Settings) -
     left_out: list[str] = []
     for column in preparation.columns:
         match column:
-            case LeftOut():
+            case LeftOutColumn():
                 left_out.append(column.name)
-            case Boolean():
+            case BooleanColumn():
                 types[column.name] = "boolean"
-            case Category():
+            case CategoryColumn():
                 known[column.name] = list(column.words) or settings.buckets
-            case Hashed():
+            case HashedColumn():
                 known[column.name] = column.buckets
-            case Date():
-                days = parsing.days(table.cells, column.name)
+            case DateColumn():
+                days = parsing.parse_days(table.cells, column.name)
                 years = [int(1970 + np.floor(day / 365.2425)) for day in (np.nanmin(days), np.nanmax(days))]
                 known[column.name] = [column.today.replace(year=years[0], month=1, day=1)]
                 known[column.name].append(column.today.replace(year=years[1] + 1, month=1, day=1))
             case _:
-                x = parsing.numbers(table.cells, column.name)
+                x = parsing.parse_numbers(table.cells, column.name)
                 known[column.name] = _outwards(float(np.nanmin(x)), float(np.nanmax(x)))
     return settings.model_copy(update={"known": known, "types": types}), tuple(left_out)
 

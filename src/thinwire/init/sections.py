@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.data import read_labels
-from thinwire.data.tables import wanted
+from thinwire.data.tables import select_columns
 from thinwire.errors import BadColumn, BadInput
 from thinwire.init.answers import JobAnswers
 from thinwire.init.file_inspection import Arrays, SharedIds, Table, guess_ids, inspect_file, match_ids, propose_public
 from thinwire.init.templates import TEMPLATES, Template
 from thinwire.prepare import LabelCoding, Task
-from thinwire.prepare.columns import AnyColumn, Category, Hashed, LeftOut
+from thinwire.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
 
 __all__ = [
     "Labelled",
@@ -142,7 +142,7 @@ def table_section(
 
 
 def table_labels(table: Table, label: str, folder: Path) -> Labelled:
-    wanted(table.file, table.cells.names, [label])
+    select_columns(table.file, table.cells.names, [label])
     coding = LabelCoding.fit(table.cells, label)
     keys = {"labels": {**_file(table, folder), "column": label, "task": coding.task}}
     return Labelled(keys, coding.task, len(coding.classes) or 1)
@@ -158,11 +158,11 @@ def _kind(column: AnyColumn, table: Table) -> str:
     gaps = table.cells.column(column.name).null_count
     missing = f", {gaps} missing" if gaps else ""
     match column:
-        case Category():
+        case CategoryColumn():
             return f"category, {len(column.words)} values{missing}"
-        case Hashed():
+        case HashedColumn():
             return f"category, too many values for a vocabulary: hashed{missing}"
-        case LeftOut():
+        case LeftOutColumn():
             return "left out: " + ("constant" if "every training row" in column.says else column.says)
         case _:
             return f"{column.kind}{missing}"

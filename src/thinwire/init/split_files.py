@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from thinwire.data.tables import wanted
+from thinwire.data.tables import select_columns
 from thinwire.errors import BadColumn, BadInput
 from thinwire.init.answers import CoreAnswers, PartAnswers
 from thinwire.init.file_inspection import Arrays, Table, guess_own_id, inspect_file
@@ -188,7 +188,7 @@ def _template_for(core: RosterFile) -> str:
 def _of_table(asked: PartAnswers, table: Table, template: str, folder: Path) -> _Draft:
     labels = None if asked.label is None else table_labels(table, asked.label, folder)
     column = asked.id or guess_own_id(table, asked.label)
-    wanted(table.file, table.cells.names, [column])
+    select_columns(table.file, table.cells.names, [column])
     about = f"{table.file.name}: {table.rows} rows, named by {column!r}"
     ids = TableIds(column, about, {"alignment": f"{asked.party}.alignment"})
     section = table_section(asked.party, table, ids, TEMPLATES[template], folder, asked.label)

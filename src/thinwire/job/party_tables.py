@@ -13,7 +13,7 @@ from torch import Tensor
 
 from thinwire.data import Values, read_features, read_labels
 from thinwire.data.cells import Cells, column_names, read_cells
-from thinwire.data.tables import listed, wanted
+from thinwire.data.tables import quote_names, select_columns
 from thinwire.errors import BadColumn, BadFile, BadInput, BadLabels
 from thinwire.job.messages import at
 from thinwire.job.row_selection import RowSelection
@@ -105,7 +105,7 @@ class TableReader:
             own = self._id_columns(source)
             there = column_names(file, delimiter)
             left_out = [name for name in [*own, *taken] if name in there]
-            asked = wanted(file, there, source.columns, source.all_but or ())
+            asked = select_columns(file, there, source.columns, source.all_but or ())
             for name in left_out:
                 if name in (source.columns or ()):
                     what = "the rows' id" if name in own else "the label"
@@ -144,7 +144,7 @@ def _require_same_columns(path: str, training: tuple[str, ...] | None, test: tup
     extra = [name for name in test if name not in training]
     what = "has them in another order"
     if missing or extra:
-        what = f"lacks {listed(missing)}" if missing else f"has {listed(extra)} too"
+        what = f"lacks {quote_names(missing)}" if missing else f"has {quote_names(extra)} too"
     raise BadColumn(f"{path}.test_features {what}; name the same columns as in features")
 
 

@@ -17,11 +17,21 @@ import pyarrow.types
 from thinwire.data.cells import Cells
 from thinwire.errors import BadColumn
 from thinwire.prepare import parsing
-from thinwire.prepare.columns import Boolean, Category, Date, Hashed, LeftOut, Number, Range, days_of, fitted_scale
-from thinwire.prepare.parsing import BOOLEANS, date_format, is_text, numbers_of, trimmed
+from thinwire.prepare.columns import (
+    BooleanColumn,
+    CategoryColumn,
+    DateColumn,
+    HashedColumn,
+    LeftOutColumn,
+    NumberColumn,
+    Range,
+    count_days,
+    fit_scale,
+)
+from thinwire.prepare.parsing import BOOLEANS, convert_numbers, find_date_format, is_text, trim
 from thinwire.prepare.settings import KindName, Settings
 
-__all__ = ["Guess", "fitted", "guessed"]
+__all__ = ["Guess", "fit_column", "guess_kind"]
 
 _MOSTLY = 0.95  # with so many numbers among them, the other cells are slips
 _FREE_TEXT = 0.9  # so many different values a row are names, notes or ids
@@ -35,7 +45,7 @@ class Guess:
     why: str = ""
 
 
-def guessed(cells: Cells, name: str, vocabulary: int) -> Guess:
+def guess_kind(cells: Cells, name: str, vocabulary: int) -> Guess:
     """Refuses a column of numbers with a few other cells among them: somebody has to say what it is."""
     values = cells.column(name)
     if values.null_count == len(values):
@@ -53,7 +63,7 @@ def guessed(cells: Cells, name: str, vocabulary: int) -> Guess:
         raise BadColumn(
             f"{cells.what}: column {name!r} holds {kind}, which is neither number, text nor date; leave it out"
         )
-    return _of_text(cells, name, trimmed(values), vocabulary)
+    return _of_text(cells, name, trim(values), vocabulary)
 
 
 def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> Guess:
@@ -62,7 +72,7 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> Guess:
         return Guess("boolean")
     if pc.any(pc.match_substring_regex(words, r"^0\d+$")).as_py():
         return Guess("category")  # 01234 is a code: as a number it would lose its zero
-    wrong = numbers_of(values)[1]
+    wrong = convert_numbers(values)[1]
     there = len(values) - values.null_count
     if not wrong.any():
         return Guess("number")
@@ -75,9 +85,9 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> Guess:
             f"cells are numbers; correct it{point}, or say what it is: missing_words = [{_quoted(word)}], or "
             f"{_as_category(name)}"
         )
-    if date_format(words) is not None:
+    if find_date_format(words) is not None:
         return Guess("date")
-    if not numbers_of(pc.replace_substring(values, ",", "."))[1].any():
+    if not convert_numbers(pc.replace_substring(values, ",", "."))[1].any():
         raise BadColumn(
             f"{cells.what}: column {name!r} holds numbers with a comma, such as {_with_comma(words)!r}; write them "
             f"with a point, and nothing between thousands, or say what it is: {_as_category(name)}"
@@ -103,24 +113,24 @@ def _quoted(text: str) -> str:
 
 _LARGEST = 1e100  # squares of it are still numbers
 
-Fitted = Number | Boolean | Date | Category | Hashed | LeftOut
+Fitted = NumberColumn | BooleanColumn | DateColumn | CategoryColumn | HashedColumn | LeftOutColumn
 
 
-def fitted(cells: Cells, name: str, settings: Settings) -> Fitted:
+def fit_column(cells: Cells, name: str, settings: Settings) -> Fitted:
     """What is said of the column, else what its cells look like; what is known of it, else what its rows say."""
     if name in settings.known:
         return _known(name, settings)
     kind = settings.kind(name)
     if kind == "boolean":  # there is nothing to fit
-        return Boolean(name=name, public=True)
+        return BooleanColumn(name=name, public=True)
     if kind is None:
-        guess = guessed(cells, name, settings.vocabulary)
+        guess = guess_kind(cells, name, settings.vocabulary)
         if guess.kind is None:
-            return LeftOut(name=name, says=guess.why)
+            return LeftOutColumn(name=name, says=guess.why)
         kind = guess.kind
     values = cells.column(name)
     if values.null_count == 0 and len(values.unique()) == 1:
-        return LeftOut(name=name, says=f"every training row has {str(values[0].as_py())[:40]!r}")
+        return LeftOutColumn(name=name, says=f"every training row has {str(values[0].as_py())[:40]!r}")
     return _FITTED[kind](cells, name, settings)
 
 
@@ -128,19 +138,21 @@ def _known(name: str, settings: Settings) -> Fitted:
     """Of public facts alone. Gaps have their mark whether there are any or not: that would be a look at the rows."""
     match settings.known[name]:
         case int(buckets):
-            return Hashed(name=name, public=True, buckets=buckets)
+            return HashedColumn(name=name, public=True, buckets=buckets)
         case [date() as first, date() as last]:
             _require_rising(name, first, last)
-            scale = Range(low=0.0, high=days_of(last) - days_of(first))
-            return Date(name=name, public=True, gaps=True, today=last, scale=scale, clock=False)
+            scale = Range(low=0.0, high=count_days(last) - count_days(first))
+            return DateColumn(name=name, public=True, gaps=True, today=last, scale=scale, clock=False)
         case [str(), *_] as words:
             if len(set(words)) != len(words):
                 raise BadColumn(f"known.{name} has a word twice")
-            return Category(name=name, public=True, gaps=True, words=tuple(str(word) for word in words))
+            return CategoryColumn(name=name, public=True, gaps=True, words=tuple(str(word) for word in words))
         case [low, high]:
             _require_rising(name, low, high)
             low, high = float(low), float(high)  # type: ignore[arg-type]
-            return Number(name=name, public=True, gaps=True, fill=(low + high) / 2, scale=Range(low=low, high=high))
+            return NumberColumn(
+                name=name, public=True, gaps=True, fill=(low + high) / 2, scale=Range(low=low, high=high)
+            )
     raise BadColumn(f"known.{name} must be a range, a vocabulary or a number of buckets")
 
 
@@ -150,49 +162,51 @@ def _require_rising(name: str, low: object, high: object) -> None:
 
 
 def _number(cells: Cells, name: str, settings: Settings) -> Fitted:
-    x = parsing.numbers(cells, name)
+    x = parsing.parse_numbers(cells, name)
     there = x[~np.isnan(x)]
     if not there.size:
-        return LeftOut(name=name, says="no training row has a value")
+        return LeftOutColumn(name=name, says="no training row has a value")
     gaps = len(there) < len(x)
     if there.min() == there.max():
         if not gaps:
-            return LeftOut(name=name, says=f"every training row has {there[0]:g}")
-        return Category(name=name, gaps=True, words=())  # whether there is a value is all that it says
+            return LeftOutColumn(name=name, says=f"every training row has {there[0]:g}")
+        return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
     if not abs(there).max() < _LARGEST:
         raise BadColumn(f"{cells.what}: column {name!r} holds numbers of {abs(there).max():.1g}; are they meant?")
     fill = np.median(there) if settings.missing == "median" else there.mean()
-    return Number(name=name, gaps=gaps, fill=float(fill), scale=fitted_scale(there, settings.scaling))
+    return NumberColumn(name=name, gaps=gaps, fill=float(fill), scale=fit_scale(there, settings.scaling))
 
 
 def _date(cells: Cells, name: str, settings: Settings) -> Fitted:
-    day = parsing.days(cells, name)
+    day = parsing.parse_days(cells, name)
     there = day[~np.isnan(day)]
     if not there.size or there.min() == there.max():
-        return LeftOut(name=name, says="training rows have one date at most")
+        return LeftOutColumn(name=name, says="training rows have one date at most")
     today = date(1970, 1, 1) + timedelta(days=int(np.ceil(there.max())))
-    scale = fitted_scale(days_of(today) - there, settings.scaling)
+    scale = fit_scale(count_days(today) - there, settings.scaling)
     clock = bool((there != np.floor(there)).any())
-    return Date(name=name, gaps=len(there) < len(day), today=today, scale=scale, clock=clock)
+    return DateColumn(name=name, gaps=len(there) < len(day), today=today, scale=scale, clock=clock)
 
 
 def _category(cells: Cells, name: str, settings: Settings) -> Fitted:
-    values = parsing.words(cells, name)
+    values = parsing.parse_words(cells, name)
     counts = Counter({row["values"]: row["counts"] for row in values.value_counts().to_pylist()})
     missing = counts.pop(None, 0)
     words = sorted(word for word, count in counts.items() if count >= settings.min_count)
     # With most rows in the place for rare words, a vocabulary would say next to nothing.
     mostly_rare = 2 * sum(counts[word] for word in words) < counts.total()
     if len(words) > settings.vocabulary or (mostly_rare and len(counts) > settings.vocabulary):
-        return Hashed(name=name, buckets=settings.buckets)
+        return HashedColumn(name=name, buckets=settings.buckets)
     if not words and not missing:
-        return LeftOut(name=name, says=f"{len(counts)} different texts, none of them in {settings.min_count} rows")
-    return Category(name=name, gaps=missing > 0, words=tuple(words))
+        return LeftOutColumn(
+            name=name, says=f"{len(counts)} different texts, none of them in {settings.min_count} rows"
+        )
+    return CategoryColumn(name=name, gaps=missing > 0, words=tuple(words))
 
 
 def _boolean(cells: Cells, name: str, _: Settings) -> Fitted:
-    parsing.booleans(cells, name)
-    return Boolean(name=name)
+    parsing.parse_booleans(cells, name)
+    return BooleanColumn(name=name)
 
 
 _FITTED = {"number": _number, "date": _date, "category": _category, "boolean": _boolean}

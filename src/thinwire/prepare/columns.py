@@ -12,24 +12,24 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from thinwire.data.cells import Cells
-from thinwire.data.hashing import encoded, hashed_codes
+from thinwire.data.hashing import encode_words, hash_codes
 from thinwire.prepare import parsing
-from thinwire.prepare.settings import Buckets, Finite, Frozen
+from thinwire.prepare.settings import Buckets, Finite, StrictModel
 
 __all__ = [
     "AnyColumn",
     "AnyScale",
-    "Boolean",
-    "Category",
-    "Date",
-    "Hashed",
-    "LeftOut",
-    "Number",
+    "BooleanColumn",
+    "CategoryColumn",
+    "DateColumn",
+    "HashedColumn",
+    "LeftOutColumn",
+    "NumberColumn",
     "Quantile",
     "Range",
     "Standard",
-    "days_of",
-    "fitted_scale",
+    "count_days",
+    "fit_scale",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -38,7 +38,7 @@ _FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or cou
 _KNOTS = 101
 
 
-class Standard(Frozen):
+class Standard(StrictModel):
     """(x - mean) / deviation, at most 10 either way."""
 
     by: Literal["standard"] = "standard"
@@ -49,7 +49,7 @@ class Standard(Frozen):
         return np.clip((x - self.mean) / self.deviation, -_FARTHEST, _FARTHEST)
 
 
-class Quantile(Frozen):
+class Quantile(StrictModel):
     """The share of training rows below x, centred, with deviation 1: heavy tails and outliers do not matter."""
 
     by: Literal["quantile"] = "quantile"
@@ -67,7 +67,7 @@ class Quantile(Frozen):
         return np.multiply(share - 0.5, np.sqrt(12.0))
 
 
-class Range(Frozen):
+class Range(StrictModel):
     """From -1 at `low` to 1 at `high`, and no farther."""
 
     by: Literal["range"] = "range"
@@ -87,7 +87,7 @@ class Range(Frozen):
 AnyScale = Annotated[Standard | Quantile | Range, Field(discriminator="by")]
 
 
-def fitted_scale(x: Floats, by: Literal["standard", "quantile"]) -> Standard | Quantile:
+def fit_scale(x: Floats, by: Literal["standard", "quantile"]) -> Standard | Quantile:
     """Of the values that are there; they are not all the same."""
     if by == "standard":
         return Standard(mean=float(x.mean()), deviation=float(x.std()))
@@ -102,7 +102,7 @@ def fitted_scale(x: Floats, by: Literal["standard", "quantile"]) -> Standard | Q
 _YEAR, _WEEK, _DAY = 365.2425, 7.0, 1.0
 
 
-class _Column(Frozen):
+class _Column(StrictModel):
     name: str
     public: bool = False  # prepared without a look at the rows
 
@@ -124,7 +124,7 @@ class _WithGaps(_Column):
         return np.stack([*parts, missing.astype(np.float64)] if self.gaps else parts, axis=1)
 
 
-class Number(_WithGaps):
+class NumberColumn(_WithGaps):
     """Gaps filled, scaled."""
 
     kind: Literal["number"] = "number"
@@ -132,7 +132,7 @@ class Number(_WithGaps):
     scale: AnyScale
 
     def apply(self, cells: Cells) -> Floats:
-        x = parsing.numbers(cells, self.name)
+        x = parsing.parse_numbers(cells, self.name)
         missing = np.isnan(x)
         return self._marked([self.scale.apply(np.where(missing, self.fill, x))], missing)
 
@@ -141,20 +141,20 @@ class Number(_WithGaps):
         return f"{self.scale.by} scale" + (f", gaps filled with {self.fill:.4g} and marked" if self.gaps else "")
 
 
-class Boolean(_Column):
+class BooleanColumn(_Column):
     """1 for true, -1 for false, 0 for nothing."""
 
     kind: Literal["boolean"] = "boolean"
 
     def apply(self, cells: Cells) -> Floats:
-        return np.nan_to_num(2 * parsing.booleans(cells, self.name) - 1)[:, None]
+        return np.nan_to_num(2 * parsing.parse_booleans(cells, self.name) - 1)[:, None]
 
     @property
     def says(self) -> str:
         return "1, -1, and 0 for nothing"
 
 
-class Date(_WithGaps):
+class DateColumn(_WithGaps):
     """How long ago, on a scale; the place in the year, in the week, and in the day where it is known, as circles."""
 
     kind: Literal["date"] = "date"
@@ -169,9 +169,9 @@ class Date(_WithGaps):
         return (f"{self.name} age", *parts, *([f"{self.name} missing"] if self.gaps else []))
 
     def apply(self, cells: Cells) -> Floats:
-        day = parsing.days(cells, self.name)
+        day = parsing.parse_days(cells, self.name)
         missing = np.isnan(day)
-        parts = [self.scale.apply(days_of(self.today) - day)]
+        parts = [self.scale.apply(count_days(self.today) - day)]
         for length in (_YEAR, _WEEK, _DAY) if self.clock else (_YEAR, _WEEK):
             # Whole days but for the clock: a date's place in the week does not depend on the hour.
             angle = 2 * np.pi * (day if length == _DAY else np.floor(day)) / length
@@ -202,7 +202,7 @@ class _Coded(_Column, ABC):
         return tuple(f"{self.name} {code}" for code in self.codes)
 
 
-class Category(_Coded):
+class CategoryColumn(_Coded):
     """A vocabulary. Code 0 is for words that are not in it; a gap is a word of its own where rows had one."""
 
     kind: Literal["category"] = "category"
@@ -224,7 +224,7 @@ class Category(_Coded):
         def table(some: list[bytes]) -> NDArray[np.float32]:
             return np.array([*(known.get(word, 0) for word in some), nothing], dtype=np.float32)
 
-        return encoded(parsing.words(cells, self.name), table).astype(np.int64)
+        return encode_words(parsing.parse_words(cells, self.name), table).astype(np.int64)
 
     @property
     def says(self) -> str:
@@ -232,7 +232,7 @@ class Category(_Coded):
         return f"{len(self.words)} values ({shown}), one place for others" + (", one for gaps" if self.gaps else "")
 
 
-class Hashed(_Coded):
+class HashedColumn(_Coded):
     """Too many words for a vocabulary: each falls into a bucket by its hash; bucket 0 is for nothing."""
 
     kind: Literal["hashed"] = "hashed"
@@ -247,14 +247,14 @@ class Hashed(_Coded):
         return ("missing", *(f"bucket {code}" for code in range(1, self.buckets)))
 
     def apply(self, cells: Cells) -> NDArray[np.int64]:
-        return hashed_codes(self.name, parsing.words(cells, self.name), self.buckets).astype(np.int64)
+        return hash_codes(self.name, parsing.parse_words(cells, self.name), self.buckets).astype(np.int64)
 
     @property
     def says(self) -> str:
         return f"many values, hashed into {self.buckets} places"
 
 
-class LeftOut(_Column):
+class LeftOutColumn(_Column):
     """A column that teaches nothing, or that would be learned by heart."""
 
     kind: Literal["left out"] = "left out"
@@ -265,9 +265,12 @@ class LeftOut(_Column):
         return ()
 
 
-AnyColumn = Annotated[Number | Boolean | Date | Category | Hashed | LeftOut, Field(discriminator="kind")]
+AnyColumn = Annotated[
+    NumberColumn | BooleanColumn | DateColumn | CategoryColumn | HashedColumn | LeftOutColumn,
+    Field(discriminator="kind"),
+]
 
 
-def days_of(day: date) -> float:
+def count_days(day: date) -> float:
     """Days since 1970."""
     return float((day - date(1970, 1, 1)).days)

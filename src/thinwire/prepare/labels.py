@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from thinwire.data.cells import Cells
-from thinwire.data.tables import listed
+from thinwire.data.tables import quote_names
 from thinwire.errors import BadLabels, BadState
 from thinwire.prepare import parsing
-from thinwire.prepare.settings import Finite, Frozen
+from thinwire.prepare.settings import Finite, StrictModel
 
 __all__ = ["LabelCoding", "Task"]
 
@@ -26,7 +26,7 @@ _MOST_NUMBERS = 20  # different whole numbers that count as classes
 _MOST_CLASSES = 1000
 
 
-class LabelCoding(Frozen):
+class LabelCoding(StrictModel):
     """What the labels of the training rows say. Class k is `classes[k]`; numbers are standardised."""
 
     format: Literal[1] = 1
@@ -44,7 +44,7 @@ class LabelCoding(Frozen):
         cells = Cells.of(table)
         words = _words(cells, column)
         if task == "regression" or (task == "auto" and classes is None and _is_quantity(cells, column)):
-            x = parsing.numbers(cells, column)
+            x = parsing.parse_numbers(cells, column)
             if x.min() == x.max():
                 raise BadLabels(
                     f"{cells.what}: all {len(x)} labels in {column!r} are {x[0]:g}; there is nothing to learn"
@@ -55,7 +55,7 @@ class LabelCoding(Frozen):
         guessed: Task = "binary" if len(found) == 2 else "multiclass"
         if task == "binary" and guessed != "binary":
             raise BadLabels(
-                f"{cells.what}: {column!r} holds {len(found)} classes ({listed(found)}), not two; say multiclass"
+                f"{cells.what}: {column!r} holds {len(found)} classes ({quote_names(found)}), not two; say multiclass"
             )
         return cls(column=column, task=guessed, classes=found)
 
@@ -64,14 +64,14 @@ class LabelCoding(Frozen):
         cells = Cells.of(table)
         words = _words(cells, self.column)
         if self.task == "regression":
-            x = (parsing.numbers(cells, self.column) - self.mean) / self.deviation
+            x = (parsing.parse_numbers(cells, self.column) - self.mean) / self.deviation
             return torch.from_numpy(x.astype(np.float32))
         codes = {word: code for code, word in enumerate(self.classes)}
         for row, word in enumerate(words):
             if word not in codes:
                 raise BadLabels(
                     f"{cells.what}: {cells.where(row)}, label {self.column!r} is {word!r}, a class that no training "
-                    f"row has; they have {listed(self.classes)}"
+                    f"row has; they have {quote_names(self.classes)}"
                 )
         return torch.tensor([codes[word] for word in words], dtype=torch.int64)
 
@@ -88,7 +88,7 @@ class LabelCoding(Frozen):
         if self.task == "regression":
             return f"label {self.column!r}: regression, mean {self.mean:.4g}, deviation {self.deviation:.4g}"
         positive = f"; {self.classes[1]!r} counts as positive" if self.task == "binary" else ""
-        return f"label {self.column!r}: {self.task}, {listed(self.classes)}{positive}"
+        return f"label {self.column!r}: {self.task}, {quote_names(self.classes)}{positive}"
 
     def to_json(self) -> str:
         return self.model_dump_json(indent=1)
@@ -103,11 +103,11 @@ class LabelCoding(Frozen):
 
 def _words(cells: Cells, column: str) -> list[str]:
     """As text; whole numbers are written alike whatever the file says."""
-    words = parsing.words(cells, column)
+    words = parsing.parse_words(cells, column)
     if words.null_count:
         row = words.is_null().index(True).as_py()
         raise BadLabels(f"{cells.what}: {cells.where(row)} has no label in {column!r}; drop the row at every party")
-    found, wrong = parsing.numbers_of(cells.column(column))
+    found, wrong = parsing.convert_numbers(cells.column(column))
     if wrong.any() or pa.types.is_boolean(cells.column(column).type):
         return [str(word) for word in words.to_pylist()]
     return [f"{x:g}" if x == int(x) and abs(x) < 1e15 else repr(float(x)) for x in found]
@@ -115,7 +115,7 @@ def _words(cells: Cells, column: str) -> list[str]:
 
 def _is_quantity(cells: Cells, column: str) -> bool:
     """Numbers that are not whole, or too many different ones to be classes."""
-    found, wrong = parsing.numbers_of(cells.column(column))
+    found, wrong = parsing.convert_numbers(cells.column(column))
     if wrong.any():
         return False
     different: NDArray[np.float64] = np.unique(found)
@@ -137,7 +137,7 @@ def _require_classes(cells: Cells, column: str, found: tuple[str, ...], words: l
             f"{cells.what}: all {len(words)} labels in {column!r} are {found[0]!r}; training needs two classes"
         )
     if len(set(found)) != len(found):
-        raise BadLabels(f"classes names one class twice: {listed(found)}")
+        raise BadLabels(f"classes names one class twice: {quote_names(found)}")
     if len(found) > _MOST_CLASSES:
         raise BadLabels(f"{cells.what}: {column!r} holds {len(found)} different texts; is it the label column?")
     missing = [word for word in found if word not in words]

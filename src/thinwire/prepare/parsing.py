@@ -13,7 +13,17 @@ from numpy.typing import NDArray
 from thinwire.data.cells import Cells
 from thinwire.errors import BadColumn
 
-__all__ = ["BOOLEANS", "booleans", "date_format", "days", "is_text", "numbers", "numbers_of", "trimmed", "words"]
+__all__ = [
+    "BOOLEANS",
+    "convert_numbers",
+    "find_date_format",
+    "is_text",
+    "parse_booleans",
+    "parse_days",
+    "parse_numbers",
+    "parse_words",
+    "trim",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -38,10 +48,10 @@ _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DAY_SECONDS = 86_400
 
 
-def numbers(cells: Cells, name: str) -> Floats:
+def parse_numbers(cells: Cells, name: str) -> Floats:
     """float64, NaN where nothing is; refuses anything else."""
     values = cells.column(name)
-    found, wrong = numbers_of(values)
+    found, wrong = convert_numbers(values)
     if wrong.any():
         raise _wrong(cells, name, int(wrong.argmax()), "not a number")
     infinite = np.isinf(found)
@@ -50,26 +60,26 @@ def numbers(cells: Cells, name: str) -> Floats:
     return found
 
 
-def numbers_of(values: Any) -> tuple[Floats, NDArray[np.bool_]]:
+def convert_numbers(values: Any) -> tuple[Floats, NDArray[np.bool_]]:
     """float64 with NaN for gaps and for what is no number, and which cells are no number."""
     if not is_text(values.type):
         floats = pc.cast(values, pa.float64(), safe=False) if not _is_time(values.type) else None
         if floats is None:
             return np.full(len(values), np.nan), np.ones(len(values), dtype=bool)
         return _floats(floats), np.zeros(len(values), dtype=bool)
-    text = trimmed(values)
+    text = trim(values)
     fits = pc.match_substring_regex(text, _NUMBER)
     wrong = pc.fill_null(pc.invert(fits), False)
     floats = pc.cast(pc.if_else(fits, text, pa.scalar(None, pa.string())), pa.float64())
     return _floats(floats), wrong.to_numpy().astype(bool)
 
 
-def booleans(cells: Cells, name: str) -> Floats:
+def parse_booleans(cells: Cells, name: str) -> Floats:
     """1 and 0, NaN where nothing is."""
     values = cells.column(name)
     if pa.types.is_boolean(values.type):
         return _floats(pc.cast(values, pa.float64()))
-    text = pc.utf8_lower(trimmed(values if is_text(values.type) else pc.cast(values, pa.string())))
+    text = pc.utf8_lower(trim(values if is_text(values.type) else pc.cast(values, pa.string())))
     known = pa.array(list(BOOLEANS))
     places = pc.index_in(text, value_set=known)
     wrong = pc.and_(pc.is_valid(text), pc.is_null(places)).to_numpy().astype(bool)
@@ -80,12 +90,12 @@ def booleans(cells: Cells, name: str) -> Floats:
     return found
 
 
-def days(cells: Cells, name: str) -> Floats:
+def parse_days(cells: Cells, name: str) -> Floats:
     """Days since 1970, with a fraction for the time of day; NaN where nothing is."""
     values = cells.column(name)
     if is_text(values.type):
-        text = trimmed(values)
-        form = date_format(pc.drop_null(text.unique()))
+        text = trim(values)
+        form = find_date_format(pc.drop_null(text.unique()))
         if form is None:
             row = _first_without_date(text)
             raise _wrong(
@@ -98,18 +108,18 @@ def days(cells: Cells, name: str) -> Floats:
     return _floats(pc.cast(seconds, pa.float64())) / _DAY_SECONDS
 
 
-def date_format(words: Any) -> str | None:
+def find_date_format(words: Any) -> str | None:
     """How all of these dates are written."""
     return next((form for form in _FORMATS if _times(words, form).null_count == 0), None)
 
 
-def words(cells: Cells, name: str) -> Any:
+def parse_words(cells: Cells, name: str) -> Any:
     """Text of any column, trimmed; nothing but spaces is nothing."""
     values = cells.column(name)
-    return trimmed(values if is_text(values.type) else pc.cast(values, pa.string()))
+    return trim(values if is_text(values.type) else pc.cast(values, pa.string()))
 
 
-def trimmed(values: Any) -> Any:
+def trim(values: Any) -> Any:
     """Text without spaces around it; null where nothing is left."""
     if pa.types.is_dictionary(values.type):
         values = pc.cast(values, values.type.value_type)

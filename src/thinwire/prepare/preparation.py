@@ -14,19 +14,19 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from thinwire.data.cells import Cells
-from thinwire.data.tables import wanted
+from thinwire.data.tables import select_columns
 from thinwire.errors import BadColumn, BadState, BadTable
 from thinwire.prepare import parsing
-from thinwire.prepare.column_fit import fitted
-from thinwire.prepare.columns import AnyColumn, Category, Hashed, LeftOut
-from thinwire.prepare.settings import Frozen, Settings
+from thinwire.prepare.column_fit import fit_column
+from thinwire.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
+from thinwire.prepare.settings import Settings, StrictModel
 
 __all__ = ["Preparation"]
 
 _WIDEST = 4096  # places of one category
 
 
-class Preparation(Frozen):
+class Preparation(StrictModel):
     """What was learned from a table before training: medians, ranges, words. It stays at the party."""
 
     format: Literal[1] = 1
@@ -44,7 +44,7 @@ class Preparation(Frozen):
             raise BadTable(f"{cells.what} has no rows to fit on")
         settings.require_columns(cells.what, cells.names)
         cells = _without_words(cells, settings.missing_words)
-        columns = tuple(fitted(cells, name, settings) for name in cells.names)
+        columns = tuple(fit_column(cells, name, settings) for name in cells.names)
         found = cls(
             rows=len(cells),
             categories=settings.categories,
@@ -52,7 +52,11 @@ class Preparation(Frozen):
             columns=columns,
         )
         for column in columns:
-            if found.categories == "one_hot" and isinstance(column, (Category, Hashed)) and column.size > _WIDEST:
+            if (
+                found.categories == "one_hot"
+                and isinstance(column, (CategoryColumn, HashedColumn))
+                and column.size > _WIDEST
+            ):
                 raise BadColumn(
                     f"{cells.what}: column {column.name!r} would become {column.size} numbers a row; use a smaller "
                     'vocabulary, fewer buckets, or categories = "codes" with a deep_tower'
@@ -67,14 +71,14 @@ class Preparation(Frozen):
         cells = Cells.of(table)
         if not len(cells):
             raise BadTable(f"{cells.what} has no rows")
-        wanted(cells.what, cells.names, list(self.sources))
+        select_columns(cells.what, cells.names, list(self.sources))
         cells = _without_words(cells, self.missing_words)
         codes: list[NDArray[Any]] = []
         numbers: list[NDArray[Any]] = []
         for column in self.columns:
-            if isinstance(column, LeftOut):
+            if isinstance(column, LeftOutColumn):
                 continue
-            if not isinstance(column, (Category, Hashed)):
+            if not isinstance(column, (CategoryColumn, HashedColumn)):
                 numbers.append(column.apply(cells))
             elif self.categories == "codes":
                 codes.append(column.apply(cells)[:, None])
@@ -86,7 +90,7 @@ class Preparation(Frozen):
     @property
     def sources(self) -> tuple[str, ...]:
         """The columns that rows must have."""
-        return tuple(column.name for column in self.columns if not isinstance(column, LeftOut))
+        return tuple(column.name for column in self.columns if not isinstance(column, LeftOutColumn))
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -103,7 +107,9 @@ class Preparation(Frozen):
     def vocabularies(self) -> tuple[int, ...]:
         """How many codes each of the first columns has, where categories are codes."""
         found = (
-            column for column in self.columns if isinstance(column, (Category, Hashed)) and self._is_coded(column)
+            column
+            for column in self.columns
+            if isinstance(column, (CategoryColumn, HashedColumn)) and self._is_coded(column)
         )
         return tuple(column.size for column in found)
 
@@ -134,7 +140,7 @@ class Preparation(Frozen):
             raise BadState(f"no preparation that this version reads: {place}: {first['msg']}") from None
 
     def _is_coded(self, column: Any) -> bool:
-        return self.categories == "codes" and isinstance(column, (Category, Hashed))
+        return self.categories == "codes" and isinstance(column, (CategoryColumn, HashedColumn))
 
 
 def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | list[str]) -> Cells:
@@ -145,7 +151,7 @@ def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | li
     for place, name in enumerate(cells.names):
         column = table.column(place)
         if parsing.is_text(column.type):
-            text = parsing.trimmed(column)
+            text = parsing.trim(column)
             nothing = pc.is_in(text, value_set=pa.array(list(words), pa.string()))
             table = table.set_column(place, name, pc.if_else(nothing, pa.scalar(None, pa.string()), text))
     return Cells(table, cells.file, cells.numbers)

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from thinwire.data.tables import wanted
+from thinwire.data.tables import select_columns
 from thinwire.errors import BadColumn
 
-__all__ = ["Frozen", "KindName", "Settings"]
+__all__ = ["KindName", "Settings", "StrictModel"]
 
 KindName = Literal["number", "category", "date", "boolean"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -21,13 +21,13 @@ Words = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)
 Buckets = Annotated[int, Field(ge=2, le=1 << 24)]
 
 
-class Frozen(BaseModel):
+class StrictModel(BaseModel):
     """No unknown keys, no values of another type, no changes."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Settings(Frozen):
+class Settings(StrictModel):
     """How columns become numbers; the names in `types` may be patterns.
 
     `known` holds what is public about a column: a range, a range of days, a vocabulary, or a number of buckets. Such
@@ -54,11 +54,11 @@ class Settings(Frozen):
         """Refuses settings of columns that are not there, and of a column that is two things."""
         for name in self.known:
             if name not in names:
-                wanted(what, names, [name])
+                select_columns(what, names, [name])
             stated = self.types.get(name)
             if stated not in (None, self.kind(name)):
                 raise BadColumn(f"known.{name} is what is known of a {self.kind(name)}, but types says {stated}")
-        wanted(what, names, list(self.types) or None)
+        select_columns(what, names, list(self.types) or None)
 
 
 def _kind_of(known: int | list[float] | list[date] | list[str]) -> KindName:

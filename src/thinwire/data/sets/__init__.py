@@ -7,7 +7,7 @@ from pathlib import Path
 
 from thinwire.data.sets.cifar import CIFAR10, CIFAR100, CifarSet
 from thinwire.data.sets.click_logs import Avazu, Criteo
-from thinwire.data.sets.download import data_folder
+from thinwire.data.sets.download import find_data_folder
 from thinwire.data.sets.mimic3 import Mimic3
 from thinwire.data.sets.mnist import FASHION_MNIST, MNIST, DigitSet
 from thinwire.data.sets.modelnet10 import ModelNet10
@@ -65,7 +65,7 @@ def load_split(
     data_set = _named(name) if isinstance(name, str) else name
     if scale is not None and not isinstance(data_set, DigitSet | CifarSet | ModelNet10):
         raise BadParameter(f"{data_set.name}: scale is for pictures; leave it out")
-    request = Request(data_folder(folder, data_set.source), Subset(rows, test_rows, seed), scale, download)
+    request = Request(find_data_folder(folder, data_set.source), Subset(rows, test_rows, seed), scale, download)
     data = data_set.load(split or data_set.default_split, request)
     for part, labels in (("training", data.labels), ("test", data.test_labels)):
         if not len(labels):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from thinwire.data.files import require_file
 from thinwire.data.npz import read_npz
-from thinwire.data.sets.download import Download, Source, find, find_or_fetch
-from thinwire.data.sets.pictures import Moments, Pictures, divided_pictures
+from thinwire.data.sets.download import DataSource, Download, find, find_or_fetch
+from thinwire.data.sets.pictures import Moments, Pictures, split_pictures
 from thinwire.data.sets.splits import Quadrants, Split
 from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadInput
@@ -35,7 +35,7 @@ class CifarSet:
     """A set in CIFAR's binary records: label bytes, then 1024 red, green and blue bytes."""
 
     name: str
-    source: Source
+    source: DataSource
     folder: str  # of the binary version
     python_folder: str
     compact: str  # an NPZ file with x_train, y_train, x_test, y_test
@@ -62,7 +62,7 @@ class CifarSet:
                 self.moments,
                 f"{self.source.title}, official training and test rows",
             )
-        return divided_pictures(self.name, pictures, split, request, Scale.NORMALISED)
+        return split_pictures(self.name, pictures, split, request, Scale.NORMALISED)
 
     def _found(self, request: Request) -> Path:
         archive = self.archive.url.rpartition("/")[2]
@@ -130,7 +130,7 @@ _PAGE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 CIFAR10 = CifarSet(
     name="cifar10",
-    source=Source("CIFAR-10", _PAGE, ("cifar10/cifar-10-binary.tar.gz",)),
+    source=DataSource("CIFAR-10", _PAGE, ("cifar10/cifar-10-binary.tar.gz",)),
     folder="cifar-10-batches-bin",
     python_folder="cifar-10-batches-py",
     compact="cifar10/cifar10_10k.npz",
@@ -146,7 +146,7 @@ CIFAR10 = CifarSet(
 
 CIFAR100 = CifarSet(
     name="cifar100",
-    source=Source("CIFAR-100", _PAGE, ("cifar100/cifar-100-binary.tar.gz",)),
+    source=DataSource("CIFAR-100", _PAGE, ("cifar100/cifar-100-binary.tar.gz",)),
     folder="cifar-100-binary",
     python_folder="cifar-100-python",
     compact="cifar100/cifar100.npz",

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thinwire.data.hashing import Buckets
-from thinwire.data.sets.download import Source, find_or_fetch
-from thinwire.data.sets.fields import Labels, class_labels, column_field, divided_fields, hashed_columns
-from thinwire.data.sets.sampling import drawn
+from thinwire.data.sets.download import DataSource, find_or_fetch
+from thinwire.data.sets.fields import LabelArrays, column_hasher, label_reader, make_field, split_fields
+from thinwire.data.sets.sampling import draw_rows
 from thinwire.data.sets.splits import LABEL, ColumnsByCount, ColumnsByPattern, Split
 from thinwire.data.sets.text_blocks import TextStyle, table_blocks
 from thinwire.data.sets.vertical import Request, VerticalData
@@ -41,7 +41,7 @@ class Avazu:
     buckets: Buckets = Buckets()
     name: str = "avazu"
     default_split: Split = ColumnsByCount((14, 8), ("a", LABEL))
-    source: Source = Source(
+    source: DataSource = DataSource(
         "Avazu",
         "https://www.kaggle.com/c/avazu-ctr-prediction/data",
         ("avazu/train.gz",),
@@ -52,15 +52,15 @@ class Avazu:
         places = ["avazu/train.gz", "avazu/train.csv", "avazu/train.parquet", "ctr/avazu_14k.parquet"]
         file = find_or_fetch(self.source, request.folder, places, None)
         blocks = _with_hours_of_day(table_blocks(file, (), ("click", *FIELDS)))
-        labels = class_labels(file, "click", ("0", "1"))
-        encode = hashed_columns(FIELDS, self.buckets)
-        train, test = drawn(blocks, labels, request.subset, _TEST_SHARE, encode)
-        fields = [column_field(name, train, test, self.buckets.of(name)) for name in FIELDS]
+        labels = label_reader(file, "click", ("0", "1"))
+        encode = column_hasher(FIELDS, self.buckets)
+        train, test = draw_rows(blocks, labels, request.subset, _TEST_SHARE, encode)
+        fields = [make_field(name, train, test, self.buckets.of(name)) for name in FIELDS]
         about = (
             f"Avazu ({file.name}), every field hashed into {self.buckets}, hour as the hour of the day, "
             "test rows by a hash of the row number (a tenth)"
         )
-        return divided_fields(self.name, fields, Labels(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
 
 
 def _with_hours_of_day(blocks: Iterable[Any]) -> Iterator[Any]:
@@ -84,7 +84,7 @@ class Criteo:
     buckets: Buckets = Buckets()
     name: str = "criteo"
     default_split: Split = ColumnsByPattern((("a", "C*"), (LABEL, "I*")))
-    source: Source = Source(
+    source: DataSource = DataSource(
         "Criteo",
         "https://ailab.criteo.com/ressources/",
         ("criteo/train.txt",),
@@ -96,18 +96,18 @@ class Criteo:
         file = find_or_fetch(self.source, request.folder, [*places, "ctr/criteo_22k_dev.parquet"], None)
         style = _STYLE if ".txt" in file.suffixes else TextStyle()
         blocks = table_blocks(file, COUNTS, ("label", *CATEGORIES), style)
-        labels = class_labels(file, "label", ("0", "1"))
-        train, test = drawn(blocks, labels, request.subset, _TEST_SHARE, self._encoded)
-        fields = [column_field(name, train, test) for name in COUNTS]
-        fields += [column_field(name, train, test, self.buckets.of(name)) for name in CATEGORIES]
+        labels = label_reader(file, "label", ("0", "1"))
+        train, test = draw_rows(blocks, labels, request.subset, _TEST_SHARE, self._encoded)
+        fields = [make_field(name, train, test) for name in COUNTS]
+        fields += [make_field(name, train, test, self.buckets.of(name)) for name in CATEGORIES]
         about = (
             f"Criteo ({file.name}), categories hashed into {self.buckets}, counts as log(1 + x) with 0 for missing "
             "ones and those below 0, test rows by a hash of the row number (a tenth)"
         )
-        return divided_fields(self.name, fields, Labels(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
 
     def _encoded(self, block: Any) -> Any:
-        block = hashed_columns(CATEGORIES, self.buckets)(block)
+        block = column_hasher(CATEGORIES, self.buckets)(block)
         for name in COUNTS:
             counts: NDArray[np.float64] = block[name].to_numpy()
             logs = np.log1p(np.fmax(counts, 0.0)).astype(np.float32)  # a missing count is NaN, and fmax makes it 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from thinwire.at_rest.atomic_file import stage_file
 from thinwire.errors import BadInput
 
-__all__ = ["VARIABLE", "Download", "Source", "data_folder", "fetch", "find", "find_or_fetch", "missing"]
+__all__ = ["VARIABLE", "DataSource", "Download", "fetch", "find", "find_data_folder", "find_or_fetch", "missing_file"]
 
 _PIECE = 1 << 20
 _SILENCE_SECONDS = 30
@@ -67,7 +67,7 @@ VARIABLE = "THINWIRE_DATA"
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """Who publishes a data set, and why it is not downloaded where it is not."""
 
     title: str
@@ -76,7 +76,7 @@ class Source:
     terms: str = ""  # "" where anyone may download it
 
 
-def data_folder(folder: Path | None, source: Source) -> Path:
+def find_data_folder(folder: Path | None, source: DataSource) -> Path:
     """The folder that was named, else the one that THINWIRE_DATA names; without one, what has to be in it is said."""
     if folder is None and os.environ.get(VARIABLE):
         folder = Path(os.environ[VARIABLE])
@@ -93,21 +93,21 @@ def find(folder: Path, places: Sequence[str]) -> Path | None:
     return next((folder / place for place in places if (folder / place).exists()), None)
 
 
-def find_or_fetch(source: Source, folder: Path, places: Sequence[str], download: Download | None) -> Path:
+def find_or_fetch(source: DataSource, folder: Path, places: Sequence[str], download: Download | None) -> Path:
     """The first of these places that is there; else the first one, downloaded if a download is given."""
     found = find(folder, places)
     if found is not None:
         return found
     if download is None:
-        raise missing(source, folder, places)
+        raise missing_file(source, folder, places)
     try:
         fetch(download, folder / places[0])
     except BadInput as error:
-        raise missing(source, folder, places, f"downloading it was tried and failed: {error}") from None
+        raise missing_file(source, folder, places, f"downloading it was tried and failed: {error}") from None
     return folder / places[0]
 
 
-def missing(source: Source, folder: Path, places: Sequence[str], why: str = "") -> BadInput:
+def missing_file(source: DataSource, folder: Path, places: Sequence[str], why: str = "") -> BadInput:
     """One message: the file, where to put it, whose it is, and why it was not downloaded."""
     wanted = folder / places[0]
     others = f" (or {', '.join(places[1:])})" if places[1:] else ""
@@ -117,7 +117,7 @@ def missing(source: Source, folder: Path, places: Sequence[str], why: str = "") 
     )
 
 
-def _why_not_downloaded(source: Source) -> str:
+def _why_not_downloaded(source: DataSource) -> str:
     if source.terms:
         return f"thinwire does not download it: {source.terms}"
     return "it is downloaded only when asked for (download=True)"

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.data.hashing import Buckets, encoded, hashed_codes
-from thinwire.data.sets.sampling import Drawn
+from thinwire.data.hashing import Buckets, encode_words, hash_codes
+from thinwire.data.sets.sampling import RowSample
 from thinwire.data.sets.splits import LABEL, ColumnSplit, Split
 from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput, BadParameter
@@ -22,12 +22,12 @@ from thinwire.errors import BadInput, BadParameter
 __all__ = [
     "HOURS",
     "Field",
-    "Labels",
-    "class_labels",
-    "column_field",
-    "divided_fields",
-    "forward_filled",
-    "hashed_columns",
+    "LabelArrays",
+    "column_hasher",
+    "fill_forward",
+    "label_reader",
+    "make_field",
+    "split_fields",
 ]
 
 
@@ -46,31 +46,31 @@ class Field:
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class LabelArrays:
     """Classes of training and test rows."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
 
 
-def hashed_columns(columns: Sequence[str], buckets: Buckets) -> Callable[[Any], Any]:
+def column_hasher(columns: Sequence[str], buckets: Buckets) -> Callable[[Any], Any]:
     """A function that replaces a block's columns of words by their codes."""
 
     def encode(block: Any) -> Any:
         for name in columns:
-            codes = hashed_codes(name, block[name], buckets.of(name))
+            codes = hash_codes(name, block[name], buckets.of(name))
             block = block.set_column(block.schema.get_field_index(name), name, pa.array(codes))
         return block
 
     return encode
 
 
-def column_field(name: str, train: Drawn, test: Drawn, categories: int = 0) -> Field:
+def make_field(name: str, train: RowSample, test: RowSample, categories: int = 0) -> Field:
     """A column that holds floats already."""
     return Field(name, train.table[name].to_numpy(), test.table[name].to_numpy(), categories)
 
 
-def divided_fields(name: str, fields: Sequence[Field], labels: Labels, split: Split, about: str) -> VerticalData:
+def split_fields(name: str, fields: Sequence[Field], labels: LabelArrays, split: Split, about: str) -> VerticalData:
     """Each party's fields side by side: category codes first, then numbers."""
     if not isinstance(split, ColumnSplit):
         raise BadParameter(
@@ -106,7 +106,7 @@ def _joined(fields: list[Field], part: str) -> Tensor:
     return torch.from_numpy(np.concatenate([field.array(part) for field in fields], axis=-1))
 
 
-def class_labels(file: Path, column: str, words: Sequence[str]) -> Callable[[Any, int], NDArray[np.int64]]:
+def label_reader(file: Path, column: str, words: Sequence[str]) -> Callable[[Any, int], NDArray[np.int64]]:
     """A function that reads a block's column: the place of each label among `words`."""
     places = {word.encode(): place for place, word in enumerate(words)}
 
@@ -114,7 +114,7 @@ def class_labels(file: Path, column: str, words: Sequence[str]) -> Callable[[Any
         def table(some: list[bytes]) -> NDArray[np.float32]:
             return np.array([*(places.get(word, -1) for word in some), -1], dtype=np.float32)
 
-        found = encoded(block[column], table).astype(np.int64)
+        found = encode_words(block[column], table).astype(np.int64)
         if len(found) and found.min() < 0:
             row = int(np.argmin(found))
             raise BadInput(
@@ -129,7 +129,7 @@ def class_labels(file: Path, column: str, words: Sequence[str]) -> Callable[[Any
 HOURS = 48
 
 
-def forward_filled(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def fill_forward(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """[N, T, F]: each NaN becomes the last value before it; what comes before the first value stays NaN."""
     hours = np.arange(x.shape[1])[None, :, None]
     last = np.maximum.accumulate(np.where(np.isnan(x), 0, hours), axis=1)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.data.files import require_file
-from thinwire.data.sets.download import Source, find, missing
-from thinwire.data.sets.fields import HOURS, Field, Labels, divided_fields
-from thinwire.data.sets.sampling import chosen, standardised
+from thinwire.data.sets.download import DataSource, find, missing_file
+from thinwire.data.sets.fields import HOURS, Field, LabelArrays, split_fields
+from thinwire.data.sets.sampling import choose_rows, standardize
 from thinwire.data.sets.splits import ColumnsByCount, Split
 from thinwire.data.sets.vertical import Request, VerticalData
 from thinwire.errors import BadInput
@@ -95,7 +95,7 @@ class Mimic3:
 
     name: str = "mimic3"
     default_split: Split = ColumnsByCount((19, 19, 19, 19))
-    source: Source = Source(
+    source: DataSource = DataSource(
         "MIMIC-III in-hospital mortality",
         "https://physionet.org/content/mimiciii/1.4/",
         tuple(
@@ -111,27 +111,27 @@ class Mimic3:
         places = ["in-hospital-mortality", "mimic3/in-hospital-mortality"]
         folder = find(request.folder, places)
         if folder is None:
-            raise missing(self.source, request.folder, [f"{place}/train/listfile.csv" for place in places])
+            raise missing_file(self.source, request.folder, [f"{place}/train/listfile.csv" for place in places])
         x, y = _part(folder / "train", subset.rows, subset.seed, "rows")
         xt, yt = _part(folder / "test", subset.test_rows, subset.seed, "test_rows")
         fields = []
         for k, name in enumerate(COLUMNS):
             column, test_column = x[:, :, k : k + 1], xt[:, :, k : k + 1]
             if name in CHANNELS:
-                column, test_column = standardised(column, test_column)
+                column, test_column = standardize(column, test_column)
             fields.append(Field(name, column, test_column))
         about = (
             "MIMIC-III in-hospital mortality, the benchmark's training and test stays, 48 hours, the last value "
             "of an hour, gaps filled from the hour before or with the benchmark's normal value, numbers standardised "
             "by the training rows"
         )
-        return divided_fields(self.name, fields, Labels(y, yt), split, about)
+        return split_fields(self.name, fields, LabelArrays(y, yt), split, about)
 
 
 def _part(folder: Path, rows: int | None, seed: int, name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     listed = list(_listed(folder / "listfile.csv"))
     died = np.array([label for _, label in listed], dtype=np.int64)
-    taken = chosen(died, rows, seed, name)
+    taken = choose_rows(died, rows, seed, name)
     return np.stack([_stay(folder / listed[row][0]) for row in taken]), died[taken]
 
 

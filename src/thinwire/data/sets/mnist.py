@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.data.files import read_bytes
-from thinwire.data.sets.download import Download, Source, find_or_fetch
-from thinwire.data.sets.pictures import Moments, Pictures, divided_pictures
+from thinwire.data.sets.download import DataSource, Download, find_or_fetch
+from thinwire.data.sets.pictures import Moments, Pictures, split_pictures
 from thinwire.data.sets.splits import Quadrants, Split
 from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadInput
@@ -54,7 +54,7 @@ class DigitSet:
     """A set in MNIST's four files."""
 
     name: str
-    source: Source
+    source: DataSource
     folders: tuple[str, ...]  # where to look, the first one is where a download goes
     downloads: tuple[tuple[str, Download], ...]  # training pictures and labels, test pictures and labels
     moments: Moments
@@ -77,15 +77,15 @@ class DigitSet:
             self.moments,
             f"{self.source.title}, official training and test rows",
         )
-        return divided_pictures(self.name, pictures, split, request, Scale.NORMALISED)
+        return split_pictures(self.name, pictures, split, request, Scale.NORMALISED)
 
     def _file(self, name: str, download: Download, request: Request) -> Path:
         places = [f"{folder}/{one}" for folder in self.folders for one in (name, name.removesuffix(".gz"))]
         return find_or_fetch(self.source, request.folder, places, download if request.download else None)
 
 
-def _source(title: str, page: str, folder: str) -> Source:
-    return Source(title, page, tuple(f"{folder}/{part}-ubyte.gz" for part in _PARTS))
+def _source(title: str, page: str, folder: str) -> DataSource:
+    return DataSource(title, page, tuple(f"{folder}/{part}-ubyte.gz" for part in _PARTS))
 
 
 def _downloads(base: str, *files: tuple[str, int, str]) -> tuple[tuple[str, Download], ...]:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.data.npz import read_npz
-from thinwire.data.sets.download import Source, missing
-from thinwire.data.sets.pictures import Pictures, divided_pictures, read_pngs
-from thinwire.data.sets.sampling import Subset, chosen
+from thinwire.data.sets.download import DataSource, missing_file
+from thinwire.data.sets.pictures import Pictures, read_pngs, split_pictures
+from thinwire.data.sets.sampling import Subset, choose_rows
 from thinwire.data.sets.splits import Split, Views
 from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadInput
@@ -43,7 +43,7 @@ class ModelNet10:
     pixels: int = 32  # larger renderings are averaged down to this height and width
     name: str = "modelnet10"
     default_split: Split = Views(1)
-    source: Source = Source(
+    source: DataSource = DataSource(
         "ModelNet10",
         "https://modelnet.cs.princeton.edu/",
         (_RENDERED,),
@@ -58,8 +58,8 @@ class ModelNet10:
         elif (request.folder / _COMPACT).exists():
             pictures = self._compact(request.folder / _COMPACT)
         else:
-            raise missing(self.source, request.folder, [_RENDERED, _COMPACT])
-        return divided_pictures(self.name, pictures, split, request, Scale.UNIT)
+            raise missing_file(self.source, request.folder, [_RENDERED, _COMPACT])
+        return split_pictures(self.name, pictures, split, request, Scale.UNIT)
 
     def _compact(self, file: Path) -> Pictures:
         parts = [read_npz(file, key) for key in ("views_train", "y_train", "views_test", "y_test")]
@@ -82,7 +82,7 @@ class ModelNet10:
 
     def _part(self, objects: list[_Object], rows: int | None, seed: int, name: str) -> Part:
         labels = np.array([one.label for one in objects], dtype=np.int64)
-        taken = chosen(labels, rows, seed, name)
+        taken = choose_rows(labels, rows, seed, name)
         views = len(objects[0].files)
         pieces = []
         for start in range(0, len(taken), _TOGETHER):

@@ -17,10 +17,10 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from thinwire.data.files import read_bytes
-from thinwire.data.hashing import Buckets, hashed_codes
-from thinwire.data.sets.download import Source, find, missing
-from thinwire.data.sets.fields import Field, Labels, divided_fields
-from thinwire.data.sets.sampling import Drawn, drawn, vocabulary_codes
+from thinwire.data.hashing import Buckets, hash_codes
+from thinwire.data.sets.download import DataSource, find, missing_file
+from thinwire.data.sets.fields import Field, LabelArrays, split_fields
+from thinwire.data.sets.sampling import RowSample, code_words, draw_rows
 from thinwire.data.sets.splits import LABEL, ColumnsByName, Split
 from thinwire.data.sets.text_blocks import table_blocks
 from thinwire.data.sets.vertical import Request, VerticalData
@@ -58,7 +58,7 @@ class MovieLens:
     buckets: Buckets = _BUCKETS
     name: str = "movielens"
     default_split: Split = ColumnsByName((("users", USER_FIELDS), (LABEL, ITEM_FIELDS)))
-    source: Source = Source(
+    source: DataSource = DataSource(
         "MovieLens-1M",
         "https://grouplens.org/datasets/movielens/1m/",
         tuple(f"ml-1m/{name}" for name in _OFFICIAL),
@@ -69,7 +69,7 @@ class MovieLens:
         tables = self._tables(request.folder)
         ids = (tables.users["user_id"], tables.items["item_id"])
         blocks = (_places(block, tables.files, *ids) for block in tables.ratings)
-        train, test = drawn(blocks, _liked(tables.files[0]), request.subset, _TEST_SHARE)
+        train, test = draw_rows(blocks, _liked(tables.files[0]), request.subset, _TEST_SHARE)
         users, items = _rated("user_id", train, test), _rated("item_id", train, test)
         genres = _genres(tables)
         fields = [
@@ -81,14 +81,14 @@ class MovieLens:
             f"MovieLens-1M ({tables.files[0].name}), liked = rating 4 or 5, ids and zip codes hashed into "
             f"{self.buckets}, 18 genres as 0 or 1, time left out, test rows by a hash of the row number (a tenth)"
         )
-        return divided_fields(self.name, fields, Labels(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
 
     def _tables(self, folder: Path) -> _Tables:
         for root in ("ml-1m", "movielens/ml-1m", "movielens"):
             if (folder / root / _OFFICIAL[0]).exists():
                 return _official(*(folder / root / name for name in _OFFICIAL))
         if find(folder, _COMPACT[:1]) is None:
-            raise missing(self.source, folder, ["ml-1m/ratings.dat", *_COMPACT[:1]])
+            raise missing_file(self.source, folder, ["ml-1m/ratings.dat", *_COMPACT[:1]])
         ratings, users, items = (folder / name for name in _COMPACT)
         return _Tables(
             table_blocks(ratings, ("rating",), ("user_id", "item_id")),
@@ -101,13 +101,13 @@ class MovieLens:
         """A user's or film's code for every rating."""
         if name in _HASHED:
             buckets = self.buckets.of(name)
-            codes = hashed_codes(name, values, buckets)
+            codes = hash_codes(name, values, buckets)
             return Field(name, codes[rated[0]], codes[rated[1]], buckets)
         train, test = (values.dictionary_encode().take(pa.array(rows)) for rows in rated)
-        return Field(name, *vocabulary_codes(train, test))
+        return Field(name, *code_words(train, test))
 
 
-def _rated(key: str, train: Drawn, test: Drawn) -> tuple[Places, Places]:
+def _rated(key: str, train: RowSample, test: RowSample) -> tuple[Places, Places]:
     """The user's or film's place in its table, for every rating."""
     return train.table[key].to_numpy(), test.table[key].to_numpy()
 

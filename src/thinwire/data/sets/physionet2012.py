@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 from thinwire.data.files import require_file
 from thinwire.data.npz import read_npz, read_words
-from thinwire.data.sets.download import Source, find, missing
-from thinwire.data.sets.fields import HOURS, Field, Labels, divided_fields, forward_filled
-from thinwire.data.sets.sampling import chosen, standardised
+from thinwire.data.sets.download import DataSource, find, missing_file
+from thinwire.data.sets.fields import HOURS, Field, LabelArrays, fill_forward, split_fields
+from thinwire.data.sets.sampling import choose_rows, standardize
 from thinwire.data.sets.splits import ColumnsByCount, ColumnsByName, Split
 from thinwire.data.sets.vertical import Request, VerticalData
 from thinwire.errors import BadInput
 
-__all__ = ["STATIC", "VITALS_AND_LABS", "PhysioNet2012", "Stays", "compact_stays", "official_stays"]
+__all__ = ["STATIC", "VITALS_AND_LABS", "PhysioNet2012", "Stays", "read_compact_stays", "read_official_stays"]
 
 CHANNELS = (
     *("ALP", "ALT", "AST", "Albumin", "BUN", "Bilirubin", "Cholesterol", "Creatinine", "DiasABP", "FiO2", "GCS"),
@@ -52,7 +52,7 @@ class Stays:
     channels: tuple[str, ...] = CHANNELS
 
 
-def compact_stays(file: Path) -> Stays:
+def read_compact_stays(file: Path) -> Stays:
     x = read_npz(file, "x")
     channels, static = read_words(file, "params"), read_words(file, "static_names")
     if channels != CHANNELS or static != STATIC:
@@ -65,7 +65,7 @@ def compact_stays(file: Path) -> Stays:
     )
 
 
-def official_stays(folder: Path) -> Stays:
+def read_official_stays(folder: Path) -> Stays:
     """set-a and set-b: text files of Time,Parameter,Value; the last value of an hour counts."""
     x, static, died, test = [], [], [], []
     for part in "ab":
@@ -142,7 +142,7 @@ class PhysioNet2012:
     masks: bool = False  # a second column for each measurement: 1 where it was measured in that hour
     name: str = "physionet2012"
     default_split: Split = ColumnsByCount((11, 11, 10, 10))
-    source: Source = Source(
+    source: DataSource = DataSource(
         "PhysioNet 2012",
         "https://physionet.org/content/challenge-2012/1.0.0/",
         tuple(f"physionet2012/{name}" for name in ("Outcomes-a.txt", "Outcomes-b.txt", "set-a/", "set-b/")),
@@ -153,31 +153,31 @@ class PhysioNet2012:
         stays = self._stays(request.folder)
         subset = request.subset
         a, b = np.flatnonzero(~stays.test), np.flatnonzero(stays.test)
-        train = a[chosen(stays.died[a], subset.rows, subset.seed)]
-        test = b[chosen(stays.died[b], subset.test_rows, subset.seed, "test_rows")]
+        train = a[choose_rows(stays.died[a], subset.rows, subset.seed)]
+        test = b[choose_rows(stays.died[b], subset.test_rows, subset.seed, "test_rows")]
         fields = [*self._measured(stays, train, test), *_static(stays, train, test)]
         about = (
             "PhysioNet 2012, set-a for training and set-b for testing, gaps filled from the hour before"
             f"{', with masks' if self.masks else ''}, standardised by the training rows, clipped at their "
             f"percentiles {_RARE[0]} and {_RARE[1]}, 0 where never measured"
         )
-        return divided_fields(self.name, fields, Labels(stays.died[train], stays.died[test]), split, about)
+        return split_fields(self.name, fields, LabelArrays(stays.died[train], stays.died[test]), split, about)
 
     def _stays(self, folder: Path) -> Stays:
         for root in ("physionet2012", "."):
             if (folder / root / "Outcomes-a.txt").exists():
-                return official_stays(folder / root)
+                return read_official_stays(folder / root)
         found = find(folder, [_COMPACT])
         if found is None:
-            raise missing(self.source, folder, ["physionet2012/Outcomes-a.txt", _COMPACT])
-        return compact_stays(found)
+            raise missing_file(self.source, folder, ["physionet2012/Outcomes-a.txt", _COMPACT])
+        return read_compact_stays(found)
 
     def _measured(self, stays: Stays, train: NDArray[np.int64], test: NDArray[np.int64]) -> list[Field]:
         fields = []
         for k, name in enumerate(stays.channels):
             raw, raw_test = stays.x[train, :, k : k + 1], stays.x[test, :, k : k + 1]
             if name == "MechVent":  # written down only while it is on: the gaps say something
-                values, values_test = (np.nan_to_num(forward_filled(part)) for part in (raw, raw_test))
+                values, values_test = (np.nan_to_num(fill_forward(part)) for part in (raw, raw_test))
             else:
                 values, values_test = _scaled(raw, raw_test)
             if self.masks:
@@ -193,8 +193,8 @@ def _scaled(raw: Floats, raw_test: Floats) -> tuple[Floats, Floats]:
     """Fitted on what was measured, then filled: a long gap does not count many times."""
     there = raw[~np.isnan(raw)]
     low, high = np.percentile(there, _RARE).astype(np.float32) if there.size else (np.float32(0), np.float32(0))
-    scaled = standardised(np.clip(raw, low, high), np.clip(raw_test, low, high))
-    train, test = (np.nan_to_num(forward_filled(part)) for part in scaled)
+    scaled = standardize(np.clip(raw, low, high), np.clip(raw_test, low, high))
+    train, test = (np.nan_to_num(fill_forward(part)) for part in scaled)
     return train, test
 
 

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.data.files import require_file
-from thinwire.data.sets.sampling import chosen
+from thinwire.data.sets.sampling import choose_rows
 from thinwire.data.sets.splits import ImageSplit, Split, Views
 from thinwire.data.sets.vertical import Request, Scale, VerticalData
 from thinwire.errors import BadFile, BadInput, BadParameter
 from thinwire.extras import needed
 
-__all__ = ["Moments", "Pictures", "divided_pictures", "read_pngs"]
+__all__ = ["Moments", "Pictures", "read_pngs", "split_pictures"]
 
 Bytes: TypeAlias = NDArray[np.uint8]
 
@@ -79,14 +79,14 @@ def _read_png(file: Path) -> Bytes:
         raise BadFile(f"{file}: not a PNG picture, or a damaged one: {error}") from None
 
 
-def divided_pictures(name: str, pictures: Pictures, split: Split, request: Request, default: Scale) -> VerticalData:
+def split_pictures(name: str, pictures: Pictures, split: Split, request: Request, default: Scale) -> VerticalData:
     """One region a party."""
     if not isinstance(split, ImageSplit) or (isinstance(split, Views) and not pictures.views):
         fitting = "Views, Quadrants or Halves" if pictures.views else "Quadrants or Halves"
         raise BadParameter(f"{name}: {split} does not fit pictures; use {fitting}")
     subset = request.subset
-    train = chosen(_labels(name, pictures.labels, pictures.images), subset.rows, subset.seed)
-    test = chosen(
+    train = choose_rows(_labels(name, pictures.labels, pictures.images), subset.rows, subset.seed)
+    test = choose_rows(
         _labels(name, pictures.test_labels, pictures.test_images), subset.test_rows, subset.seed, "test_rows"
     )
     images, test_images = _some(pictures.images, train), _some(pictures.test_images, test)

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from thinwire.data.hashing import encoded, row_keys
+from thinwire.data.hashing import encode_words, row_keys
 from thinwire.errors import BadParameter
 
-__all__ = ["Drawn", "Subset", "chosen", "drawn", "for_testing", "standardised", "vocabulary_codes"]
+__all__ = ["RowSample", "Subset", "choose_rows", "code_words", "draw_rows", "mark_test_rows", "standardize"]
 
 _PENDING = 65_536  # rows that may wait before a stream's candidates are thinned out
 
@@ -38,7 +38,7 @@ class Subset:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class RowSample:
     """Rows that were kept, in the file's order."""
 
     table: Any  # pyarrow.Table
@@ -46,24 +46,24 @@ class Drawn:
     numbers: NDArray[np.int64]  # in the file, from 0
 
 
-def chosen(labels: NDArray[np.int64], rows: int | None, seed: int, name: str = "rows") -> NDArray[np.int64]:
+def choose_rows(labels: NDArray[np.int64], rows: int | None, seed: int, name: str = "rows") -> NDArray[np.int64]:
     """Row numbers in rising order: `rows` of them, every class in its share."""
     numbers = np.arange(len(labels))
     return numbers if rows is None else numbers[_taken(labels, row_keys(numbers, seed, "subset"), rows, name)]
 
 
-def for_testing(numbers: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+def mark_test_rows(numbers: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
     """Whether a row is for testing, where a publisher gives no test rows: by a hash of its number, for any seed."""
     return row_keys(numbers, "test rows") < np.uint64(round(share * 2**53) << 11)
 
 
-def drawn(
+def draw_rows(
     blocks: Iterable[Any],
     label: Callable[[Any, int], NDArray[np.int64]],
     subset: Subset,
     share: float,
     encode: Callable[[Any], Any] = lambda block: block,
-) -> tuple[Drawn, Drawn]:
+) -> tuple[RowSample, RowSample]:
     """Training and test rows of a table that comes in blocks.
 
     `label(block, first row's number)` gives classes; `encode(block)` makes what is kept of a block smaller.
@@ -74,7 +74,7 @@ def drawn(
     for block in blocks:
         labels = label(block, start)
         numbers = np.arange(start, start + len(labels))
-        tested = for_testing(numbers, share)
+        tested = mark_test_rows(numbers, share)
         for draw, mask in ((train, ~tested), (test, tested)):
             draw.add(block, mask, labels, numbers)
         start += len(labels)
@@ -86,7 +86,7 @@ class _Draw:
 
     def __init__(self, rows: int | None, seed: int, name: str, encode: Callable[[Any], Any]) -> None:
         self._rows, self._seed, self._name, self._encode = rows, seed, name, encode
-        self._kept: list[Drawn] = []
+        self._kept: list[RowSample] = []
         self._counts: dict[int, int] = {}  # of each class, all rows seen
         self._limits: dict[int, np.uint64] = {}  # of each class, the largest key that may still be chosen
 
@@ -97,21 +97,21 @@ class _Draw:
             keys = row_keys(numbers, self._seed, "subset")
             for value, limit in self._limits.items():
                 mask = mask & ((labels != value) | (keys <= limit))
-        self._kept.append(Drawn(self._encode(block.filter(pa.array(mask))), labels[mask], numbers[mask]))
+        self._kept.append(RowSample(self._encode(block.filter(pa.array(mask))), labels[mask], numbers[mask]))
         if self._rows is not None and sum(len(part.labels) for part in self._kept[1:]) > max(_PENDING, self._rows):
             self._thin(self._rows)
 
-    def finished(self) -> Drawn:
+    def finished(self) -> RowSample:
         whole = self._whole()
         if self._rows is None:
             return whole
         keys = row_keys(whole.numbers, self._seed, "subset")
         return _part(whole, _taken(whole.labels, keys, self._rows, self._name, self._counts))
 
-    def _whole(self) -> Drawn:
+    def _whole(self) -> RowSample:
         if not self._kept:
             raise BadParameter("there are no rows to draw from")
-        return Drawn(
+        return RowSample(
             pa.concat_tables([part.table for part in self._kept], promote_options="permissive"),
             np.concatenate([part.labels for part in self._kept]),
             np.concatenate([part.numbers for part in self._kept]),
@@ -128,11 +128,11 @@ class _Draw:
                 keep &= ~own | (keys <= limit)
         # A copy, so that the blocks the rows came from can go.
         thinned = _part(whole, keep)
-        self._kept = [Drawn(thinned.table.combine_chunks(), thinned.labels, thinned.numbers)]
+        self._kept = [RowSample(thinned.table.combine_chunks(), thinned.labels, thinned.numbers)]
 
 
-def _part(whole: Drawn, keep: NDArray[np.bool_]) -> Drawn:
-    return Drawn(whole.table.filter(pa.array(keep)), whole.labels[keep], whole.numbers[keep])
+def _part(whole: RowSample, keep: NDArray[np.bool_]) -> RowSample:
+    return RowSample(whole.table.filter(pa.array(keep)), whole.labels[keep], whole.numbers[keep])
 
 
 def _taken(
@@ -167,7 +167,7 @@ def _quotas(counts: dict[int, int], rows: int, total: int) -> dict[int, int]:
 Floats = NDArray[np.float32]
 
 
-def standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[Floats, Floats]:
+def standardize(train: NDArray[Any], test: NDArray[Any]) -> tuple[Floats, Floats]:
     """(x - mean) / deviation over all training values but the last axis's; NaN is skipped and stays NaN."""
     axes = tuple(range(train.ndim - 1))
     values = train.astype(np.float64)
@@ -178,7 +178,7 @@ def standardised(train: NDArray[Any], test: NDArray[Any]) -> tuple[Floats, Float
     return _floats((values - mean) / deviation), _floats((test - mean) / deviation)
 
 
-def vocabulary_codes(train: Any, test: Any) -> tuple[Floats, Floats, int]:
+def code_words(train: Any, test: Any) -> tuple[Floats, Floats, int]:
     """Codes of two Arrow columns, and how many there are; 0 is a word that no training row has, or none at all."""
     words = sorted({str(word) for word in train.unique().to_pylist() if word is not None})
     codes = {word.encode(): code for code, word in enumerate(words, 1)}
@@ -186,7 +186,7 @@ def vocabulary_codes(train: Any, test: Any) -> tuple[Floats, Floats, int]:
     def table(some: list[bytes]) -> Floats:
         return np.array([*(codes.get(word, 0) for word in some), 0], dtype=np.float32)
 
-    return encoded(train, table), encoded(test, table), len(words) + 1
+    return encode_words(train, table), encode_words(test, table), len(words) + 1
 
 
 def _floats(x: NDArray[np.float64]) -> Floats:

@@ -21,9 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thinwire.data.files import require_file
-from thinwire.data.sets.download import Source, find_or_fetch
-from thinwire.data.sets.fields import Field, Labels, class_labels, divided_fields
-from thinwire.data.sets.sampling import Drawn, drawn, standardised, vocabulary_codes
+from thinwire.data.sets.download import DataSource, find_or_fetch
+from thinwire.data.sets.fields import Field, LabelArrays, label_reader, split_fields
+from thinwire.data.sets.sampling import RowSample, code_words, draw_rows, standardize
 from thinwire.data.sets.splits import ColumnsByName, Split
 from thinwire.data.sets.text_blocks import TextStyle, column_names, table_blocks
 from thinwire.data.sets.vertical import Request, VerticalData
@@ -39,7 +39,7 @@ class TabularSet:
     """A CSV or Parquet file, its columns, and what its label column says."""
 
     name: str
-    source: Source
+    source: DataSource
     places: tuple[str, ...]  # where to look, the first one is where to put it
     fields: tuple[str, ...]  # in the file's order
     words: tuple[str, ...]  # the fields that hold words; the others hold numbers
@@ -56,13 +56,13 @@ class TabularSet:
     def load(self, split: Split, request: Request) -> VerticalData:
         file = find_or_fetch(self.source, request.folder, self.places, None)
         label, blocks = self._opened(file)
-        train, test = drawn(blocks, class_labels(file, label, self.classes), request.subset, _TEST_SHARE)
+        train, test = draw_rows(blocks, label_reader(file, label, self.classes), request.subset, _TEST_SHARE)
         fields = [self._field(file, name, train, test) for name in self.fields]
         about = (
             f"{self.source.title} ({file.name}), numbers standardised and words coded by the training rows{self.note}"
             ", test rows by a hash of the row number (a fifth)"
         )
-        return divided_fields(self.name, fields, Labels(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
 
     def _opened(self, file: Path) -> tuple[str, Iterable[Any]]:
         if self.other is not None and file.suffix in self.other[0]:
@@ -72,17 +72,17 @@ class TabularSet:
         numbers = [name for name in self.fields if name not in self.words]
         return label, table_blocks(file, numbers, (*self.words, label), self.style)
 
-    def _field(self, file: Path, name: str, train: Drawn, test: Drawn) -> Field:
+    def _field(self, file: Path, name: str, train: RowSample, test: RowSample) -> Field:
         if name in self.words:
-            codes, test_codes, categories = vocabulary_codes(train.table[name], test.table[name])
+            codes, test_codes, categories = code_words(train.table[name], test.table[name])
             return Field(name, codes, test_codes, categories)
         values, test_values = (_numbers(file, part, name) for part in (train, test))
         if name in self.indicators:
             return Field(name, values.astype(np.float32), test_values.astype(np.float32))
-        return Field(name, *standardised(values[:, None], test_values[:, None]))
+        return Field(name, *standardize(values[:, None], test_values[:, None]))
 
 
-def _numbers(file: Path, part: Drawn, name: str) -> NDArray[np.float64]:
+def _numbers(file: Path, part: RowSample, name: str) -> NDArray[np.float64]:
     values: NDArray[np.float64] = part.table[name].to_numpy()
     wrong = ~np.isfinite(values)
     if wrong.any():
@@ -147,7 +147,7 @@ CAMPAIGN = (
 
 BANK_MARKETING = TabularSet(
     name="bank_marketing",
-    source=Source(
+    source=DataSource(
         "Bank marketing",
         "https://archive.ics.uci.edu/dataset/222/bank+marketing",
         ("bank_marketing/bank-additional-full.csv",),
@@ -190,7 +190,7 @@ def _libsvm(file: Path) -> Iterator[Any]:
 
 COVTYPE = TabularSet(
     name="covtype",
-    source=Source(
+    source=DataSource(
         "Forest cover type",
         "https://archive.ics.uci.edu/dataset/31/covertype",
         ("covtype/covtype.data.gz",),
@@ -225,7 +225,7 @@ BILLS = (*(f"BILL_AMT{k}" for k in range(1, 7)), *(f"PAY_AMT{k}" for k in range(
 
 CREDIT_CARD = TabularSet(
     name="credit_card",
-    source=Source(
+    source=DataSource(
         "Default of credit card clients",
         "https://archive.ics.uci.edu/dataset/350/default+of+credit+card+clients",
         ("credit_card/UCI_Credit_Card.csv",),

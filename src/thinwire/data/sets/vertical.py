@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from thinwire.data.sets.download import Source
+from thinwire.data.sets.download import DataSource
 from thinwire.data.sets.sampling import Subset
 from thinwire.data.sets.splits import LABEL, Split
 from thinwire.errors import BadTensor
@@ -78,7 +78,7 @@ class DataSet(Protocol):
     def name(self) -> str: ...
 
     @property
-    def source(self) -> Source: ...
+    def source(self) -> DataSource: ...
 
     @property
     def default_split(self) -> Split: ...
