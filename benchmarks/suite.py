@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 
 from benchmarks.ratio_bars import Ratio, ratio_bars
 from benchmarks.results import Results, Row, read_results, write_results
-from thinwire.charts.numbers import bytes_shown, short
+from thinwire.charts.numbers import bytes_shown
 from thinwire.environment import environment
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.messages import did_you_mean
@@ -147,7 +147,8 @@ def _line(name: str, row: Row, now: Results, last: Results) -> list[str]:
 def _format(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
-    return bytes_shown(value) if unit == "bytes" else f"{short(value)} {unit}"
+    number = f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return bytes_shown(value) if unit == "bytes" else f"{number} {unit}"
 
 
 def _format_ratio(value: float | None) -> str:
