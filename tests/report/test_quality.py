@@ -8,7 +8,7 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, r2_score, roc_auc_score
 
-from thinwire.job.quality import counted
+from thinwire.job.quality import count_quality
 
 RNG = np.random.default_rng(3)
 
@@ -16,7 +16,7 @@ RNG = np.random.default_rng(3)
 def test_binary_answers_as_scikit_learn_counts_them() -> None:
     score, label = RNG.normal(size=500).round(1) + 0.013, RNG.integers(0, 2, 500)  # rounded: there are ties
     for outputs in (torch.tensor(score), torch.tensor(score)[:, None], torch.tensor(np.stack([0 * score, score], 1))):
-        found = counted(outputs, torch.tensor(label), 7)
+        found = count_quality(outputs, torch.tensor(label), 7)
         assert found is not None
         assert (found.task, found.rows, found.round) == ("binary", 500, 7)
         assert found.auc == pytest.approx(roc_auc_score(label, score))
@@ -31,7 +31,7 @@ def test_binary_answers_as_scikit_learn_counts_them() -> None:
 
 def test_classes_as_scikit_learn_counts_them() -> None:
     logits, label = RNG.normal(size=(300, 4)), RNG.integers(0, 4, 300)
-    found = counted(torch.tensor(logits), torch.tensor(label), 1)
+    found = count_quality(torch.tensor(logits), torch.tensor(label), 1)
     assert found is not None
     assert found.task == "classes"
     assert np.array_equal(found.confusion, confusion_matrix(label, logits.argmax(1)))
@@ -42,14 +42,14 @@ def test_classes_as_scikit_learn_counts_them() -> None:
 
 def test_a_certain_and_right_model_is_calibrated() -> None:
     label = torch.arange(3).repeat(10)
-    found = counted(100.0 * torch.nn.functional.one_hot(label).double(), label, 1)
+    found = count_quality(100.0 * torch.nn.functional.one_hot(label).double(), label, 1)
     assert found is not None
     assert found.calibration_error == pytest.approx(0, abs=1e-9)
 
 
 def test_regression_as_scikit_learn_counts_it() -> None:
     said, truth = RNG.normal(size=400), RNG.normal(size=400)
-    found = counted(torch.tensor(said)[:, None], torch.tensor(truth), 1)
+    found = count_quality(torch.tensor(said)[:, None], torch.tensor(truth), 1)
     assert found is not None
     assert found.task == "regression"
     assert found.errors["r2"] == pytest.approx(r2_score(truth, said))
@@ -68,17 +68,17 @@ def test_regression_as_scikit_learn_counts_it() -> None:
     ],
 )
 def test_what_cannot_be_counted_is_left_out(outputs: torch.Tensor, labels: torch.Tensor) -> None:
-    assert counted(outputs, labels, 1) is None
+    assert count_quality(outputs, labels, 1) is None
 
 
 def test_labels_of_one_class_have_no_roc() -> None:
-    found = counted(torch.randn(20), torch.ones(20).long(), 1)
+    found = count_quality(torch.randn(20), torch.ones(20).long(), 1)
     assert found is not None
     assert found.roc == ()
     assert found.auc is None
 
 
 def test_one_row_of_a_regression() -> None:
-    found = counted(torch.tensor([1.5]), torch.tensor([2.25]), 1)
+    found = count_quality(torch.tensor([1.5]), torch.tensor([2.25]), 1)
     assert found is not None
     assert found.errors == {"rmse": 0.75, "mae": 0.75}

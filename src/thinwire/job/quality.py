@@ -1,4 +1,4 @@
-"""How good a model's answers are, counted over the test rows: no row's own value is kept."""
+"""Model quality, counted over the test rows: confusion, ROC, calibration, residuals; no value of a single row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from thinwire.party import LabelParty
 from thinwire.report.record import Quality
 
-__all__ = ["counted", "quality_of"]
+__all__ = ["assess_quality", "count_quality"]
 
 _BINS = 10
 _POINTS = 100  # of a ROC curve
@@ -21,16 +21,16 @@ _RESIDUAL_BINS = 21
 Array = NDArray[np.float64]
 
 
-def quality_of(outputs: Tensor, party: LabelParty, round: int) -> Quality | None:
+def assess_quality(outputs: Tensor, party: LabelParty, round: int) -> Quality | None:
     """Of the label party's test rows; None where outputs are of no known kind, or not finite."""
-    found = counted(outputs, party.test_labels, round)
+    found = count_quality(outputs, party.test_labels, round)
     names = () if party.coding is None else party.coding.classes
     if found is None or len(names) != len(found.confusion):
         return found
     return found.model_copy(update={"classes": tuple(names)})
 
 
-def counted(outputs: Tensor, labels: Tensor, round: int) -> Quality | None:
+def count_quality(outputs: Tensor, labels: Tensor, round: int) -> Quality | None:
     """Of outputs [N], [N, 1] or [N, C] and labels [N]."""
     said = outputs.detach().cpu().double().numpy()
     said = said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
@@ -60,26 +60,24 @@ def _classes(said: Array, truth: NDArray[np.int64]) -> dict[str, Any]:
 
 
 def _binary(score: Array, truth: NDArray[np.int64]) -> dict[str, Any]:
+    import sklearn.metrics
+
     positive = truth == 1
     chance = 1 / (1 + np.exp(-np.clip(score, -500, 500)))
     found = {**_calibration(chance, positive), "confusion": _confusion(truth, (score > 0).astype(np.int64), 2)}
     if positive.all() or not positive.any():
         return found
-    order = np.argsort(-score, kind="stable")
-    # Rows of one score are one step: any order among them would be made up.
-    last = np.append(np.diff(score[order]) != 0, True)
-    hits = np.append(0, np.cumsum(positive[order])[last]) / positive.sum()
-    alarms = np.append(0, np.cumsum(~positive[order])[last]) / (~positive).sum()
-    found["auc"] = float(np.trapezoid(hits, alarms))
+    alarms, hits, _ = sklearn.metrics.roc_curve(positive, score, drop_intermediate=False)
+    found["auc"] = float(sklearn.metrics.auc(alarms, hits))
     kept = np.unique(np.linspace(0, len(hits) - 1, min(len(hits), _POINTS)).round().astype(int))
     found["roc"] = [(float(alarms[at]), float(hits[at])) for at in kept]
     return found
 
 
 def _confusion(truth: NDArray[np.int64], chosen: NDArray[np.int64], classes: int) -> list[list[int]]:
-    counts = np.zeros((classes, classes), np.int64)
-    np.add.at(counts, (truth, chosen), 1)
-    rows: list[list[int]] = counts.tolist()
+    import sklearn.metrics
+
+    rows: list[list[int]] = sklearn.metrics.confusion_matrix(truth, chosen, labels=range(classes)).tolist()
     return rows
 
 

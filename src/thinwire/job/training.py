@@ -16,7 +16,7 @@ from thinwire.errors import BadInput
 from thinwire.job.callbacks import Begun, Callback, Following
 from thinwire.job.job import Job
 from thinwire.job.progress import line_on_terminal
-from thinwire.job.quality import quality_of
+from thinwire.job.quality import assess_quality
 from thinwire.job.recording import RunRecorder, list_spending
 from thinwire.job.result import Evaluator, Goal, Result
 from thinwire.job.run_info import describe_job
@@ -160,7 +160,7 @@ class _Run:
     def _quality(self) -> Quality | None:
         if self._tested is None or self._tested.outputs is None:
             return None
-        return quality_of(self._tested.outputs, self.job.label_party, self._tested.round)
+        return assess_quality(self._tested.outputs, self.job.label_party, self._tested.round)
 
     def _after_round(self, done: int) -> None:
         self._recorder.round(done)

@@ -10,7 +10,7 @@ from typing import Any
 from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.job.party_view import LabelData
 from thinwire.job.program_factory import ProgramFactory
-from thinwire.job.quality import quality_of
+from thinwire.job.quality import assess_quality
 from thinwire.job.result import Evaluator, Goal, Result, require_finite_loss
 from thinwire.network.asking import require_this_run
 from thinwire.network.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
@@ -227,7 +227,7 @@ class LabelRole:
     def quality(self) -> Quality | None:
         if self._tested is None or self._tested.outputs is None:
             return None
-        return quality_of(self._tested.outputs, self._party, self._tested.round)
+        return assess_quality(self._tested.outputs, self._party, self._tested.round)
 
     # The end ----------------------------------------------------------------------------------------------------
 
