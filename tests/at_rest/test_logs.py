@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from thinwire.at_rest import EncryptedFiles
-from thinwire.at_rest.records import HEADER_SIZE, MARK, RunKey
+from thinwire.at_rest.encrypted_files import HEADER_SIZE, MARK, RunKey
 from thinwire.errors import BadState
 from thinwire.runs import ChargeLog
 from thinwire.transport.outgoing_log import DamagedLog, LogFailed, OutgoingLog

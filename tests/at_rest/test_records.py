@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.at_rest import DamagedFile, EncryptedFiles, PlainFiles, records
-from thinwire.at_rest.records import HEADER_SIZE, TAG, Encrypting, RunKey, decrypted
+from thinwire.at_rest import DamagedFile, EncryptedFiles, PlainFiles, encrypted_files
+from thinwire.at_rest.encrypted_files import HEADER_SIZE, TAG, Encrypting, RunKey, decrypted
 
 KEY = RunKey(b"k" * 32, b"r" * 16)
 SMALL = 16  # bytes a record, so that files have several
@@ -19,7 +19,7 @@ WHERE = Path("run/file")
 
 @pytest.fixture(autouse=True)
 def _small_records(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "RECORD", SMALL)
+    monkeypatch.setattr(encrypted_files, "RECORD", SMALL)
 
 
 def written(pieces: list[bytes], key: RunKey = KEY, name: str = "a") -> bytes:

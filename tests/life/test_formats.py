@@ -19,7 +19,7 @@ from thinwire.errors import BadState
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import require_same_job
 from thinwire.runs import RunDirectory, read_facts
-from thinwire.runs.facts import FORMAT
+from thinwire.runs.run_facts import FORMAT
 
 FORMATS = Path(__file__).with_name("formats")
 ALL = sorted(path.name for path in FORMATS.iterdir())

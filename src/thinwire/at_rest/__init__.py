@@ -1,9 +1,7 @@
 """What a run's folder holds on disk: readable files, and files that nobody reads without the run's key."""
 
-from thinwire.at_rest.files import PLAIN, EncryptedFiles, Files, PlainFiles
-from thinwire.at_rest.folder import begin_files, files_of
-from thinwire.at_rest.key_file import BadKey, new_key, read_key
-from thinwire.at_rest.records import DamagedFile
+from thinwire.at_rest.encrypted_files import PLAIN, DamagedFile, EncryptedFiles, Files, PlainFiles
+from thinwire.at_rest.encryption_key import BadKey, begin_files, files_of, new_key, read_key
 
 __all__ = [
     "PLAIN",

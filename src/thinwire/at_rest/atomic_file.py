@@ -10,8 +10,6 @@ from pathlib import Path
 
 from thinwire.errors import ThinwireError
 
-__all__ = ["WriteFailed", "new_file", "replace_file", "stage_file", "sync_file", "sync_folder", "write_all"]
-
 _MOST_PARTS = 512  # writev takes 1024 at least
 
 

@@ -8,8 +8,6 @@ import stat
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LineFollower", "canonical_json", "indented_json", "parse_object", "read_lines", "read_object"]
-
 _AT_ONCE = 4 << 20  # bytes that are read in one look
 _LARGEST = 64 << 20  # of a file that is read whole
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["is_known", "kept_file", "model_file", "model_files"]
-
 # The run as a whole: settings, sums over rows, weights, secrets. No value of a single row.
 JOB = "job.toml"  # as it was resolved
 RUN = "run.json"  # which version wrote the folder, and who took part

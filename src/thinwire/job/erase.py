@@ -15,7 +15,7 @@ from thinwire.data.readers import read_id_texts
 from thinwire.errors import BadInput
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
-from thinwire.runs.contents import (
+from thinwire.runs.retention import (
     MESSAGES,
     Removed,
     alone_in,

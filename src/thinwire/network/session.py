@@ -22,7 +22,7 @@ from thinwire.network.peers import Peers
 from thinwire.network.stopping import Aborted, Stopping, ToldToStop
 from thinwire.privacy import Labels, SecureSum
 from thinwire.runs import FolderLock, PrivateState, Replaced, RunDirectory
-from thinwire.runs.contents import require_able_to_go_on
+from thinwire.runs.retention import require_able_to_go_on
 from thinwire.transport.ledger import Ledger
 from thinwire.transport.network_channel import NetworkChannel, Patience
 from thinwire.transport.outgoing_log import Journal, OutgoingLog

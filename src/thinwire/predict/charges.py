@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from thinwire.at_rest.wrapping import PLAIN_RECORDS, Wrapped
+from thinwire.at_rest.encrypted_files import PLAIN_RECORDS, Wrapped
 from thinwire.conversations.context import remove_prefix
 from thinwire.errors import BadInput, BadState, ThinwireError
 from thinwire.privacy.accounting import PrivacyLedger

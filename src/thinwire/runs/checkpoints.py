@@ -36,8 +36,6 @@ from thinwire.errors import BadInput, BadState
 from thinwire.runs.tensor_file import Written, read_tensors, write_tensors
 from thinwire.streams import blocks
 
-__all__ = ["CheckpointFailed", "Checkpoints", "Loaded", "tensor_bytes"]
-
 FORMAT = 2
 _FOLDER = re.compile(r"(\d{10,})-(\d{6,})")
 _UNFINISHED = re.compile(r"new-(\d{6,})")

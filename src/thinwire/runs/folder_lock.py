@@ -12,8 +12,6 @@ from thinwire.at_rest import layout
 from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.errors import BadInput
 
-__all__ = ["AlreadyRunning", "FolderLock", "TakenOver"]
-
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 

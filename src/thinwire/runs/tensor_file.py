@@ -25,8 +25,6 @@ from thinwire.errors import BadState
 from thinwire.streams import blocks
 from thinwire.streams.storage import BLOCK, over
 
-__all__ = ["Written", "read_tensors", "write_tensors"]
-
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 
 from thinwire.at_rest.atomic_file import WriteFailed, sync_file, sync_folder, write_all
-from thinwire.at_rest.wrapping import PLAIN_LOGS, Logs
+from thinwire.at_rest.encrypted_files import PLAIN_LOGS, Logs
 from thinwire.errors import BadInput, BadState
 from thinwire.transport.record_file import (
     DamagedLog,

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import xxhash
 
-from thinwire.at_rest.wrapping import PLAIN_LOGS, PLAIN_RECORDS, Logs, Wrapped
+from thinwire.at_rest.encrypted_files import PLAIN_LOGS, PLAIN_RECORDS, Logs, Wrapped
 from thinwire.errors import BadState
 
 __all__ = [

@@ -1,7 +1,8 @@
-"""Whether a run's folder is encrypted, and with which key: `encryption.json`.
+"""The key of encrypted run folders, and `encryption.json`: whether a folder is encrypted, and with which key.
 
-It stands there before anything else does, and stays. It names the file of the key, and holds what tells that key
-from others; nothing in it helps to read the rest.
+A key is a file of 32 random bytes, which only its owner may read. `encryption.json` stands in a folder before
+anything else does, and stays. It names the file of the key, and holds what tells that key from others; nothing in it
+helps to read the rest.
 """
 
 from __future__ import annotations
@@ -9,19 +10,69 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from thinwire.at_rest import layout
-from thinwire.at_rest.atomic_file import WriteFailed, replace_file
-from thinwire.at_rest.files import PLAIN, EncryptedFiles, Files
+from thinwire.at_rest.atomic_file import WriteFailed, new_file, replace_file, sync_folder, write_all
+from thinwire.at_rest.encrypted_files import MARK, PLAIN, DamagedFile, EncryptedFiles, Files, RunKey
 from thinwire.at_rest.json_file import indented_json
-from thinwire.at_rest.key_file import BadKey, read_key
-from thinwire.at_rest.records import MARK, DamagedFile, RunKey
 from thinwire.errors import BadInput, BadState
 
-__all__ = ["VARIABLE", "begin_files", "files_of"]
+KEY_BYTES = 32
+_MOST_BYTES = 4096  # of a file that may hold one
+
+
+class BadKey(BadInput):
+    """The key of an encrypted run is missing, is another one, or cannot be used."""
+
+
+def new_key(path: Path) -> None:
+    """Makes a key from the system's randomness, as hex digits; never over a file that is there."""
+    text = secrets.token_hex(KEY_BYTES).encode() + b"\n"
+    try:
+        with new_file(path) as descriptor:
+            write_all(descriptor, [text])
+        sync_folder(path.parent)
+    except FileExistsError:
+        raise BadKey(f"{path} is there already, and runs may need it; give another name") from None
+    except OSError as error:
+        raise BadKey(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_key(path: Path) -> bytes:
+    """32 bytes, or 64 hex digits. Raises FileNotFoundError; BadKey for all else that is wrong."""
+    try:
+        # A named pipe would otherwise wait for its writer for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BadKey(f"{path} is no plain file; name the key file itself")
+            if status.st_mode & 0o077:
+                raise BadKey(
+                    f"{path}: others than its owner may read or change this key (mode "
+                    f"{stat.S_IMODE(status.st_mode):04o}); make it private: chmod 600 {path}"
+                )
+            data = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BadKey(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) == KEY_BYTES:
+        return data
+    try:
+        key = bytes.fromhex(data.strip().decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise BadKey(
+            f"{path} is no key: a key is {KEY_BYTES} bytes, or {2 * KEY_BYTES} hex digits; `thinwire key FILE` makes "
+            "a new one"
+        )
+    return key
+
 
 FORMAT = 1
 VARIABLE = "THINWIRE_KEY"
@@ -37,7 +88,7 @@ class _Marker:
 
 def files_of(folder: Path, key: Path | None = None) -> Files:
     """The folder's own files, as they are or encrypted; `key` is where the job says that the key is."""
-    marker = _read(folder)
+    marker = _read_marker(folder)
     if marker is None:
         _require_readable(folder)
         if key is not None and any((folder / name).exists() for name in _OF_A_RUN):
@@ -63,18 +114,18 @@ def _require_readable(folder: Path) -> None:
 
 def begin_files(folder: Path, key: Path | None) -> Files:
     """The same for a run that begins or goes on: with a key, a new folder is encrypted from now on."""
-    marker = _read(folder)
+    marker = _read_marker(folder)
     if marker is None:
         found = files_of(folder, key)
         if key is None:
             return found
         run = secrets.token_bytes(16)
         fresh = RunKey(_key_at(key), run)
-        _write(folder, _Marker(run, fresh.check(), str(key.resolve())))
+        _write_marker(folder, _Marker(run, fresh.check(), str(key.resolve())))
         return EncryptedFiles(folder, fresh)
     fitting, path = _fitting(folder, marker, key)
     if path == key and marker.key != str(key.resolve()):  # it has moved, and the job says where to
-        _write(folder, _Marker(marker.run, marker.check, str(key.resolve())))
+        _write_marker(folder, _Marker(marker.run, marker.check, str(key.resolve())))
     return EncryptedFiles(folder, fitting)
 
 
@@ -114,7 +165,7 @@ def _key_at(path: Path) -> bytes:
         raise BadKey(f"encryption.key: there is no file {path}; `thinwire key {path}` makes a new key") from None
 
 
-def _read(folder: Path) -> _Marker | None:
+def _read_marker(folder: Path) -> _Marker | None:
     path = folder / layout.ENCRYPTION
     try:
         held = json.loads(path.read_bytes())
@@ -129,7 +180,7 @@ def _read(folder: Path) -> _Marker | None:
     raise BadState(f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it")
 
 
-def _write(folder: Path, marker: _Marker) -> None:
+def _write_marker(folder: Path, marker: _Marker) -> None:
     held = {"format": FORMAT, "run": marker.run.hex(), "check": marker.check, "key": marker.key}
     data = indented_json(held)
     try:

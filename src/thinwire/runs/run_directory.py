@@ -16,13 +16,11 @@ from thinwire.at_rest.atomic_file import WriteFailed, write_all
 from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadInput, BadState
 from thinwire.runs.checkpoints import Checkpoints, tensor_bytes
-from thinwire.runs.contents import require_able_to_go_on
-from thinwire.runs.facts import RunFacts, require_readable, write_facts
 from thinwire.runs.private_state import PrivateState
+from thinwire.runs.retention import require_able_to_go_on
+from thinwire.runs.run_facts import RunFacts, require_readable, write_facts
 from thinwire.streams import Storage
 from thinwire.types import PartyName
-
-__all__ = ["RunDirectory"]
 
 _log = logging.getLogger(__name__)
 
