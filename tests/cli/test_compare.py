@@ -11,7 +11,7 @@ import pytest
 
 from cli.running import run
 from job_files.small import write_job
-from thinwire.cli.comparing import recipe_table
+from thinwire.cli.compare import build_recipe_table
 from thinwire.errors import BadInput
 from thinwire.sweeps import averaged
 
@@ -25,17 +25,17 @@ def job(tmp_path: Path) -> Path:
 
 def test_a_method_takes_what_fits_of_the_jobs_recipe() -> None:
     own = {"method": "efvfl", "compressor": {"name": "Sign"}, "labels": "private", "local_steps": 1, "scope": "rows"}
-    assert recipe_table("efvfl", own) == own
-    assert recipe_table("cvfl", own) == {"method": "cvfl", "compressor": {"name": "Sign"}, "labels": "private"}
-    assert recipe_table("svfl", own) == {"method": "svfl"}
-    assert recipe_table("celu", own) == {"method": "celu", "capacity": 5, "reuse": 5}
-    assert recipe_table("thin", {"method": "CELU", "capacity": 3, "reuse": 2}) == {
+    assert build_recipe_table("efvfl", own) == own
+    assert build_recipe_table("cvfl", own) == {"method": "cvfl", "compressor": {"name": "Sign"}, "labels": "private"}
+    assert build_recipe_table("svfl", own) == {"method": "svfl"}
+    assert build_recipe_table("celu", own) == {"method": "celu", "capacity": 5, "reuse": 5}
+    assert build_recipe_table("thin", {"method": "CELU", "capacity": 3, "reuse": 2}) == {
         "method": "thin",
         "capacity": 3,
         "reuse": 2,
     }
     with pytest.raises(BadInput, match="--methods: 'foo' is not one of svfl"):
-        recipe_table("foo", own)
+        build_recipe_table("foo", own)
 
 
 def test_means_and_deviations() -> None:

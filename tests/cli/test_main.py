@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from thinwire import cli
-from thinwire.cli.progress import RunProgress
 from thinwire.errors import BadParameter, Malformed, ThinwireError
+from thinwire.report.progress import RunProgress
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_progress_on_a_terminal_and_elsewhere(terminal: bool) -> None:
         "link_seconds": 2.0,
         "diagnostics": {},
     }
-    with RunProgress(console, "celu", rounds=20) as progress:
+    with RunProgress("celu", 20, console) as progress:
         for round in (0, 10):
             progress({**event, "round": round, "bytes": {"up": 1500 * round, "down": 10}})
     assert progress.begun

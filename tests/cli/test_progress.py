@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from thinwire.cli.progress import RunProgress
+from thinwire.report.progress import RunProgress
 
 HALVED = [
     {"round": 10, "from": 11, "to": 5, "loss": 3.5, "lowest_loss": 1.25},
@@ -28,7 +28,7 @@ def event(round: int, halved: list[dict[str, Any]]) -> dict[str, Any]:
 
 def test_backing_off_is_said_once_each_time() -> None:
     out = StringIO()
-    with RunProgress(Console(file=out, width=200), "thin", 40) as progress:
+    with RunProgress("thin", 40, Console(file=out, width=200)) as progress:
         for round, seen in ((10, 0), (20, 1), (30, 1), (40, 2)):
             progress(event(round, HALVED[:seen]))
     said = [line for line in out.getvalue().splitlines() if "cached steps" in line]

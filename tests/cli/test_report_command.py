@@ -13,7 +13,7 @@ import pytest
 from job_files.small import write_job
 from network.parties import Shape, made, ran
 from report.records import Page, refers_outside
-from thinwire.cli.dashboard import _listening
+from thinwire.cli.dashboard import _listen
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -72,7 +72,7 @@ def test_wrong_input(tmp_path: Path, here: Here, arguments: list[str], message: 
 
 
 def test_a_port_in_use_is_said_before_anything_starts(tmp_path: Path, here: Here) -> None:
-    taken = _listening("127.0.0.1", 0)
+    taken = _listen("127.0.0.1", 0)
     try:
         shown = here("dashboard", tmp_path, "--port", str(taken.getsockname()[1]))
     finally:

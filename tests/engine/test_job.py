@@ -70,12 +70,10 @@ def test_every_round_may_be_followed() -> None:
 def test_a_line_follows_a_run_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from thinwire.job.progress import line_on_terminal
-
-    assert line_on_terminal(20) == ()  # nobody looks
+    tw.train(job(svfl()))
+    assert capsys.readouterr().err == ""  # nobody looks
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    (show,) = line_on_terminal(20)
-    show(trained(svfl()).history[-1])
+    tw.train(job(svfl()))
     assert "round 20/20" in capsys.readouterr().err
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -55,39 +55,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    demo,
-    init,
-    train,
-    check,
-    compare,
-    sweep,
-    tune,
-    diagnose,
-    certs,
-    key,
-    methods,
-    compressors,
-    doctor,
-    align,
-    party,
-    status,
-    logs,
-    abort,
-    predict,
-    export,
-    serve,
-    forget,
-    clean,
-    privacy,
-    audit,
-    report,
-    dashboard,
-    reproduce,
-    explain,
-    schema,
-):
-    app.command()(command)
+PANELS = {
+    "Start": (demo, init, check, train, predict),
+    "Run across organisations": (certs, doctor, align, party, status, logs, abort, serve),
+    "Look and judge": (report, dashboard, compare, diagnose, audit, privacy),
+    "Research": (sweep, tune, reproduce, methods, compressors),
+    "Housekeeping": (export, clean, forget, key, schema, explain),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 for moved in (bench, load_test):
     app.command(hidden=True, context_settings=ANY_ARGUMENTS)(moved)
 
@@ -101,10 +78,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        Optional[bool],  # noqa: UP045
+        bool | None,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit."),
     ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback with an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Options of every command; `main` takes --debug out, wherever it stands."""
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from thinwire.cli.shown import JobPath, PartyName, Settings
-from thinwire.cli.status import standing_shown
+from thinwire.cli.options import JobPath, PartyName, Settings
+from thinwire.cli.status import format_status
 from thinwire.errors import BadInput
 
 __all__ = ["abort"]
@@ -18,7 +18,7 @@ def abort(
     job: JobPath,
     name: PartyName,
     settings: Settings = [],  # noqa: B006
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Abort without asking.")] = False,
 ) -> None:
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
     from thinwire.job.party_view import read_party_view
@@ -32,7 +32,7 @@ def abort(
     try:
         _, answer = question(own, "Status")
         standing = read_standing(answer)
-        for line in standing_shown(standing):
+        for line in format_status(standing):
             typer.echo(line)
         if not (yes or typer.confirm("Abort? It ends the run at every party, for good.")):
             typer.echo("nothing was done")

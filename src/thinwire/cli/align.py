@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.charts.numbers import bytes_shown
 from thinwire.cli.approval import require_approval
-from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown
+from thinwire.cli.options import AsJson, JobPath, Settings, complete_parties
+from thinwire.cli.output import print_result, say
 from thinwire.errors import BadInput
+from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from thinwire.align import Alignment
@@ -27,41 +29,52 @@ __all__ = ["align"]
 def align(
     job: JobPath,
     name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--name", metavar="PARTY", help="This party's half, over the network; without it, all in one."),
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="PARTY",
+            help="Run only this party's half, over the network (default: all parties in this process).",
+            autocompletion=complete_parties,
+        ),
     ] = None,
     *,
     settings: Settings = [],  # noqa: B006
     test: Annotated[
-        bool, typer.Option("--test", help="Align the test rows (test_ids), not the training rows.")
+        bool, typer.Option("--test", help="Align the test rows (test_ids) instead of the training rows.")
     ] = False,
     min_overlap: Annotated[
-        str, typer.Option("--min-overlap", metavar="ROWS|FRACTION", help="Refuse fewer: 1000, or 0.5 of one's own.")
+        str,
+        typer.Option(
+            "--min-overlap",
+            metavar="ROWS|FRACTION",
+            help="Refuse a smaller overlap, given as a number of rows such as 1000 or a fraction of this "
+            "party's rows such as 0.5.",
+        ),
     ] = "1",
     workers: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--workers", min=1, help="How many compute at once; as many as cores, 8 at most, unless given."),
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="Number of worker processes (default: the number of cores, at most 8)."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what the others learn unasked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what the other parties learn, without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
     from thinwire.align import Terms
     from thinwire.job.row_selection import RowSource
 
-    terms, kind = Terms(_overlap(min_overlap)), RowSource.test if test else RowSource.training
+    terms, kind = Terms(_parse_overlap(min_overlap)), RowSource.test if test else RowSource.training
     if name is None:
-        found = _here(job, settings, kind, terms, workers)
+        found = _align_here(job, settings, kind, terms, workers)
     else:
         found = _between_organisations(job, name, settings, kind, terms, workers, yes)
-    if as_json:
-        typer.echo(json.dumps(found))
-        return
-    for line in _shown(found):
-        typer.echo(line)
+    print_result(found, as_json, _format_lines(found))
 
 
-def _here(job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None) -> dict[str, Any]:
+def _align_here(
+    job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None
+) -> dict[str, Any]:
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.job_file import read_text
@@ -76,10 +89,11 @@ def _here(job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, wo
         parties = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
         rows = [kind(path, section, folder) for path, section in parties]
         ids = {one.name: one.ids for one in rows}
-    found = intersect(
-        ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=_Progress()
-    )
-    return _written({one.name: (one, found[one.name]) for one in rows}, found.ledger.total().bytes)
+    with ProgressLine("ids", 0) as progress:
+        found = intersect(
+            ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=progress.count
+        )
+    return _write({one.name: (one, found[one.name]) for one in rows}, found.ledger.total().bytes)
 
 
 def _between_organisations(
@@ -98,20 +112,20 @@ def _between_organisations(
     rows = kind(path, own.section, own.folder)
     with own.text.located():
         ids = rows.ids
-    party = AligningParty(own.network_party, rows.what, _say)
-    with ristretto(workers) as backend:
-        found = party.align(ids, backend, terms, _Progress())
-    return _written({own.me: (rows, found)}, party.ledger.total().bytes)
+    party = AligningParty(own.network_party, rows.what, say)
+    with ristretto(workers) as backend, ProgressLine("ids", 0) as progress:
+        found = party.align(ids, backend, terms, progress.count)
+    return _write({own.me: (rows, found)}, party.ledger.total().bytes)
 
 
-def _overlap(text: str) -> int | float:
+def _parse_overlap(text: str) -> int | float:
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
         raise BadInput(f"--min-overlap must be a number of rows, or a fraction such as 0.5, got {text!r}") from None
 
 
-def _written(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[str, Any]:
+def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[str, Any]:
     from thinwire.align import write_alignment
 
     files, missing = {}, []
@@ -138,7 +152,7 @@ def _written(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[
     }
 
 
-def _shown(found: dict[str, Any]) -> list[str]:
+def _format_lines(found: dict[str, Any]) -> list[str]:
     brought = ", ".join(f"{party} {count}" for party, count in found["ids"].items())
     lines = [f"{found['rows']} rows are held by all parties (ids: {brought}); {bytes_shown(found['bytes'])} sent"]
     if found["pairwise"]:
@@ -150,20 +164,3 @@ def _shown(found: dict[str, Any]) -> list[str]:
         lines.append("add to the job file, so that training uses these rows:")
         lines += [f"  {line}" for line in found["to_add"]]
     return lines
-
-
-def _say(sentence: str) -> None:
-    typer.echo(f"thinwire: {sentence}", err=True)
-
-
-class _Progress:
-    """A line for each tenth of a stage."""
-
-    def __init__(self) -> None:
-        self._shown = ("", -1)
-
-    def __call__(self, done: int, total: int, stage: str) -> None:
-        tenth = 10 * done // total if total else 10
-        if (stage, tenth) != self._shown:
-            self._shown = (stage, tenth)
-            typer.echo(f"  {stage}: {done} of {total}", err=True)

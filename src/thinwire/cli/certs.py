@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import print_result
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,26 +20,30 @@ __all__ = ["certs"]
 
 
 def certs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The authority's folder; made if it is not there.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder of the certificate authority, created if missing.")
+    ],
     parties: Annotated[
-        list[str], typer.Option("--party", metavar="NAME", help="Make a certificate for this party; may be repeated.")
+        list[str], typer.Option("--party", metavar="NAME", help="Issue a certificate for this party (repeatable).")
     ] = [],  # noqa: B006
     hosts: Annotated[
         list[str],
         typer.Option(
             "--host",
             metavar="NAME_OR_IP",
-            help="A further name or address on every certificate that this command makes; may be repeated.",
+            help="Add a host name or IP address to every certificate issued by this command (repeatable).",
         ),
     ] = [],  # noqa: B006
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="How long new certificates are valid.")] = 365,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Validity of new certificates in days.")] = 365,
     renewed: Annotated[
         list[str],
-        typer.Option("--renew", metavar="NAME", help="Replace this party's key and certificate by new ones."),
+        typer.Option("--renew", metavar="NAME", help="Replace the key and the certificate of this party."),
     ] = [],  # noqa: B006
     revoked: Annotated[
         list[str],
-        typer.Option("--revoke", metavar="NAME", help="Put this party's present certificate on the list of revoked."),
+        typer.Option(
+            "--revoke", metavar="NAME", help="Add the current certificate of this party to the revocation list."
+        ),
     ] = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
@@ -61,8 +65,13 @@ def certs(
         made = authority.issue(folder, parties, hosts, days) if parties else {}
         deeds |= {name: "made" if fresh else "kept" for name, fresh in made.items() if name not in deeds}
     there = {one.name: one for one in authority.issued(folder)}
-    show = _print_json if as_json else _print
-    show(folder, authority.authority_end(folder), [(there[name], deed) for name, deed in deeds.items()])
+    end, certificates = authority.authority_end(folder), [(there[name], deed) for name, deed in deeds.items()]
+    facts = {
+        "folder": str(folder),
+        "authority": {"certificate": str(folder / "ca.pem"), "not_after": end.isoformat()},
+        "certificates": [_describe(one, deed) for one, deed in certificates],
+    }
+    print_result(facts, as_json, _format_lines(folder, end, certificates))
 
 
 def _require_authority(folder: Path, hosts: Sequence[str]) -> None:
@@ -73,16 +82,7 @@ def _require_authority(folder: Path, hosts: Sequence[str]) -> None:
         raise BadInput(f"{folder} holds no authority; {usage}")
 
 
-def _print_json(folder: Path, end: datetime, certificates: Sequence[tuple[Issued, str]]) -> None:
-    shown = {
-        "folder": str(folder),
-        "authority": {"certificate": str(folder / "ca.pem"), "not_after": end.isoformat()},
-        "certificates": [_described(one, deed) for one, deed in certificates],
-    }
-    typer.echo(json.dumps(shown))
-
-
-def _described(one: Issued, deed: str) -> dict[str, Any]:
+def _describe(one: Issued, deed: str) -> dict[str, Any]:
     return {
         "name": one.name,
         "done": deed or None,
@@ -95,45 +95,38 @@ def _described(one: Issued, deed: str) -> dict[str, Any]:
     }
 
 
-def _print(folder: Path, end: datetime, certificates: Sequence[tuple[Issued, str]]) -> None:
-    say = typer.echo
-    say(f"authority in {folder}, {_validity(end)}")
+def _format_lines(folder: Path, end: datetime, certificates: Sequence[tuple[Issued, str]]) -> Iterator[str]:
+    yield f"authority in {folder}, {_format_validity(end)}"
     for one, deed in certificates:
         done = deed or ("revoked" if one.revoked else "issued")
-        say(f"  {one.name}: {done}, {_validity(one.not_after)}, serial {one.serial:x}")
+        yield f"  {one.name}: {done}, {_format_validity(one.not_after)}, serial {one.serial:x}"
         if one.hosts:
-            say(f"    also for {', '.join(one.hosts)}")
+            yield f"    also for {', '.join(one.hosts)}"
     if not certificates:
-        say("  no certificates yet; --party NAME makes one")
+        yield "  no certificates yet; --party NAME makes one"
     fresh = [one.name for one, deed in certificates if deed.endswith(("made", "renewed"))]
     if fresh:
-        _print_where_to(folder, fresh)
+        yield f"each organisation gets its files from {folder}, in a safe way:"
+        yield from (f"  {name}: ca.pem, {name}.pem, {name}.key, revoked.txt" for name in fresh)
+        yield f"{folder / 'ca.key'} stays here: it is needed only to issue, and whoever has it can be any party"
     for one, deed in certificates:
-        _print_advice(one, deed)
+        yield from _format_advice(one, deed)
     if any("revoked" in deed for _, deed in certificates):
-        say(f"give {folder / 'revoked.txt'} to every organisation: a party refuses what its own copy lists")
+        yield f"give {folder / 'revoked.txt'} to every organisation: a party refuses what its own copy lists"
 
 
-def _validity(end: datetime) -> str:
+def _format_validity(end: datetime) -> str:
     from thinwire.transport.certificates import moment_shown
 
     return f"{'valid until' if end > datetime.now(UTC) else 'expired since'} {moment_shown(end)}"
 
 
-def _print_where_to(folder: Path, names: Sequence[str]) -> None:
-    say = typer.echo
-    say(f"each organisation gets its files from {folder}, in a safe way:")
-    for name in names:
-        say(f"  {name}: ca.pem, {name}.pem, {name}.key, revoked.txt")
-    say(f"{folder / 'ca.key'} stays here: it is needed only to issue, and whoever has it can be any party")
-
-
-def _print_advice(one: Issued, deed: str) -> None:
+def _format_advice(one: Issued, deed: str) -> Iterator[str]:
     if deed == "kept":
         cause = "it is revoked" if one.revoked else "to change it"
-        typer.echo(f"{one.name} has a certificate already, which was kept; {cause}: --renew {one.name}")
+        yield f"{one.name} has a certificate already, which was kept; {cause}: --renew {one.name}"
     elif deed == "renewed":
-        typer.echo(
+        yield (
             f"{one.name}'s certificate before this one is good until it expires; for a stolen key, the command is "
             f"--revoke {one.name} --renew {one.name}"
         )

@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.cli.shown import AsJson, bytes_shown
+from thinwire.charts.numbers import bytes_shown
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import print_result
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.runs.retention import Cleaned
 
-__all__ = ["clean", "clean_at_the_end"]
+__all__ = ["clean", "clean_finished_run"]
 
 
 def clean(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
     *,
     checkpoints_days: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--checkpoints-days", min=0, help="Instead of the job's: days to keep checkpoints; 0: none."),
+        float | None,
+        typer.Option(
+            "--checkpoints-days", min=0, help="Days to keep checkpoints, 0 for none (default: the job's own rule)."
+        ),
     ] = None,
     messages_days: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--messages-days", min=0, help="Instead of the job's: days to keep logged messages."),
+        float | None,
+        typer.Option("--messages-days", min=0, help="Days to keep logged messages (default: the job's own rule)."),
     ] = None,
     logs_days: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--logs-days", min=0, help="Instead of the job's: days to keep lines of log.jsonl."),
+        float | None,
+        typer.Option("--logs-days", min=0, help="Days to keep the lines of log.jsonl (default: the job's own rule)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove what the [retention] rules of a run's job no longer keep. Models, events and ledgers stay."""
+    """Remove what the retention rules of a run's job no longer keep. Models, events and ledgers stay."""
     from thinwire.job.job_snapshot import read_retention
     from thinwire.runs.retention import clean as clean_run
 
@@ -55,14 +58,10 @@ def clean(
                 "or --logs-days"
             )
         done.append(clean_run(run, rules, datetime.now(UTC)))
-    if as_json:
-        typer.echo(json.dumps({"runs": [asdict(one) for one in done]}))
-        return
-    for one in done:
-        typer.echo(_said(one))
+    print_result({"runs": [asdict(one) for one in done]}, as_json, map(_format_cleaned, done))
 
 
-def clean_at_the_end(run: Path) -> None:
+def clean_finished_run(run: Path) -> None:
     """Of a run that has just finished: what is not to be kept at all."""
     from thinwire.job.job_snapshot import read_retention
     from thinwire.runs.retention import Retention
@@ -72,10 +71,10 @@ def clean_at_the_end(run: Path) -> None:
     if rules != Retention():
         done = clean_run(run, rules, datetime.now(UTC))
         if done.removed:
-            typer.echo(_said(done), err=True)
+            typer.echo(_format_cleaned(done), err=True)
 
 
-def _said(one: Cleaned) -> str:
+def _format_cleaned(one: Cleaned) -> str:
     if not one.removed:
         return f"{one.folder}: {one.note or 'nothing is older than the rules allow'}"
     listed = ", ".join(f"{gone.path} ({bytes_shown(gone.bytes)})" for gone in one.removed)

@@ -1,90 +1,148 @@
-"""`thinwire compare`: the same job under several recipes."""
+"""`thinwire compare`: the same job under several methods."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
-from thinwire.cli.comparing import Run, outcome, recipe_table
-from thinwire.cli.shown import AsJson, JobPath, Settings, bytes_shown, seconds_shown
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.cli.options import (
+    METHOD_NAMES,
+    AsJson,
+    JobPath,
+    Settings,
+    Target,
+    Workers,
+    complete_list,
+    parse_seeds,
+    parse_target,
+)
+from thinwire.cli.output import build_table, print_plain, print_result, say
 from thinwire.cli.train import new_folder
-from thinwire.errors import BadInput
+from thinwire.errors import BadInput, ThinwireError
+from thinwire.report.progress import ProgressLine
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+__all__ = [
+    "POINT_HEADINGS",
+    "_MethodRun",
+    "_run_method",
+    "build_recipe_table",
+    "compare",
+    "exit_with_failures",
+    "format_point",
+]
 
-    from rich.console import Console
+POINT_HEADINGS = ("reached", "rounds", "up", "down", "link\ntime")
 
-__all__ = ["compare", "point_cells", "seed_numbers"]
+# What a method is given where the job does not say.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "svfl": {},
+    "fedbcd": {"local_steps": 5},
+    "cvfl": {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
+    "efvfl": {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
+    "celu": {"capacity": 5, "reuse": 5},
+    "pbm": {"trials": 16, "beta": 0.15},
+    "thin": {},
+}
+# Arguments that mean the same in every method that has them; local_steps does not.
+_SHARED = {
+    "compressor",
+    "top_compressor",
+    "labels",
+    "capacity",
+    "reuse",
+    "xi_degrees",
+    "sampling",
+    "overlap",
+    "trials",
+    "beta",
+    "bound",
+}
+
+
+@dataclass(frozen=True)
+class _MethodRun:
+    """One run to make."""
+
+    job: str
+    overrides: tuple[str, ...]
+    method: str
+    seed: int
+    out: str  # its folder
 
 
 def compare(
     job: JobPath,
-    methods: Annotated[str, typer.Option("--methods", help="Which, with commas between.")] = "svfl,celu,efvfl,thin",
-    target: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--target", metavar="METRIC=VALUE", help="Instead of the job's target."),
-    ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="Which, with commas between.")] = "0",
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Runs at the same time.")] = 2,
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods", help="Methods to compare, separated by commas.", autocompletion=complete_list(*METHOD_NAMES)
+        ),
+    ] = "svfl,celu,efvfl,thin",
+    target: Target = None,
+    seeds: Annotated[
+        str,
+        typer.Option("--seeds", help="Seeds, separated by commas; use at least three to separate signal from noise."),
+    ] = "0",
+    workers: Workers = 2,
     settings: Settings = [],  # noqa: B006
     *,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="For runs and report; runs/compare-<job>-<time> unless given."),
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder for the runs and the report (default: runs/compare-<job>-<time>)."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the same job under several methods and seeds, and compare what it took."""
-    from rich.console import Console
-
     from thinwire.job.job_loader import load_job, read_job_file
     from thinwire.job.messages import at
     from thinwire.job.toml_text import inline
 
-    chosen = seed_numbers(seeds)
-    shared = [*settings, *_target(target)]
+    chosen = parse_seeds(seeds)
+    shared = [*settings, *parse_target(target)]
     with at(str(job)):
         file = read_job_file(job, shared)
-    recipes = {method: recipe_table(method, file.recipe) for method in _names(methods)}
+    recipes = {method: build_recipe_table(method, file.recipe) for method in _parse_methods(methods)}
     overrides = {method: (*shared, f"recipe={inline(table)}") for method, table in recipes.items()}
     for method, given in overrides.items():
         with at(method):
             load_job(job, given)
-    folder = _free(out or new_folder(f"compare-{job.stem}"))
+    folder = _require_empty(out or new_folder(f"compare-{job.stem}"))
     runs = [
-        Run(str(job), (*overrides[method], f"job.seed={seed}"), method, seed, str(folder / f"{method}-{seed}"))
+        _MethodRun(str(job), (*overrides[method], f"job.seed={seed}"), method, seed, str(folder / f"{method}-{seed}"))
         for method in recipes
         for seed in chosen
     ]
-    found = _run(runs, workers, Console(stderr=True))
-    report = _reported(found, folder)
-    rows = [_row(method, table, found[method]) for method, table in recipes.items()]
+    found = _run_all(runs, workers)
+    report = _write_report(found, folder)
+    rows = [_summarise(method, table, found[method]) for method, table in recipes.items()]
     aim = None if file.job.target is None else file.job.target.model_dump()
     metric = next(iter(file.job.metrics), "loss")
-    if as_json:
-        said = {"target": aim, "metric": metric, "seeds": chosen, "report": report, "methods": rows}
-        typer.echo(json.dumps(said))
-    else:
-        _print(Console(), rows, aim, metric)
-        if report is not None:
-            typer.echo(f"report: {report}")
-    failed = [f"{row['method']}: {error}" for row in rows for error in row["errors"]]
+    facts = {"target": aim, "metric": metric, "seeds": chosen, "report": report, "methods": rows}
+    print_result(facts, as_json, lambda: _print(rows, aim, metric, report))
+    exit_with_failures([f"{row['method']}: {error}" for row in rows for error in row["errors"]])
+
+
+def exit_with_failures(failed: Sequence[str]) -> None:
+    """Exit code 1 where runs failed, after what the others gave was printed."""
     if failed:
-        typer.echo("thinwire: " + "\n".join(failed), err=True)
+        say("\n".join(failed))
         raise typer.Exit(1)
 
 
-def _free(folder: Path) -> Path:
+def _require_empty(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"--out: {folder} is there already and not empty; give another one")
     return folder
 
 
-def _reported(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | None:
+def _write_report(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | None:
     """Of the runs that came to their end; their evaluations and ledgers stay in their folders."""
     from thinwire.at_rest import layout
     from thinwire.report.keeping import write_report
@@ -96,56 +154,30 @@ def _reported(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | Non
     return str(write_report([read_openly(Path(run)) for run in ended], folder / layout.REPORT))
 
 
-def _names(text: str) -> list[str]:
+def _parse_methods(text: str) -> list[str]:
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     if not names:
         raise BadInput("--methods: name one method at least, as in --methods svfl,thin")
     return list(dict.fromkeys(names))
 
 
-def seed_numbers(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError:
-        raise BadInput(f"--seeds: whole numbers with commas between, as in --seeds 0,1,2; got {text!r}") from None
-
-
-def _target(text: str | None) -> list[str]:
-    if text is None:
-        return []
-    metric, equals, value = text.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        equals = ""
-    if not equals:
-        raise BadInput(f"--target: write METRIC=VALUE, as in --target accuracy=0.92; got {text!r}")
-    return [f"job.target.metric={json.dumps(metric.strip())}", f"job.target.value={number}"]
-
-
-def _run(runs: Sequence[Run], workers: int, console: Console) -> dict[str, list[dict[str, Any]]]:
+def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[str, Any]]]:
     """Outcomes by method, in the order of the seeds."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from thinwire.sweeps import each
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    outcomes: dict[Run, dict[str, Any]] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as live:
-        task = live.add_task("runs", total=len(runs))
-        for run, found_here in each(outcome, runs, workers):
-            outcomes[run] = found_here
-            live.advance(task)
-            ended = found_here.get("error") or f"best {found_here['best']:.4g}"
-            said = f"{run.method}, seed {run.seed}: {ended}"
-            live.console.print(said, markup=False, highlight=False, soft_wrap=True)
+    outcomes: dict[_MethodRun, dict[str, Any]] = {}
+    with ProgressLine("runs", len(runs)) as progress:
+        for run, outcome in each(_run_method, runs, workers):
+            outcomes[run] = outcome
+            ended = outcome.get("error") or f"best {outcome['best']:.4g}"
+            progress.advance(f"{run.method}, seed {run.seed}: {ended}")
     found: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
         found.setdefault(run.method, []).append(outcomes[run])
     return found
 
 
-def _row(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
+def _summarise(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
     from thinwire.sweeps import averaged
 
     done = [outcome for outcome in outcomes if "error" not in outcome]
@@ -161,37 +193,80 @@ def _row(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) ->
     }
 
 
-def _print(console: Console, rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, report: str | None) -> None:
     title = "to the end" if aim is None else f"to {aim['metric']} {aim['value']:g}, or to the end"
-    table = Table(title=f"{title}; means and deviations over seeds", box=SIMPLE_HEAD)
-    table.add_column("method", no_wrap=True)
-    for heading in ("reached", "rounds", "up", "down", "link\ntime", f"best\n{metric}"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = (*POINT_HEADINGS, f"best\n{metric}")
+    table = build_table(f"{title}; means and deviations over seeds", ["method"], headings)
     for row in rows:
-        if not row["runs"]:
-            table.add_row(row["method"], "failed")
-            continue
-        table.add_row(row["method"], *point_cells(row, aim is not None))
-    console.print(table)
+        table.add_row(row["method"], *format_point(row, aim is not None))
+    print_plain(table)
+    if report is not None:
+        typer.echo(f"report: {report}")
 
 
-def point_cells(row: dict[str, Any], has_target: bool) -> list[str]:
-    """Reached, rounds, up, down, link time, best: of runs that differ in the seed alone."""
+def format_point(row: dict[str, Any], has_target: bool) -> list[str]:
+    """Cells below POINT_HEADINGS and the best value: of runs that differ in the seed alone."""
+    if not row["runs"]:
+        return ["failed"]
     return [
         f"{row['reached']}/{len(row['runs'])}" if has_target else "-",
-        _cell(row, "rounds", lambda value: f"{value:.0f}"),
-        _cell(row, "bytes_up", bytes_shown),
-        _cell(row, "bytes_down", bytes_shown),
-        _cell(row, "link_seconds", seconds_shown),
-        _cell(row, "best", lambda value: f"{value:.4f}"),
+        _format_cell(row, "rounds", lambda value: f"{value:.0f}"),
+        _format_cell(row, "bytes_up", bytes_shown),
+        _format_cell(row, "bytes_down", bytes_shown),
+        _format_cell(row, "link_seconds", seconds_shown),
+        _format_cell(row, "best", lambda value: f"{value:.4f}"),
     ]
 
 
-def _cell(row: dict[str, Any], name: str, said: Callable[[float], str]) -> str:
+def _format_cell(row: dict[str, Any], name: str, format: Callable[[float], str]) -> str:
     mean, deviation = row["mean"][name], row["std"][name]
     if mean is None:
         return "-"
-    return said(mean) if len(row["runs"]) == 1 else f"{said(mean)}\n± {said(deviation)}"
+    return format(mean) if len(row["runs"]) == 1 else f"{format(mean)}\n± {format(deviation)}"
+
+
+def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
+    from thinwire.job.messages import did_you_mean
+    from thinwire.job.registry import list_parameters
+    from thinwire.methods import METHODS
+
+    if method not in METHODS:
+        raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
+    if str(own.get("method")).lower() == method:
+        return {**own, "method": method}
+    fits = {key: value for key, value in own.items() if key in _SHARED and key in list_parameters(METHODS[method])}
+    return {"method": method, **_DEFAULTS[method], **fits}
+
+
+def _run_method(run: _MethodRun) -> dict[str, Any]:
+    """The run's numbers, to its target where it has one; or the error that ended it, as text."""
+    from thinwire.job import train
+    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_snapshot import save_job
+    from thinwire.job.result import meets
+
+    try:
+        overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
+        job = load_job(Path(run.job), overrides)
+        save_job(Path(run.out), resolve_job(Path(run.job), overrides), job)
+        result = train(job, out=run.out)
+    except ThinwireError as error:
+        return {"error": str(error)}
+    last = there = result.evaluations[-1]
+    reached: bool | None = None
+    if job.target is not None:
+        met = [one for one in result.evaluations if meets(one, job.target)]
+        reached = bool(met)
+        there = met[0] if met else there
+    return {
+        "seed": run.seed,
+        "run_dir": run.out,
+        "reached": reached,
+        "rounds": there.round,
+        "bytes_up": there.bytes.up,
+        "bytes_down": there.bytes.down,
+        "link_seconds": there.link_seconds,
+        "best": result.best()["value"],
+        "last": last.scores.get(result.metric),
+    }

@@ -1,30 +1,179 @@
-"""`thinwire compressors`: what there is, with parameters, one line each; or measured."""
+"""`thinwire compressors`: what there is; with --measure, what each makes of real embeddings."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.cli.listing import print_listing
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import build_table, print_listing, print_plain, print_result
+from thinwire.report.progress import ProgressLine
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from thinwire.compress import Compressor
 
 __all__ = ["compressors"]
 
 
 def compressors(
     measured: Annotated[
-        bool, typer.Option("--measure", help="Compress real embeddings in every way, and say how well it went.")
+        bool,
+        typer.Option(
+            "--measure", help="Measure every compressor on real embeddings: size, error, accuracy and speed."
+        ),
     ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="With --measure: of the network and the compressors.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="With --measure: seed of the network and the compressors.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """List the compressors with their parameters."""
     if measured:
-        from thinwire.cli.measure import measure
-
-        measure(as_json, seed)
+        _measure_all(as_json, seed)
         return
     from thinwire.compress import COMPRESSORS
 
     print_listing("compressor", COMPRESSORS, as_json)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One compressor on one embedding."""
+
+    compressor: str
+    bits_per_value: float
+    ratio: float
+    relative_error: float
+    accuracy: float
+    encode_mb_per_s: float
+    decode_mb_per_s: float
+
+
+def _measure_all(as_json: bool, seed: int) -> None:
+    """Trains a small network on handwritten digits and compresses its embeddings in every way."""
+    every = _build_compressors()
+    results = []
+    with ProgressLine("training a bottom and a top model on 1,797 digits", len(every)) as progress:
+        embedding, top, labels = _train_digits(seed)
+        for compressor in every:
+            progress.name = str(compressor)
+            results.append(_measure(compressor, embedding, top, labels, seed))
+            progress.advance()
+    facts = {"shape": list(embedding.shape), "results": [asdict(result) for result in results]}
+    print_result(facts, as_json, lambda: _print(results, embedding))
+
+
+def _train_digits(seed: int) -> tuple[Tensor, nn.Module, Tensor]:
+    """The test rows' embeddings [599, 32], the top model and the test labels."""
+    import torch
+    from sklearn.datasets import load_digits
+    from torch import nn
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        images, digits = load_digits(return_X_y=True)
+        x = torch.tensor(images / 16, dtype=torch.float32)
+        y = torch.tensor(digits)
+        test = torch.arange(len(y)) % 3 == 0
+        bottom = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.Tanh())
+        top = nn.Linear(32, 10)
+        optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=3e-3)
+        for _ in range(200):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(top(bottom(x[~test])), y[~test]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            return bottom(x[test]), top, y[test]
+
+
+def _build_compressors() -> list[Compressor]:
+    from thinwire.compress import (
+        QSGD,
+        Cast,
+        Directions,
+        HexLattice,
+        Identity,
+        PoissonBinomial,
+        RandK,
+        RowScale,
+        Shorter,
+        Sign,
+        StdGrid,
+        Then,
+        TopK,
+        Uniform,
+    )
+
+    return [
+        Identity(),
+        Cast("float16"),
+        RowScale(4),
+        Uniform(4),
+        Uniform(2),
+        HexLattice(2),
+        StdGrid(1.0),
+        StdGrid(2.0, stochastic=True),
+        Directions(0.5),
+        Shorter(StdGrid(1.5), Directions(0.5)),
+        QSGD(bits=4),
+        TopK(0.1),
+        Then(TopK(0.1), Uniform(4)),
+        RandK(0.1),
+        Sign(),
+        PoissonBinomial(trials=16, beta=0.25),
+    ]
+
+
+def _measure(compressor: Compressor, x: Tensor, top: nn.Module, labels: Tensor, seed: int) -> Measurement:
+    import torch
+
+    from thinwire import wire
+
+    rng = torch.Generator().manual_seed(seed)
+    body = wire.encode(compressor.compress(x, rng))
+    decoded = wire.decode(body).to_tensor()
+    repeats = 30
+    start = perf_counter()
+    for _ in range(repeats):
+        wire.encode(compressor.compress(x, rng))
+    middle = perf_counter()
+    for _ in range(repeats):
+        wire.decode(body).to_tensor()
+    end = perf_counter()
+    megabytes = repeats * 4 * x.numel() / 1e6
+    with torch.no_grad():
+        accuracy = (top(decoded).argmax(dim=1) == labels).float().mean()
+    return Measurement(
+        compressor=str(compressor),
+        bits_per_value=8 * len(body) / x.numel(),
+        ratio=4 * x.numel() / len(body),
+        relative_error=float((x - decoded).norm() / x.norm()),
+        accuracy=float(accuracy),
+        encode_mb_per_s=megabytes / (middle - start),
+        decode_mb_per_s=megabytes / (end - middle),
+    )
+
+
+def _print(results: list[Measurement], embedding: Tensor) -> None:
+    rows, width = embedding.shape
+    title = f"One message: the embeddings of {rows} test digits, {rows} x {width} float32"
+    headings = ("bits/\nvalue", "times\nless", "rel.\nerror", "test\nacc.", "out\nMB/s", "in\nMB/s")
+    table = build_table(title, ["compressor"], headings)
+    for r in results:
+        table.add_row(
+            r.compressor,
+            f"{r.bits_per_value:.2f}",
+            f"{r.ratio:.1f}",
+            f"{r.relative_error:.3f}",
+            f"{100 * r.accuracy:.1f}%",
+            f"{r.encode_mb_per_s:.0f}",
+            f"{r.decode_mb_per_s:.0f}",
+        )
+    print_plain(
+        table,
+        "Bytes are those of the encoded message, scales and indices included; the top model, trained on "
+        "exact embeddings, sees the decoded ones. Out: compress and encode; in: decode; on this machine.",
+    )

@@ -9,17 +9,25 @@ from typing import Annotated
 
 import typer
 
-from thinwire.cli.report import Open, opened
+from thinwire.cli.options import Open
+from thinwire.cli.output import open_browser, say
 from thinwire.errors import BadInput
 
 __all__ = ["dashboard"]
 
 
 def dashboard(
-    runs: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run's folder, or one that runs lie in.")],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any that is free.")] = 8765,
+    runs: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run folder, or a folder that contains runs.")],
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on, 0 for any free one.")
+    ] = 8765,
     host: Annotated[
-        str, typer.Option("--host", help="Another address than loopback shows the page to others, unprotected.")
+        str,
+        typer.Option(
+            "--host",
+            help="Address to listen on; any address other than loopback shows the page to others, without a "
+            "password.",
+        ),
     ] = "127.0.0.1",
     show: Open = False,
 ) -> None:
@@ -33,14 +41,14 @@ def dashboard(
     from thinwire.dashboard.board import Board
 
     board = Board(runs)
-    listening = _listening(host, port)
+    listening = _listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listening.getsockname()[1]}/"
     typer.echo(f"{address} follows {runs}; Ctrl-C ends it", err=True)
     if not is_loopback(host):
-        typer.echo("thinwire: everybody who reaches this address can see the runs; there is no password", err=True)
+        say("everybody who reaches this address can see the runs; there is no password")
     if show:
-        opened(address)
+        open_browser(address)
     app = dashboard_app(board, host, closing=lambda: server.should_exit)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, lifespan="off")
     server = uvicorn.Server(config)
@@ -48,7 +56,7 @@ def dashboard(
         server.run(sockets=[listening])
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     """Bound at once, so that what is wrong is said before anything starts."""
     found: socket.socket | None = None
     try:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.cli.shown import AsJson, bytes_shown, seconds_shown
-from thinwire.cli.train import new_folder, trained
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import build_table, print_plain, print_result
+from thinwire.cli.train import new_folder, run_job
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from thinwire.job import Job
     from thinwire.recipe import Recipe
 
@@ -27,43 +26,37 @@ WIDTH = 32
 def demo(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the models, batches and compressors.")] = 0,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="Where runs and report go; runs/demo-<time> unless given."),
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for the runs and the report (default: runs/demo-<time>)."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train on handwritten digits that are split among four parties, and compare what methods send."""
-    from rich.console import Console
-
     from thinwire.at_rest import layout
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run
 
     folder = out or new_folder("demo")
-    progress, shown, began = Console(stderr=True), Console(), perf_counter()
+    began = perf_counter()
     results: list[dict[str, Any]] = []
-    for recipe in _recipes():
-        summary = trained(_job(recipe, seed), progress, recipe.name, out=folder / recipe.name).summary()
+    for recipe in _build_recipes():
+        summary = run_job(_build_job(recipe, seed), folder / recipe.name).summary()
         before = results[0]["bytes"]["total"] if results else summary["bytes"]["total"]
         results.append({**summary, "times_fewer_bytes": before / summary["bytes"]["total"]})
     seconds = perf_counter() - began
     report = write_report([read_run(Path(result["run_dir"])) for result in results], folder / layout.REPORT)
-    if as_json:
-        said = {"epochs": EPOCHS, "seed": seed, "seconds": seconds, "report": str(report), "methods": results}
-        typer.echo(json.dumps(said))
-    else:
-        _print(shown, results, seconds)
-        typer.echo(f"report: {report}")
+    facts = {"epochs": EPOCHS, "seed": seed, "seconds": seconds, "report": str(report), "methods": results}
+    print_result(facts, as_json, lambda: _print(results, seconds, report))
 
 
-def _recipes() -> list[Recipe]:
+def _build_recipes() -> list[Recipe]:
     from thinwire.compress import TopK
     from thinwire.methods import celu, efvfl, svfl, thin
 
     return [svfl(), celu(capacity=5, reuse=5), efvfl(TopK(0.1), labels="private"), thin()]
 
 
-def _job(recipe: Recipe, seed: int) -> Job:
+def _build_job(recipe: Recipe, seed: int) -> Job:
     """Each party has a quarter of every image; a fifth party has the labels. The same weights for every recipe."""
     import torch
     from sklearn.datasets import load_digits
@@ -103,14 +96,10 @@ def _job(recipe: Recipe, seed: int) -> Job:
     )
 
 
-def _print(console: Console, results: list[dict[str, Any]], seconds: float) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(title=f"Digits in four quarters, private labels, {EPOCHS} epochs", box=SIMPLE_HEAD)
-    table.add_column("method", no_wrap=True)
-    for heading in ("test\naccuracy", "bytes\nup", "bytes\ndown", "times fewer\nthan svfl", "seconds on\nthe link"):
-        table.add_column(heading, justify="right", no_wrap=True)
+def _print(results: list[dict[str, Any]], seconds: float, report: Path) -> None:
+    title = f"Digits in four quarters, private labels, {EPOCHS} epochs"
+    headings = ("test\naccuracy", "bytes\nup", "bytes\ndown", "times fewer\nthan svfl", "seconds on\nthe link")
+    table = build_table(title, ["method"], headings)
     for result in results:
         table.add_row(
             result["method"],
@@ -120,10 +109,10 @@ def _print(console: Console, results: list[dict[str, Any]], seconds: float) -> N
             f"{result['times_fewer_bytes']:.1f}",
             f"{result['link_seconds']:.2f}",
         )
-    console.print(table)
-    console.print(
+    print_plain(
+        table,
         "1,198 training and 599 test digits of scikit-learn; a simulated link of 100 Mbit/s with a round trip of "
         "20 ms, computing time included. Bytes are of whole messages, as sent. "
         f"It took {seconds_shown(seconds)} here.",
-        highlight=False,
+        f"report: {report}",
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections import Counter
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings, bytes_shown
+from thinwire.charts.numbers import bytes_shown
+from thinwire.cli.options import AsJson, JobPath, PartyName, Settings
+from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
     from thinwire.network.doctor import Check
@@ -29,10 +30,8 @@ def doctor(
     name: PartyName,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            "--out", metavar="DIR", help="The folder that the run will have; runs/<job>/<name> unless given."
-        ),
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The folder that the run will have (default: runs/<job>/<name>)."),
     ] = None,
     wait: Annotated[
         float,
@@ -40,9 +39,9 @@ def doctor(
             "--wait",
             metavar="SECONDS",
             min=0,
-            help="At the label party: answer the other parties' doctors for so long, so that they can measure the "
-            "way to it; it ends as soon as all have, and agree. At a feature party: keep trying for so long to reach "
-            "the label party. Unless given, nobody is waited for.",
+            help="Seconds to wait for the other side: the label party answers the doctors of the feature "
+            "parties until all have measured their link and agree; a feature party keeps trying to "
+            "reach the label party.",
         ),
     ] = 0.0,
     as_json: AsJson = False,
@@ -60,10 +59,8 @@ def doctor(
         if not as_json:
             _print(check)
     counts = Counter(check.verdict for check in found)
-    if as_json:
-        typer.echo(json.dumps(_described(name, found)))
-    else:
-        typer.echo(_summary({verdict.value: counts[verdict] for verdict in Verdict}))
+    summary = _format_summary({verdict.value: counts[verdict] for verdict in Verdict})
+    print_result(_describe(name, found), as_json, [summary])
     if counts[Verdict.PROBLEM]:
         raise typer.Exit(_WRONG)
 
@@ -71,13 +68,13 @@ def doctor(
 def _print(check: Check) -> None:
     """One line, and what there is to do about it below."""
     verdict = typer.style(check.verdict.value.ljust(_VERDICT), fg=_COLORS[check.verdict.value])
-    first, *rest = _lines(check.says)
+    first, *rest = _wrap_lines(check.says)
     typer.echo(f"{verdict}{check.name.ljust(_NAME)}{first}")
-    for line in [*rest, *(f"  {part}" for text in check.more for part in _lines(text, 2))]:
+    for line in [*rest, *(f"  {part}" for text in check.more for part in _wrap_lines(text, 2))]:
         typer.echo(f"{'':{_VERDICT + _NAME}}{line}")
 
 
-def _lines(text: str, indent: int = 0) -> list[str]:
+def _wrap_lines(text: str, indent: int = 0) -> list[str]:
     """On a terminal as wide as it is; elsewhere whole, to be searched."""
     if not sys.stdout.isatty():
         return [text]
@@ -85,7 +82,7 @@ def _lines(text: str, indent: int = 0) -> list[str]:
     return wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _summary(counts: dict[str, int]) -> str:
+def _format_summary(counts: dict[str, int]) -> str:
     problems, warnings, left = counts["problem"], counts["warning"], counts["not checked"]
     said = [f"{problems} problem{'s' * (problems != 1)}"] if problems else ["no problems"]
     said += [f"{warnings} warning{'s' * (warnings != 1)}"] * bool(warnings)
@@ -93,7 +90,7 @@ def _summary(counts: dict[str, int]) -> str:
     return f"{', '.join(said)}, {counts['ok']} ok"
 
 
-def _described(name: str, found: list[Check]) -> dict[str, Any]:
+def _describe(name: str, found: list[Check]) -> dict[str, Any]:
     counts = Counter(check.verdict.value for check in found)
     checks = [
         {

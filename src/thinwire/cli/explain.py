@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Optional, TypedDict
+from typing import Annotated, TypedDict
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import print_result
 from thinwire.errors import BadInput
 
 __all__ = ["Explanation", "explain", "read_explanations"]
@@ -31,22 +31,27 @@ def read_explanations() -> dict[str, Explanation]:
     return tomllib.loads(files("thinwire").joinpath("explanations.toml").read_text(encoding="utf-8"))
 
 
+def complete_codes(incomplete: str) -> list[str]:
+    return [code for code in read_explanations() if code.startswith(incomplete.strip("[]").lower())]
+
+
 def explain(
     code: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(metavar="[CODE]", help="What stands in brackets behind an error, such as bad-column."),
+        str | None,
+        typer.Argument(
+            metavar="[CODE]",
+            help="The code in brackets after an error message, such as bad-column.",
+            autocompletion=complete_codes,
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Explain an error by its code; without one, list them all."""
     every = read_explanations()
     if code is None:
-        if as_json:
-            typer.echo(json.dumps({name: one["means"] for name, one in every.items()}))
-            return
         longest = max(map(len, every))
-        for name, one in every.items():
-            typer.echo(f"{name:{longest}}  {one['means']}")
+        lines = [f"{name:{longest}}  {one['means']}" for name, one in every.items()]
+        print_result({name: one["means"] for name, one in every.items()}, as_json, lines)
         return
     name = code.strip("[]").lower().replace("_", "-")
     if name not in every:
@@ -54,11 +59,6 @@ def explain(
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise BadInput(f"there is no code {code!r}; {hint}`thinwire explain` lists them all")
     found = every[name]
-    if as_json:
-        typer.echo(json.dumps({"code": name, **found}))
-        return
-    typer.echo(f"{name}: {found['means']}")
-    for title, lines in (("Usual causes", found["causes"]), ("What to do", found["ways_out"])):
-        typer.echo(f"{title}:")
-        for line in lines:
-            typer.echo(f"  - {line}")
+    causes, ways_out = ([f"  - {line}" for line in lines] for lines in (found["causes"], found["ways_out"]))
+    lines = [f"{name}: {found['means']}", "Usual causes:", *causes, "What to do:", *ways_out]
+    print_result({"code": name, **found}, as_json, lines)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import EXPORT_FORMATS, AsJson, complete
+from thinwire.cli.output import print_result
 
 __all__ = ["export"]
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of one party's part of it.")],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="exported-program, onnx or torchscript.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="A new folder: a file for each model.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="Export format: exported-program, onnx or torchscript.",
+            autocompletion=complete(*EXPORT_FORMATS),
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="New folder for the exported models, one file each.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
@@ -24,9 +34,6 @@ def export(
     from thinwire.predict.export import export_party_models, find_owner
 
     files = load_run(run).export(to, out) if find_owner(run) is None else export_party_models(run, to, out)
-    if as_json:
-        typer.echo(json.dumps({"to": to, "files": {name: str(file) for name, file in files.items()}}))
-        return
-    for name, file in files.items():
-        typer.echo(f"  {name}: {file}, the same numbers as the model")
-    typer.echo(f"  what each takes and gives: {out / 'export.json'}")
+    lines = [f"  {name}: {file}, the same numbers as the model" for name, file in files.items()]
+    facts = {"to": to, "files": {name: str(file) for name, file in files.items()}}
+    print_result(facts, as_json, [*lines, f"  what each takes and gives: {out / 'export.json'}"])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import print_result
 from thinwire.errors import BadInput
 
 __all__ = ["forget"]
@@ -18,31 +18,35 @@ _MOST_ROWS = 10_000_000
 
 
 def forget(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; a party's own, over the network.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder; over the network, this party's own.")],
     ids: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--ids", metavar="FILE", help="Ids to forget, one a line, as the job's id column writes them."),
+        Path | None,
+        typer.Option(
+            "--ids",
+            metavar="FILE",
+            help="Text file with the ids to erase, one per line, written as in the job's id column.",
+        ),
     ] = None,
     rows: Annotated[
-        str, typer.Option("--rows", metavar="N,N-N", help="Training rows of the run, from 0: 3,7,10-19.")
+        str,
+        typer.Option(
+            "--rows", metavar="N,N-N", help="Training rows of the run to erase, counted from 0, such as 3,7,10-19."
+        ),
     ] = "",
     give_up: Annotated[
-        bool, typer.Option("--give-up", help="Also where the run has not ended: it can never go on then.")
+        bool,
+        typer.Option("--give-up", help="Erase even if the run has not finished; it can never be resumed afterwards."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove what a run's folder keeps by row: checkpoints, surrogates, worksets, logged messages. Models stay."""
     from thinwire.job.erase import erase_rows
 
-    found = erase_rows(run, ids=_ids(ids), rows=_rows(rows), give_up=give_up)
-    if as_json:
-        typer.echo(json.dumps(asdict(found)))
-        return
-    for line in found.describe():
-        typer.echo(line)
+    found = erase_rows(run, ids=_read_ids(ids), rows=_parse_rows(rows), give_up=give_up)
+    print_result(asdict(found), as_json, found.describe())
 
 
-def _ids(file: Path | None) -> list[str]:
+def _read_ids(file: Path | None) -> list[str]:
     if file is None:
         return []
     try:
@@ -54,7 +58,7 @@ def _ids(file: Path | None) -> list[str]:
     return found
 
 
-def _rows(text: str) -> list[int]:
+def _parse_rows(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(",") if text.strip() else []:
         first, dash, last = part.strip().partition("-")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import TEMPLATE_NAMES, AsJson, complete
+from thinwire.cli.output import print_result
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,36 +26,50 @@ def init(
     job: Annotated[Path, typer.Argument(metavar="[JOB.toml]", help="The job file to write.")] = Path("job.toml"),
     *,
     template: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--template", metavar="NAME", help="tabular, which is usual, images, ctr, series or private."),
+        str | None,
+        typer.Option(
+            "--template",
+            metavar="NAME",
+            help="Kind of job: tabular (the default), images, ctr, series or private.",
+            autocompletion=complete(*TEMPLATE_NAMES),
+        ),
     ] = None,
     party: Annotated[
         list[str],
         typer.Option(
             "--party",
             metavar="NAME=FILE",
-            help="A party and its file; once for each. Names alone: the core of a job, which names no file.",
+            help="A party and its data file (repeatable); names without files write the shared core of a job.",
         ),
     ] = [],  # noqa: B006
     label: Annotated[
-        str, typer.Option("--label", metavar="PARTY:COLUMN", help="Who holds the label, and in which column.")
+        str,
+        typer.Option(
+            "--label", metavar="PARTY:COLUMN", help="The party that holds the label, and the column of the label."
+        ),
     ] = "",
     id: Annotated[
         list[str],
         typer.Option(
             "--id",
             metavar="COLUMN",
-            help="What names the rows; PARTY:COLUMN where names differ. Guessed unless given.",
+            help="Column that identifies the rows, or PARTY:COLUMN where names differ (default: guessed from"
+            " the data).",
         ),
     ] = [],  # noqa: B006
     core: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--core", metavar="CORE.toml", help="Write one party's own part, beside this core of a job."),
+        Path | None,
+        typer.Option(
+            "--core", metavar="CORE.toml", help="Write one party's own part of the job, next to this shared core."
+        ),
     ] = None,
     address: Annotated[
-        str, typer.Option("--address", metavar="HOST:PORT", help="Of a core: where the label party can be reached.")
+        str,
+        typer.Option(
+            "--address", metavar="HOST:PORT", help="For a core: address at which the label party can be reached."
+        ),
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a commented job file after a look at the parties' files; asks for what was not given."""
@@ -72,27 +86,23 @@ def init(
     found: WrittenJob | WrittenCore | WrittenPart
     if core is not None:
         roster = read_core(core)
-        own = party or [_asked_own(roster)]
-        label = label or _asked_own_label(roster, own[0])
+        own = party or [_ask_own(roster)]
+        label = label or _ask_own_label(roster, own[0])
         found = write_part(PartAnswers.parsed(template, core, own, label, id), job, force)
-        lines = _of_part(found, bool(id))
-    elif (parties := party or _asked_parties()) and not any("=" in one for one in parties):
-        label = label or _asked_label(parties, "Who holds the label")
+        lines = _format_part(found, bool(id))
+    elif (parties := party or _ask_parties()) and not any("=" in one for one in parties):
+        label = label or _ask_label(parties, "Who holds the label")
         told = CoreAnswers.parsed(template or _USUAL, parties, label)
-        found = write_core(replace(told, address=address or _asked_address()), job, force)
+        found = write_core(replace(told, address=address or _ask_address()), job, force)
         lines = [f"{found.path} is written: the same file for {', '.join([*found.parties, found.label_party])}"]
     else:
-        label = label or _asked_label(parties, "Who holds the label, and in which column, as party:column")
+        label = label or _ask_label(parties, "Who holds the label, and in which column, as party:column")
         found = write_job(JobAnswers.parsed(template or _USUAL, parties, label, id), job, force)
-        lines = _of_job(found, bool(id))
-    if as_json:
-        typer.echo(json.dumps(asdict(found), default=str))
-        return
-    for line in [*lines, "next:", *(f"  {one}" for one in found.commands)]:
-        typer.echo(line)
+        lines = _format_job(found, bool(id))
+    print_result(asdict(found), as_json, [*lines, "next:", *(f"  {one}" for one in found.commands)])
 
 
-def _of_job(found: WrittenJob, ids_given: bool) -> list[str]:
+def _format_job(found: WrittenJob, ids_given: bool) -> list[str]:
     lines = [f"{found.path} is written: {found.task}, {found.rows} rows that all parties hold"]
     if found.ids is not None:
         how = "as given" if ids_given else "guessed by overlap"
@@ -100,7 +110,7 @@ def _of_job(found: WrittenJob, ids_given: bool) -> list[str]:
     return lines
 
 
-def _of_part(found: WrittenPart, id_given: bool) -> list[str]:
+def _format_part(found: WrittenPart, id_given: bool) -> list[str]:
     task = "" if found.task is None else f"{found.task}, "
     lines = [f"{found.path} is written: the part of {found.party} beside {found.core}; {task}{found.rows} rows"]
     if found.id is not None:
@@ -109,13 +119,13 @@ def _of_part(found: WrittenPart, id_given: bool) -> list[str]:
     return lines
 
 
-def _files_here() -> list[str]:
+def _find_files() -> list[str]:
     return sorted(file.name for kind in ("csv", "parquet", "npz") for file in Path().glob(f"*.{kind}"))
 
 
-def _asked_parties() -> list[str]:
+def _ask_parties() -> list[str]:
     """One for each file that is here, if somebody says so."""
-    proposed = " ".join(f"{Path(file).stem}={file}" for file in _files_here())
+    proposed = " ".join(f"{Path(file).stem}={file}" for file in _find_files())
     if not sys.stdin.isatty():
         raise BadInput(
             "--party is missing: say who takes part, such as "
@@ -128,7 +138,7 @@ def _asked_parties() -> list[str]:
     return told.split()
 
 
-def _asked_label(parties: list[str], question: str) -> str:
+def _ask_label(parties: list[str], question: str) -> str:
     if not sys.stdin.isatty():
         name, has_file, _ = parties[-1].partition("=")
         column = ":COLUMN" if has_file else ""
@@ -137,7 +147,7 @@ def _asked_label(parties: list[str], question: str) -> str:
     return told
 
 
-def _asked_address() -> str:
+def _ask_address() -> str:
     if not sys.stdin.isatty():
         raise BadInput(
             "--address is missing: say where the label party can be reached, such as --address fl.example.org:7443"
@@ -146,10 +156,10 @@ def _asked_address() -> str:
     return told
 
 
-def _asked_own(core: RosterFile) -> str:
+def _ask_own(core: RosterFile) -> str:
     """A party of the core whose file seems to be here."""
     names = [*(party.name for party in core.party), core.label_party.name]
-    here = [f"{name}={file}" for name in names for file in _files_here() if Path(file).stem == name]
+    here = [f"{name}={file}" for name in names for file in _find_files() if Path(file).stem == name]
     if not sys.stdin.isatty():
         proposed = here[0] if len(here) == 1 else f"{names[0]}=FILE"
         raise BadInput(
@@ -163,7 +173,7 @@ def _asked_own(core: RosterFile) -> str:
     return told
 
 
-def _asked_own_label(core: RosterFile, party: str) -> str:
+def _ask_own_label(core: RosterFile, party: str) -> str:
     """Only the label party has one; without a terminal the part itself says what is missing."""
     if party.partition("=")[0] != core.label_party.name or not sys.stdin.isatty():
         return ""

@@ -8,22 +8,23 @@ from typing import Annotated
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import print_result
 
 __all__ = ["key"]
 
 
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the key goes; must not be there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the new key; it must not exist yet.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make a key to encrypt run folders with; name it in the job file: [encryption] key = "FILE"."""
+    """Make a key to encrypt run folders with; name it in the job file as encryption.key."""
     from thinwire.at_rest import new_key
 
     new_key(file)
-    if as_json:
-        typer.echo(json.dumps({"key": str(file)}))
-        return
-    typer.echo(f"{file}: a new key. Name it in your job file:")
-    typer.echo(f"  [encryption]\n  key = {json.dumps(str(file))}")
-    typer.echo("Keep a copy apart from the runs: without it nobody can read them, not even you.")
+    lines = [
+        f"{file}: a new key. Name it in your job file:",
+        f"  [encryption]\n  key = {json.dumps(str(file))}",
+        "Keep a copy apart from the runs: without it nobody can read them, not even you.",
+    ]
+    print_result({"key": str(file)}, as_json, lines)

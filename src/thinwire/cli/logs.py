@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from pathlib import Path
 from time import sleep
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
-from thinwire.cli.shown import AsJson, JobPath, PartyName, Settings
+from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings, complete_parties
+from thinwire.cli.output import print_result
 from thinwire.errors import BadInput
 
 __all__ = ["logs"]
@@ -23,17 +23,17 @@ def logs(
     name: PartyName,
     *,
     party: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
-            "--party", metavar="PARTY", help="The label party's log instead of one's own, where it shares it."
+            "--party",
+            metavar="PARTY",
+            help="Show the log of the label party, if it shares it (default: this party's own log).",
+            autocompletion=complete_parties,
         ),
     ] = None,
-    out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="This party's folder; runs/<job>/<name> unless given."),
-    ] = None,
-    count: Annotated[int, typer.Option("--lines", min=1, help="So many, the last ones.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on as more happens, until Ctrl-C.")] = False,
+    out: OwnFolder = None,
+    count: Annotated[int, typer.Option("--lines", min=1, help="Number of lines to show, counted from the end.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing new lines until Ctrl-C.")] = False,
     settings: Settings = [],  # noqa: B006
     as_json: AsJson = False,
 ) -> None:
@@ -47,22 +47,19 @@ def logs(
     mine = party is None or party == own.me
     log = OwnLog(out or Path("runs") / job.stem / own.me) if mine else SharedLog(own, str(party))
     lines = list(deque(log.lines(), maxlen=count))
-    if as_json:
-        typer.echo(json.dumps({"party": own.me if mine else party, "lines": lines}))
-        return
-    _show(lines)
+    print_result({"party": own.me if mine else party, "lines": lines}, as_json, map(_format_line, lines))
     while follow:
         sleep(_POLL_SECONDS)
-        _show(list(log.lines()))
+        for line in log.lines():
+            typer.echo(_format_line(line))
 
 
-def _show(lines: list[dict[str, Any]]) -> None:
+def _format_line(line: dict[str, Any]) -> str:
     from thinwire.network.events import sentence
     from thinwire.transport.records import printable
 
-    for line in lines:
-        told = sentence(line)
-        where = "" if line.get("round") is None else f" round {line['round']}"
-        who = "" if line.get("peer") is None or told else f" {line['peer']}"
-        what = told or f"{line.get('event')}{who}"
-        typer.echo(printable(f"{str(line.get('time', ''))[:19]}{where}: {what}"))
+    told = sentence(line)
+    where = "" if line.get("round") is None else f" round {line['round']}"
+    who = "" if line.get("peer") is None or told else f" {line['peer']}"
+    what = told or f"{line.get('event')}{who}"
+    return printable(f"{str(line.get('time', ''))[:19]}{where}: {what}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from thinwire.cli.listing import print_listing
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import AsJson
+from thinwire.cli.output import print_listing
 
 __all__ = ["methods"]
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.charts.numbers import bytes_shown, seconds_shown
 from thinwire.cli.approval import require_approval
-from thinwire.cli.clean import clean_at_the_end
-from thinwire.cli.shown import (
+from thinwire.cli.clean import clean_finished_run
+from thinwire.cli.options import (
     AsJson,
     Fresh,
     From,
@@ -23,15 +23,15 @@ from thinwire.cli.shown import (
     PartyName,
     Settings,
     WithOptimizers,
-    beginning_of,
-    bytes_shown,
-    metrics_shown,
-    privacy_shown,
-    seconds_shown,
+    parse_init_from,
 )
+from thinwire.cli.output import exit_interrupted, format_privacy, print_result
 from thinwire.errors import BadInput
+from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from thinwire.group import Ranks
     from thinwire.integrations import Writer
     from thinwire.integrations.party import PartyWriters
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["party"]
 
-INTERRUPTED = 130
-
 
 def party(
     job: JobPath,
@@ -50,13 +48,19 @@ def party(
     *,
     settings: Settings = [],  # noqa: B006
     out: OwnFolder = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve the recipe and who sees what unasked.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Approve the recipe, and who sees what, without asking.")
+    ] = False,
     from_run: From = None,
     fresh: Fresh = [],  # noqa: B006
     with_optimizers: WithOptimizers = False,
     metrics: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus' /metrics; HOST is 127.0.0.1."),
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="[HOST:]PORT",
+            help="Serve Prometheus metrics at /metrics on this port (default host: 127.0.0.1).",
+        ),
     ] = None,
     log_to: LogTo = None,
     as_json: AsJson = False,
@@ -72,9 +76,9 @@ def party(
     from thinwire.network.stopping import Interrupted
     from thinwire.transport.certificates import load_credentials
 
-    address = None if metrics is None else _address(metrics)
-    named = [] if log_to is None else _writers_named(log_to)
-    beginning = beginning_of(from_run, fresh, with_optimizers)
+    address = None if metrics is None else _parse_address(metrics)
+    named = [] if log_to is None else _build_writers(log_to)
+    beginning = parse_init_from(from_run, fresh, with_optimizers)
     own = read_party_view(job, name, settings)
     ranks = joined_for(own) if is_group() else None
     if ranks is not None and not ranks.is_first:
@@ -84,27 +88,22 @@ def party(
     consent = own.consent
     require_approval(consent.describe_training(), consent.me, yes, consent)
     folder = out or Path("runs") / job.stem / own.me
-    shown = _Shown(own.me, PartyWriters(named, own, folder))
+    shown = _PartyOutput(own.me, PartyWriters(named, own, folder))
     with nullcontext() if ranks is None else ranks.leading():
         run = party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
         _stop_on_signals(run)
         try:
-            outcome = shown.executed(run)
+            outcome = shown.execute(run)
         except Interrupted as stopped:
-            typer.echo(f"thinwire: {stopped}", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            raise exit_interrupted(str(stopped)) from None
         finally:
             if served is not None:
                 served.close()
-    if as_json:
-        typer.echo(json.dumps(outcome.summary))
-    else:
-        _print(outcome.summary)
+    print_result(outcome.summary, as_json, _format_summary(outcome.summary))
     if outcome.interrupted:
-        typer.echo("thinwire: stopped; start the same command again to go on", err=True)
-        raise typer.Exit(INTERRUPTED)
-    clean_at_the_end(folder)
+        raise exit_interrupted("stopped; start the same command again to go on")
+    clean_finished_run(folder)
 
 
 def _follow(own: PartyView, ranks: Ranks) -> None:
@@ -129,20 +128,20 @@ def _stop_on_signals(run: PartyRun) -> None:
     signal.signal(signal.SIGINT, stop)
 
 
-def _address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise BadInput(f"--metrics must be PORT or HOST:PORT, got {text!r}")
     return host or "127.0.0.1", int(port)
 
 
-def _writers_named(names: str) -> list[Writer]:
+def _build_writers(names: str) -> list[Writer]:
     from thinwire.integrations import writers_named
 
     return list(writers_named(names))
 
 
-class _Shown:
+class _PartyOutput:
     """Lines on stderr: what happens, and every evaluation. Writers get the same."""
 
     def __init__(self, me: str, writers: PartyWriters) -> None:
@@ -150,7 +149,7 @@ class _Shown:
         self._writers = writers
         self._run: PartyRun | None = None
 
-    def executed(self, run: PartyRun) -> PartyOutcome:
+    def execute(self, run: PartyRun) -> PartyOutcome:
         """The run, with the writers told of its beginning and its end."""
         from thinwire.network.stopping import Interrupted
 
@@ -176,16 +175,16 @@ class _Shown:
 
     def event(self, event: dict[str, Any]) -> None:
         self._writers.event(event)
-        self.say(f"round {event['round']}: {metrics_shown(event)}, {bytes_shown(event['bytes']['total'])}")
+        self.say(f"round {event['round']}: {format_metrics(event)}, {bytes_shown(event['bytes']['total'])}")
 
     def round(self, round: int) -> None:
         """Rounds are too many to tell; writers hear of some."""
         if self._run is not None:
             every = self._run.session.own.settings.eval_every or self._run.batches.rounds_per_epoch
-            self._writers.round(round, every, partial(_known, self._run, round))
+            self._writers.round(round, every, partial(_describe_progress, self._run, round))
 
 
-def _known(run: PartyRun, round: int) -> dict[str, Any]:
+def _describe_progress(run: PartyRun, round: int) -> dict[str, Any]:
     """What any party can tell of its own run."""
     session = run.session
     me = {session.own.me}
@@ -197,20 +196,20 @@ def _known(run: PartyRun, round: int) -> dict[str, Any]:
     }
 
 
-def _print(summary: dict[str, Any]) -> None:
+def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     seconds = seconds_shown(summary["seconds"])
-    typer.echo(f"{summary['party']}: {summary['rounds']} rounds of {summary['method']} in {seconds}")
+    yield f"{summary['party']}: {summary['rounds']} rounds of {summary['method']} in {seconds}"
     if summary.get("train"):
-        typer.echo(f"  {metrics_shown(summary)}")
-    typer.echo(
+        yield f"  {format_metrics(summary)}"
+    yield (
         f"  {bytes_shown(summary['sent_bytes'])} sent, {bytes_shown(summary['received_bytes'])} received"
         f" ({bytes_shown(summary['retransmitted_bytes'])} sent again)"
     )
-    for line in privacy_shown(summary.get("privacy", [])):
-        typer.echo(f"  {line}")
-    typer.echo(f"  state {summary['digest'][:16]}, run: {summary['run_dir']}")
+    for line in format_privacy(summary.get("privacy", [])):
+        yield f"  {line}"
+    yield f"  state {summary['digest'][:16]}, run: {summary['run_dir']}"
     from thinwire.at_rest import layout
 
     report = Path(summary["run_dir"]) / layout.REPORT
     if report.is_file():
-        typer.echo(f"  report: {report}")
+        yield f"  report: {report}"

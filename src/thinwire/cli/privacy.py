@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.cli.shown import AsJson
+from thinwire.cli.options import OBSERVERS, AsJson, complete
+from thinwire.cli.output import build_table, print_plain, print_result
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,36 +18,46 @@ __all__ = ["privacy"]
 
 def privacy(
     *,
-    width: Annotated[int, typer.Option("--width", help="Values in the embedding of a row.")],
-    parties: Annotated[int, typer.Option("--parties", help="Feature parties; each adds noise.")],
+    width: Annotated[int, typer.Option("--width", help="Number of values in the embedding of a row.")],
+    parties: Annotated[int, typer.Option("--parties", help="Number of feature parties, each of which adds noise.")],
     epochs: Annotated[
-        int, typer.Option("--epochs", help="Passes over the training rows with new noise, evaluations included.")
+        int, typer.Option("--epochs", help="Passes over the training rows with new noise, including evaluations.")
     ],
     trials: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--trials", help="Throws a value: the b of pbm."),
+        int | None,
+        typer.Option("--trials", help="Binomial trials per value, the b of pbm."),
     ] = None,
     beta: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--beta", help="How far a throw leans: above 0, at most 0.25."),
+        float | None,
+        typer.Option("--beta", help="Bias of each trial, above 0 and at most 0.25."),
     ] = None,
     epsilon: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--epsilon", help="Instead of --trials and --beta: find those that keep this epsilon."),
+        float | None,
+        typer.Option("--epsilon", help="Find trials and beta that keep this epsilon, instead of giving them."),
     ] = None,
-    delta: Annotated[float, typer.Option("--delta", help="Well below 1 / rows.")] = 1e-5,
+    delta: Annotated[
+        float, typer.Option("--delta", help="The delta of the guarantee; choose it well below 1 / rows.")
+    ] = 1e-5,
     frozen: Annotated[
-        bool, typer.Option("--frozen", help="The bottom model is public, or never learns from private rows.")
+        bool,
+        typer.Option("--frozen", help="Assume that the bottom model is public, or never trained on private rows."),
     ] = False,
     noise_multiplier: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--noise-multiplier", help="Of the noise on the bottom model's clipped gradient sums."),
+        float | None,
+        typer.Option(
+            "--noise-multiplier", help="Noise multiplier of DP-SGD on the bottom model's clipped gradient sums."
+        ),
     ] = None,
     label_holds_features: Annotated[
-        bool, typer.Option("--label-holds-features", help="The label party has features of its own.")
+        bool, typer.Option("--label-holds-features", help="Assume that the label party has features of its own.")
     ] = False,
     observer: Annotated[
-        str, typer.Option("--observer", help="With --epsilon: label_party, feature_party or all_others.")
+        str,
+        typer.Option(
+            "--observer",
+            help="With --epsilon: who must not learn more, label_party, feature_party or all_others.",
+            autocompletion=complete(*OBSERVERS),
+        ),
     ] = "label_party",
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +68,7 @@ def privacy(
     from thinwire.privacy import accounting
     from thinwire.privacy.accounting.figures import cost_report, plan_report
 
-    bottom = _bottom(frozen, noise_multiplier)
+    bottom = _build_bottom(frozen, noise_multiplier)
     among = accounting.Parties(parties, label_holds_features)
     if trials is not None and beta is not None and epsilon is None:
         release = accounting.PoissonBinomialRelease(trials, beta, width)
@@ -70,13 +80,10 @@ def privacy(
         facts, show = plan_report(accounting.Aim(budget, width, among, epochs, planned), bottom), _print_plans
     else:
         raise BadInput("give --trials and --beta to see what they protect, or --epsilon alone to have them found")
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        show(facts)
+    print_result(facts, as_json, lambda: show(facts))
 
 
-def _bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
+def _build_bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
     from thinwire.privacy.accounting import Frozen, PrivatelyTrained, TrainedOnRawRows
 
     if frozen and noise_multiplier is not None:
@@ -87,40 +94,28 @@ def _bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
 
 
 def _print_costs(facts: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"epsilon after {_epochs_shown(facts)}, delta {facts['delta']:g}", box=SIMPLE_HEAD)
-    table.add_column("hidden from", no_wrap=True)
-    for heading in ("unknown\nnoise of", "releases", "end to end"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = f"epsilon after {_format_epochs(facts)}, delta {facts['delta']:g}"
+    table = build_table(title, ["hidden from"], ("unknown\nnoise of", "releases", "end to end"))
     for row in facts["observers"]:
-        epsilons = (_epsilon_shown(row[f"{part}_epsilon"]) for part in ("releases", "end_to_end"))
-        table.add_row(_observer_shown(row["observer"]), _parties_shown(row["unknown_parties"]), *epsilons)
-    Console().print(table)
+        epsilons = (_format_epsilon(row[f"{part}_epsilon"]) for part in ("releases", "end_to_end"))
+        table.add_row(_format_observer(row["observer"]), _format_parties(row["unknown_parties"]), *epsilons)
+    print_plain(table)
     _print_words(facts)
 
 
 def _print_plans(facts: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
-    against = _observer_shown(facts["observer"])
-    title = f"epsilon {facts['epsilon']:g} against {against}, delta {facts['delta']:g}, {_epochs_shown(facts)}"
+    against = _format_observer(facts["observer"])
+    title = f"epsilon {facts['epsilon']:g} against {against}, delta {facts['delta']:g}, {_format_epochs(facts)}"
     unproven = facts["least_noise"]["observers"][0]["end_to_end_epsilon"] == "infinity"
-    table = Table(title=title, box=SIMPLE_HEAD)
-    table.add_column("", no_wrap=True)
-    for heading in ("trials", "beta", "bits a\nvalue", "noise\n(std)", "epsilon: label party\n/ feature party / all"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("trials", "beta", "bits a\nvalue", "noise\n(std)", "epsilon: label party\n/ feature party / all")
+    table = build_table(title, [""], headings)
     for name in ("least_noise", "fewest_bits"):
         plan = facts[name]
         part = "releases_epsilon" if unproven else "end_to_end_epsilon"
-        epsilons = " / ".join(_epsilon_shown(row[part]) for row in plan["observers"])
+        epsilons = " / ".join(_format_epsilon(row[part]) for row in plan["observers"])
         numbers = (f"{plan['trials']}", f"{plan['beta']:g}", f"{plan['bits_per_value']}", f"{plan['noise_std']:.3g}")
         table.add_row(name.replace("_", " "), *numbers, epsilons)
-    Console().print(table)
+    print_plain(table)
     if unproven:
         typer.echo("Of the releases alone; end to end it is infinite without --frozen or --noise-multiplier.")
     typer.echo(facts["usefulness"]["says"])
@@ -136,22 +131,22 @@ def _print_words(facts: dict[str, Any]) -> None:
             typer.echo(f"  - {line}")
 
 
-def _epsilon_shown(epsilon: float | str) -> str:
+def _format_epsilon(epsilon: float | str) -> str:
     """Three digits, and never fewer than before the point."""
     if isinstance(epsilon, str):
         return "infinite"
     return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
 
 
-def _epochs_shown(facts: dict[str, Any]) -> str:
+def _format_epochs(facts: dict[str, Any]) -> str:
     return f"{facts['epochs']} epoch{'s' * (facts['epochs'] != 1)}"
 
 
-def _observer_shown(name: str) -> str:
+def _format_observer(name: str) -> str:
     from thinwire.privacy.accounting import Observer
 
     return Observer(name).shown
 
 
-def _parties_shown(count: int) -> str:
+def _format_parties(count: int) -> str:
     return f"{count} part{'y' if count == 1 else 'ies'}"

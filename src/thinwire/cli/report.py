@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from thinwire.cli.shown import AsJson, bytes_shown
+from thinwire.charts.numbers import bytes_shown
+from thinwire.cli.options import AsJson, Open
+from thinwire.cli.output import open_browser, print_result
 from thinwire.errors import BadInput
 
-__all__ = ["Open", "opened", "report"]
-
-Open = Annotated[bool, typer.Option("--open", help="Show it in the browser.")]
+__all__ = ["report"]
 
 
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders, or folders of runs, such as those that compare leaves."),
+        typer.Argument(
+            metavar="RUN...", help="Run folders, or folders that contain runs, such as those written by compare."
+        ),
     ],
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="FILE", help="RUN/report.html for one run, else ./report.html, unless given."),
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="HTML file to write (default: RUN/report.html for one run, ./report.html for several).",
+        ),
     ] = None,
     show: Open = False,
     as_json: AsJson = False,
@@ -40,19 +45,8 @@ def report(
         raise BadInput(f"{closed[0]} is encrypted, and a report of it is not; say where it may lie: --out FILE")
     records = [read_run(folder) for folder in folders]
     path = write_report(records, out or (folders[0] if len(records) == 1 else Path()) / layout.REPORT)
-    if as_json:
-        said = {"report": str(path), "bytes": path.stat().st_size, "runs": [str(folder) for folder in folders]}
-        typer.echo(json.dumps(said))
-    else:
-        count = f"{len(records)} run{'s' if len(records) > 1 else ''}"
-        typer.echo(f"{path}: {count}, {bytes_shown(path.stat().st_size)}")
+    size, count = path.stat().st_size, f"{len(records)} run{'s' if len(records) > 1 else ''}"
+    facts = {"report": str(path), "bytes": size, "runs": [str(folder) for folder in folders]}
+    print_result(facts, as_json, [f"{path}: {count}, {bytes_shown(size)}"])
     if show:
-        opened(path.resolve().as_uri())
-
-
-def opened(address: str) -> None:
-    """Where there is a browser; else its address is all that can be given."""
-    import webbrowser
-
-    if not webbrowser.open(address):
-        typer.echo(f"thinwire: no browser found; open {address} in yours", err=True)
+        open_browser(path.resolve().as_uri())

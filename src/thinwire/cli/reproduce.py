@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.cli.progress import RunProgress
-from thinwire.cli.shown import AsJson
-from thinwire.errors import BadInput
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.cli.options import AsJson, complete_experiments, parse_seeds
+from thinwire.cli.output import exit_interrupted, print_plain, print_result
+from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,27 +26,39 @@ __all__ = ["reproduce"]
 
 def reproduce(
     name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(metavar="[NAME]", help="Which experiment, the beginning of several, or a file of yours."),
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="An experiment, the common prefix of several, or an experiment file of your own.",
+            autocompletion=complete_experiments,
+        ),
     ] = None,
     *,
-    quick: Annotated[bool, typer.Option("--quick", help="The small size: minutes on two cores.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run the small size, which takes minutes on two cores.")
+    ] = False,
     seeds: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--seeds", help="Which, with commas between; else those of the file."),
+        str | None,
+        typer.Option("--seeds", help="Seeds, separated by commas (default: those of the experiment file)."),
     ] = None,
     data: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--data", metavar="DIR", help="Where the data sets are; else THINWIRE_DATA."),
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Folder of the data sets (default: the environment variable THINWIRE_DATA)."
+        ),
     ] = None,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="Where runs and report go; else runs/NAME-SIZE."),
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for the runs and the report (default: runs/NAME-SIZE)."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at the same time.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of runs at the same time.")] = 1,
     real_link: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--real-link", metavar="DIR", help="Also between real processes; tools that shape a link."),
+        Path | None,
+        typer.Option(
+            "--real-link",
+            metavar="DIR",
+            help="Also run between real processes, with the link-shaping tools in this folder.",
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -58,34 +71,25 @@ def reproduce(
     from thinwire.reproduce.running import data_of
 
     if name is None:
-        _list(as_json, data)
+        _list_experiments(as_json, data)
         return
     size: Size = "quick" if quick else "full"
     names = experiment_names(name, size)
     folder = out or Path("runs") / f"{Path(name).stem}-{size}"
-    summaries = []
+    chosen = None if seeds is None else tuple(dict.fromkeys(parse_seeds(seeds)))
+    console, summaries = Console(stderr=True), []
     for one in names:
         place = folder if len(names) == 1 else folder / one
-        plan = Plan(one, size, _seeds(seeds), None if data is None else str(data), place)
+        plan = Plan(one, size, chosen, None if data is None else str(data), place)
         about = data_of(plan).about
-        console = Console(stderr=True)
         outcomes = _run(plan, jobs, console)
         real = [] if real_link is None else _run_really(plan, real_link, outcomes, console)
         summary = written(plan.experiment(), outcomes, Words(about, experiment_text(one)), place, real)
         summaries.append(summary)
         if not as_json:
-            _print(Console(), summary)
+            _print(summary)
     if as_json:
-        typer.echo(json.dumps(summaries[0] if len(names) == 1 else {"experiments": summaries}))
-
-
-def _seeds(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(dict.fromkeys(int(seed) for seed in text.split(",")))
-    except ValueError:
-        raise BadInput(f"--seeds: whole numbers with commas between, as in --seeds 0,1,2; got {text!r}") from None
+        print_result(summaries[0] if len(names) == 1 else {"experiments": summaries}, as_json, ())
 
 
 def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
@@ -95,33 +99,24 @@ def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
     experiment = plan.experiment()
     total = len(experiment.curves) * len(experiment.seeds)
     found: list[Outcome] = []
-    live: list[RunProgress] = []
+    with ExitStack() as line:  # of the run under way
 
-    def started(curve: str, seed: int, rounds: int) -> Watch:
-        """One live line a run, where there is a terminal."""
-        if not console.is_terminal:
-            return Watch()
-        progress = RunProgress(console, f"{curve}, seed {seed} ({len(found) + 1}/{total})", rounds)
-        live.append(progress.__enter__())
-        return Watch(progress.round, progress)
+        def follow(curve: str, seed: int, rounds: int) -> Watch:
+            """One live line a run, where there is a terminal."""
+            if not console.is_terminal:
+                return Watch()
+            progress = RunProgress(f"{curve}, seed {seed} ({len(found) + 1}/{total})", rounds, console)
+            return Watch(progress.move, line.enter_context(progress))
 
-    def ended() -> None:
-        """Its line is gone before another one begins."""
-        if live:
-            live.pop().__exit__(None, None, None)
-
-    try:
-        for outcome in run_all(plan, jobs, started):
-            ended()
-            found.append(outcome)
-            line = f"{len(found)}/{total} {outcome.curve}, seed {outcome.seed}: {_ended(outcome)}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-    except KeyboardInterrupt:
-        ended()
-        typer.echo("thinwire: stopped; the same command goes on from here", err=True)
-        raise typer.Exit(130) from None
-    finally:
-        ended()
+        try:
+            for outcome in run_all(plan, jobs, follow):
+                line.close()
+                found.append(outcome)
+                said = f"{len(found)}/{total} {outcome.curve}, seed {outcome.seed}: {_format_outcome(outcome)}"
+                console.print(said, markup=False, highlight=False, soft_wrap=True)
+        except KeyboardInterrupt:
+            line.close()
+            raise exit_interrupted("stopped; the same command goes on from here") from None
     return found
 
 
@@ -137,77 +132,71 @@ def _run_really(plan: Plan, tools: Path, outcomes: list[Outcome], console: Conso
     return found
 
 
-def _ended(outcome: Outcome) -> str:
-    from thinwire.cli.shown import bytes_shown, metrics_shown
-
+def _format_outcome(outcome: Outcome) -> str:
     if outcome.diverged:
         return f"diverged: {outcome.diverged}"
     last = outcome.history[-1]
-    return f"{metrics_shown(last)}, {bytes_shown(last['bytes']['total'])}, {last['seconds']:.0f} s"
+    return f"{format_metrics(last)}, {bytes_shown(last['bytes']['total'])}, {last['seconds']:.0f} s"
 
 
-def _list(as_json: bool, data: Path | None) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
+def _list_experiments(as_json: bool, data: Path | None) -> None:
     from thinwire.reproduce import experiment_files, read_experiment
     from thinwire.reproduce.loading import is_here
 
     every = {name: read_experiment(name)[1].experiment for name in experiment_files()}
     folder = None if data is None else str(data)
     here = {one: is_here(one, folder) for one in {about.data for about in every.values()}}
-    rows = []
-    for name, about in every.items():
-        sizes = "full" if about.full_size_only else "quick, full"
-        rows.append(
-            {
-                "name": name,
-                "paper": about.paper,
-                "figure": about.figure,
-                "data": about.data,
-                "here": here[about.data],
-                "sizes": sizes,
-                "title": about.title,
-            }
-        )
-    if as_json:
-        typer.echo(json.dumps({"experiments": rows}))
-        return
+    rows = [
+        {
+            "name": name,
+            "paper": about.paper,
+            "figure": about.figure,
+            "data": about.data,
+            "here": here[about.data],
+            "sizes": "full" if about.full_size_only else "quick, full",
+            "title": about.title,
+        }
+        for name, about in every.items()
+    ]
+    print_result({"experiments": rows}, as_json, lambda: _print_experiments(rows))
+
+
+def _print_experiments(rows: list[dict[str, Any]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD)
     for heading in ("name", "paper", "data", "here", "sizes"):
         table.add_column(heading, no_wrap=heading != "paper")
     for row in rows:
-        paper = f"{str(row['paper']).split(' (')[0]}, {row['figure']}"
-        table.add_row(str(row["name"]), paper, str(row["data"]), "yes" if row["here"] else "no", str(row["sizes"]))
-    Console().print(table)
+        paper = f"{row['paper'].split(' (')[0]}, {row['figure']}"
+        table.add_row(row["name"], paper, row["data"], "yes" if row["here"] else "no", row["sizes"])
+    print_plain(table)
 
 
-def _real_said(one: dict[str, Any]) -> str:
-    from thinwire.cli.shown import seconds_shown
+def _format_real_run(one: dict[str, Any]) -> str:
 
     whole, clock = seconds_shown(one["seconds"]), seconds_shown(one["link_seconds"])
     there, there_clock = seconds_shown(one["target_seconds"]), seconds_shown(one["target_link_seconds"])
     return f"{one['curve']}, real link: {whole} (clock {clock}); to the target {there} (clock {there_clock})"
 
 
-def _print(console: Console, summary: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=f"{summary['paper']}, {summary['figure']}", box=SIMPLE_HEAD)
-    for heading in ("the paper says", "its figure", "limit", "found", ""):
-        table.add_column(heading)
-    for one in summary["expectations"]:
+    title = f"{summary['paper']}, {summary['figure']}"
+    table = Table("the paper says", "its figure", "limit", "found", "", title=title, box=SIMPLE_HEAD)
+    claims = summary["expectations"]
+    for one in claims:
         found = one["found"]
         said = "-" if found is None else found if isinstance(found, str) else f"{found:.4g}"
         word = "[green]met[/]" if one["met"] else "[red]not met[/]"
         table.add_row(one["claim"], one["paper"] or "", one["limit"], said, word)
-    console.print(table)
-    if summary["says"]:
-        console.print(f"{summary['size']} size: {summary['says']}", highlight=False, soft_wrap=True)
-    for one in summary["real_link"]:
-        console.print(_real_said(one), highlight=False, soft_wrap=True)
-    for one in summary["expectations"]:
-        console.print(f"{'met' if one['met'] else 'not met'}: {one['checked']}: {one['why']}", highlight=False)
-    console.print(f"{summary['met']} of {len(summary['expectations'])} met; report: {summary['out']}/report.html")
+    print_plain(
+        table,
+        *([f"{summary['size']} size: {summary['says']}"] if summary["says"] else []),
+        *map(_format_real_run, summary["real_link"]),
+        *(f"{'met' if one['met'] else 'not met'}: {one['checked']}: {one['why']}" for one in claims),
+        f"{summary['met']} of {len(claims)} met; report: {summary['out']}/report.html",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -15,8 +15,8 @@ __all__ = ["schema"]
 
 def schema(
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="FILE", help="Write it there; on stdout unless given."),
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the schema to this file (default: stdout)."),
     ] = None,
 ) -> None:
     """Print the JSON schema of job files, for an editor that completes and checks them."""

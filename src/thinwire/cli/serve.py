@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from thinwire.cli.approval import require_approval
-from thinwire.cli.predicting import OwnRun, Table, Yes, own_file, parsed_table, say
-from thinwire.cli.shown import PartyName, Settings
+from thinwire.cli.options import OwnRun, PartyName, Settings
+from thinwire.cli.output import say
+from thinwire.cli.predict import ApproveAll, TableName, parse_own_file, parse_table
 from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
@@ -21,24 +22,30 @@ __all__ = ["serve"]
 
 
 def serve(
-    source: Annotated[Path, typer.Argument(metavar="JOB_OR_RUN", help="The job file, or the folder of this run.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="JOB_OR_RUN", help="The job file, or the run folder of this party.")
+    ],
     name: PartyName,
     *,
     run: OwnRun = None,
-    table: Table = None,
+    table: TableName = None,
     features: Annotated[
         list[str],
-        typer.Option("--features", metavar="FILE", help="Other rows: this party's file of the same columns."),
+        typer.Option("--features", metavar="FILE", help="Serve other rows: this party's file with the same columns."),
     ] = [],  # noqa: B006
-    ids: Annotated[list[str], typer.Option("--ids", metavar="FILE", help="Where the ids of other rows are.")] = [],  # noqa: B006
+    ids: Annotated[
+        list[str], typer.Option("--ids", metavar="FILE", help="File with the ids of those other rows.")
+    ] = [],  # noqa: B006
     http: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
-            "--http", metavar="HOST:PORT", help="At the label party: where to answer; serve.http unless given."
+            "--http",
+            metavar="HOST:PORT",
+            help="At the label party: address to answer HTTP requests at (default: serve.http of the job).",
         ),
     ] = None,
     settings: Settings = [],  # noqa: B006
-    yes: Yes = False,
+    yes: ApproveAll = False,
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
     from thinwire.predict.run_source import align_new_rows, find_run
@@ -46,8 +53,8 @@ def serve(
     from thinwire.transport.certificates import load_credentials
     from thinwire.transport.endpoint import Endpoint
 
-    which = parsed_table(table, features)
-    file, id_file = own_file("--features", features, name), own_file("--ids", ids, name)
+    which = parse_table(table, features)
+    file, id_file = parse_own_file("--features", features, name), parse_own_file("--ids", ids, name)
     found = find_run(source, name, run, settings)
     own = found.own
     load_credentials(own.certificate_files, own.certificate_names[name])

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from thinwire.cli.shown import (
-    AsJson,
-    JobPath,
-    OwnFolder,
-    PartyName,
-    Settings,
-    bytes_shown,
-    metrics_shown,
-    seconds_shown,
-)
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings
+from thinwire.cli.output import print_result
+from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
     from thinwire.network.standing import PartyStanding, Standing
 
-__all__ = ["standing_shown", "status"]
+__all__ = ["format_status", "status"]
 
 
 def status(
@@ -51,14 +42,10 @@ def status(
         if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
             raise
         address = own.network_party.target().address
-        told = _Stopped(own.label_party, address, stopped, _command(job, own.me, settings, out))
-        typer.echo(json.dumps(told.plain(own.me)) if as_json else "\n".join(told.shown(own.me)))
+        told = _Stopped(own.label_party, address, stopped, _build_command(job, own.me, settings, out))
+        print_result(told.describe(own.me), as_json, told.format_lines(own.me))
         return
-    if as_json:
-        typer.echo(json.dumps({"address": target.address, **answer}))
-        return
-    for line in standing_shown(read_standing(answer)):
-        typer.echo(line)
+    print_result({"address": target.address, **answer}, as_json, format_status(read_standing(answer)))
 
 
 @dataclass(frozen=True)
@@ -70,7 +57,7 @@ class _Stopped:
     stopped: dict[str, int]  # in which round
     command: str
 
-    def plain(self, me: str) -> dict[str, Any]:
+    def describe(self, me: str) -> dict[str, Any]:
         go_on = self.command if me in self.stopped else None
         return {
             "address": self.address,
@@ -80,7 +67,7 @@ class _Stopped:
             "go_on": go_on,
         }
 
-    def shown(self, me: str) -> list[str]:
+    def format_lines(self, me: str) -> list[str]:
         found = [f"{self.label_party}: does not answer at {self.address}; the run is stopped, nothing is lost"]
         found += [f"  {name}  stopped in round {round}" for name, round in self.stopped.items()]
         if me in self.stopped:
@@ -88,13 +75,13 @@ class _Stopped:
         return [*found, f"it goes on once {', '.join(self.stopped)} has been started again; {me} need do nothing"]
 
 
-def _command(job: Path, me: str, settings: Sequence[str], out: Path | None) -> str:
+def _build_command(job: Path, me: str, settings: Sequence[str], out: Path | None) -> str:
     given = [word for setting in settings for word in ("--set", setting)]
     words = ["thinwire", "party", str(job), "--name", me, *given, *([] if out is None else ["--out", str(out)])]
     return shlex.join(words)
 
 
-def standing_shown(standing: Standing) -> Iterator[str]:
+def format_status(standing: Standing) -> Iterator[str]:
     """For people: a line for the run, one for each party, the bytes, the last evaluation."""
     from thinwire.transport.records import printable
 
@@ -108,15 +95,15 @@ def standing_shown(standing: Standing) -> Iterator[str]:
     yield head
     width = max((len(printable(name)) for name in standing.parties), default=0)
     for name, party in standing.parties.items():
-        yield f"  {printable(name):{width}}  {_presence(party)}"
+        yield f"  {printable(name):{width}}  {_format_presence(party)}"
     sent = standing.bytes
     yield f"  {bytes_shown(sent.up)} up, {bytes_shown(sent.down)} down, {bytes_shown(sent.retransmitted)} sent again"
     last = standing.last_event
     if last is not None:
-        yield f"  evaluated after round {last.round}: {metrics_shown(last.model_dump())}"
+        yield f"  evaluated after round {last.round}: {format_metrics(last.model_dump())}"
 
 
-def _presence(party: PartyStanding) -> str:
+def _format_presence(party: PartyStanding) -> str:
     if party.finished:
         said = "finished"
     elif party.connected:

@@ -6,13 +6,13 @@ import json
 import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.cli.clean import clean_at_the_end
-from thinwire.cli.progress import RunProgress
-from thinwire.cli.shown import (
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.cli.clean import clean_finished_run
+from thinwire.cli.options import (
     AsJson,
     Fresh,
     From,
@@ -20,26 +20,20 @@ from thinwire.cli.shown import (
     LogTo,
     Settings,
     WithOptimizers,
-    beginning_of,
-    bytes_shown,
-    metrics_shown,
-    prepared_shown,
-    privacy_shown,
-    seconds_shown,
+    complete,
+    parse_init_from,
 )
+from thinwire.cli.output import exit_interrupted, format_preparation, format_privacy, print_result
 from thinwire.errors import BadInput, ThinwireError
+from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
+    from collections.abc import Iterator, Sequence
 
     from thinwire.job import Job, Result
     from thinwire.job.callbacks import Follower
 
-__all__ = ["Failed", "new_folder", "train", "trained"]
-
-INTERRUPTED = 130
+__all__ = ["Failed", "new_folder", "run_job", "train"]
 
 
 class Failed(ThinwireError):
@@ -51,15 +45,19 @@ def train(
     *,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--out", metavar="DIR", help="The run's folder; runs/<job>-<time> unless given."),
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="The run folder (default: runs/<job>-<time>)."),
     ] = None,
-    seed: Annotated[Optional[int], typer.Option("--seed", help="Instead of the job's seed.")] = None,  # noqa: UP045
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run (default: the job's own).")] = None,
     device: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--device", help="Where the models live: cpu, cuda, cuda:1."),
+        str | None,
+        typer.Option(
+            "--device",
+            help="Device of the models: cpu, cuda or cuda:1 (default: the job's own).",
+            autocompletion=complete("cpu", "cuda"),
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     from_run: From = None,
     fresh: Fresh = [],  # noqa: B006
     with_optimizers: WithOptimizers = False,
@@ -67,26 +65,24 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a job in this process."""
-    from rich.console import Console
-
     from thinwire.job.dry_run import describe_preparation
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.job_snapshot import require_same_job, save_job
 
     if resume and out is None:
         raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
-    followers = _followers(log_to)
+    followers = _build_trackers(log_to)
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
-    beginning = beginning_of(from_run, fresh, with_optimizers)
+    beginning = parse_init_from(from_run, fresh, with_optimizers)
     loaded = load_job(job, overrides)
     if beginning is not None and not resume:  # a resumed run has weights of its own
         for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).said():
             typer.echo(f"  {line}", err=True)
     text = resolve_job(job, overrides)
     coding = loaded.label_party.coding
-    for line in prepared_shown(describe_preparation(loaded), None if coding is None else coding.says):
+    for line in format_preparation(describe_preparation(loaded), None if coding is None else coding.says):
         typer.echo(line, err=True)
     folder = out or new_folder(job.stem)
     (require_same_job if resume else save_job)(folder, text, loaded)
@@ -96,21 +92,17 @@ def train(
     again += [] if log_to is None else ["--log-to", log_to]
     again = [*again, "--out", str(folder), "--resume"]
     try:
-        result = trained(loaded, Console(stderr=True), loaded.recipe.name, folder, resume, followers)
+        result = run_job(loaded, folder, resume, followers)
     except KeyboardInterrupt:
-        typer.echo(f"thinwire: stopped; go on from the last evaluation with\n  {shlex.join(again)}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    if as_json:
-        typer.echo(json.dumps(result.summary()))
-    else:
-        _print(result.summary())
+        raise exit_interrupted(f"stopped; go on from the last evaluation with\n  {shlex.join(again)}") from None
+    summary = result.summary()
+    print_result(summary, as_json, _format_summary(summary))
     if result.interrupted:
-        typer.echo(f"thinwire: stopped; go on with\n  {shlex.join(again)}", err=True)
-        raise typer.Exit(INTERRUPTED)
-    clean_at_the_end(folder)
+        raise exit_interrupted(f"stopped; go on with\n  {shlex.join(again)}")
+    clean_finished_run(folder)
 
 
-def _followers(names: str | None) -> Sequence[Follower]:
+def _build_trackers(names: str | None) -> Sequence[Follower]:
     """Writers are asked for before anything is read: one that is not installed is said at once."""
     if names is None:
         return ()
@@ -119,23 +111,16 @@ def _followers(names: str | None) -> Sequence[Follower]:
     return writers_named(names)
 
 
-def trained(
-    job: Job,
-    console: Console,
-    name: str,
-    out: Path | None = None,
-    resume: bool = False,
-    followers: Sequence[Follower] = (),
-) -> Result:
+def run_job(job: Job, out: Path | None = None, resume: bool = False, followers: Sequence[Follower] = ()) -> Result:
     """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
     from thinwire.job import train as train_job
 
     planned, rounds = job.batching().rounds, job.limited_batching(job.check()).rounds
-    if rounds < planned:
-        console.print(f"the privacy budget allows {rounds} of {planned} rounds: the run ends there", style="yellow")
-    with RunProgress(console, name, rounds) as progress:
+    with RunProgress(job.recipe.name, rounds) as progress:
+        if rounds < planned:
+            progress.note(f"the privacy budget allows {rounds} of {planned} rounds: the run ends there")
         try:
-            return train_job(job, callbacks=[progress, *followers], out=out, resume=resume, on_round=progress.round)
+            return train_job(job, callbacks=[progress, *followers], out=out, resume=resume, on_round=progress.move)
         except BadInput as error:
             if progress.begun:
                 raise Failed(str(error)) from error
@@ -149,26 +134,21 @@ def new_folder(stem: str) -> Path:
     return next(folder for folder in folders if not folder.exists())
 
 
-def _print(summary: dict[str, Any]) -> None:
-    traffic, target = summary["bytes"], summary["target"]
-    typer.echo(f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs")
-    typer.echo(f"  {metrics_shown(summary)}; best {summary['best']['metric']} {summary['best']['value']:.4g}")
-    typer.echo(
+def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
+    traffic, target, link = summary["bytes"], summary["target"], summary["link_seconds"]
+    yield f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs"
+    yield f"  {format_metrics(summary)}; best {summary['best']['metric']} {summary['best']['value']:.4g}"
+    yield (
         f"  {bytes_shown(traffic['up'])} up, {bytes_shown(traffic['down'])} down, {summary['messages']} messages "
         f"(evaluation: {bytes_shown(traffic['evaluation'])} more)"
     )
-    link = summary["link_seconds"]
-    typer.echo(
-        f"  {seconds_shown(summary['seconds'])} here"
-        + ("" if link is None else f", {seconds_shown(link)} on the link")
-    )
+    on_link = "" if link is None else f", {seconds_shown(link)} on the link"
+    yield f"  {seconds_shown(summary['seconds'])} here{on_link}"
     if target is not None:
         reached = f"reached in round {target['reached_round']}, after {bytes_shown(target['bytes'] or 0)}"
-        typer.echo(
-            f"  target {target['metric']} {target['value']:g} "
-            + (reached if target["reached_round"] is not None else "not reached")
-        )
-    for line in privacy_shown(summary["privacy"]):
-        typer.echo(f"  {line}")
-    typer.echo(f"  run: {summary['run_dir']}")
-    typer.echo(f"  report: {Path(summary['run_dir']) / 'report.html'}")
+        reached = "not reached" if target["reached_round"] is None else reached
+        yield f"  target {target['metric']} {target['value']:g} {reached}"
+    for line in format_privacy(summary["privacy"]):
+        yield f"  {line}"
+    yield f"  run: {summary['run_dir']}"
+    yield f"  report: {Path(summary['run_dir']) / 'report.html'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +16,6 @@ from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadInput
 from thinwire.job.callbacks import Begun, Callback, Following
 from thinwire.job.job import Job
-from thinwire.job.progress import line_on_terminal
 from thinwire.job.quality import assess_quality
 from thinwire.job.recording import RunRecorder, list_spending
 from thinwire.job.result import Evaluator, Goal, Result
@@ -24,6 +24,7 @@ from thinwire.job.simulator import SimulatedParties
 from thinwire.models.losses import Outputs
 from thinwire.party import Evaluated, FeatureParty, LabelParty
 from thinwire.party.parties import kept_of
+from thinwire.report.progress import RunProgress
 from thinwire.report.record import Evaluation, Quality
 from thinwire.runs import RunDirectory, RunFacts
 from thinwire.transport.base import Message
@@ -46,7 +47,7 @@ def train(
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
-    looking = line_on_terminal(job.limited_batching(job.check()).rounds) if callbacks is None else callbacks
+    looking = _follow_on_terminal(job) if callbacks is None else callbacks
     key = None if job.encryption_key is None else Path(job.encryption_key)
     directory = None if out is None else RunDirectory(Path(out), key)
     if not resume:
@@ -69,6 +70,13 @@ def train(
     with run.followed() as following:
         directory.mark_finished(False)
         return following.ended(run.go())
+
+
+def _follow_on_terminal(job: Job) -> Sequence[Callback]:
+    """A line that follows the run; none where nobody looks."""
+    if not sys.stderr.isatty():
+        return ()
+    return (RunProgress(job.recipe.name, job.limited_batching(job.check()).rounds),)
 
 
 def describe_models(job: Job) -> dict[str, Any]:

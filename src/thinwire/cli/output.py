@@ -1,0 +1,146 @@
+"""How commands print: JSON or lines, tables, questions before something leaves, and figures in words."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "INTERRUPTED",
+    "build_table",
+    "exit_interrupted",
+    "format_preparation",
+    "format_privacy",
+    "open_browser",
+    "print_listing",
+    "print_plain",
+    "print_result",
+    "say",
+]
+
+INTERRUPTED = 130
+
+
+def print_result(facts: Any, as_json: bool, lines: Iterable[str] | Callable[[], None]) -> None:
+    """The facts as one JSON object, or for people: lines, or a function that prints."""
+    if as_json:
+        typer.echo(json.dumps(facts, default=str))
+    elif callable(lines):
+        lines()
+    else:
+        for line in lines:
+            typer.echo(line)
+
+
+def say(sentence: str) -> None:
+    """On stderr, where a result on stdout is not disturbed."""
+    typer.echo(f"thinwire: {sentence}", err=True)
+
+
+def exit_interrupted(sentence: str) -> typer.Exit:
+    """To be raised where Ctrl-C ended a command."""
+    say(sentence)
+    return typer.Exit(INTERRUPTED)
+
+
+def build_table(title: str | None, names: Sequence[str], figures: Sequence[str]) -> Table:
+    """Columns of names, then columns of figures, which stand at their right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(title=title, box=SIMPLE_HEAD)
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for figure in figures:
+        table.add_column(figure, justify="right", no_wrap=True)
+    return table
+
+
+def print_plain(*items: Any) -> None:
+    """Tables as they are; text without colours, and not cut."""
+    from rich.console import Console
+
+    console = Console()
+    for item in items:
+        if isinstance(item, str):
+            console.print(item, markup=False, highlight=False, soft_wrap=True)
+        else:
+            console.print(item)
+
+
+def open_browser(address: str) -> None:
+    """Where there is a browser; else its address is all that can be given."""
+    import webbrowser
+
+    if not webbrowser.open(address):
+        say(f"no browser found; open {address} in yours")
+
+
+def print_listing(kind: str, things: Iterable[Callable[..., Any]], as_json: bool) -> None:
+    """Things with their parameters: a table, or JSON under the plural of `kind`."""
+    found: list[dict[str, Any]] = [
+        {
+            "name": thing.__name__,
+            "parameters": {
+                name: None if parameter.default is parameter.empty else repr(parameter.default)
+                for name, parameter in inspect.signature(thing).parameters.items()
+            },
+            "summary": (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " "),
+        }
+        for thing in things
+    ]
+    print_result({f"{kind}s": found}, as_json, lambda: _print_entries(kind, found))
+
+
+def _print_entries(kind: str, found: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(kind, "what it does")
+    for entry in found:
+        arguments = ", ".join(
+            name if default is None else f"{name}={default}" for name, default in entry["parameters"].items()
+        )
+        table.add_row(f"{entry['name']}({arguments})", entry["summary"])
+    Console().print(table)
+
+
+def format_preparation(prepared: dict[str, list[dict[str, Any]]], label: str | None) -> list[str]:
+    """What becomes of each column of a table, a line each."""
+    lines = []
+    for party, columns in prepared.items():
+        kept = [column for column in columns if column["outputs"]]
+        numbers = sum(column["outputs"] for column in columns)
+        lines.append(f"{party}: {len(kept)} of {len(columns)} columns become {numbers} numbers a row")
+        longest = min(30, max(len(column["column"]) for column in columns))
+        lines += [f"  {column['column']:{longest}}  {column['type']:8}  {column['says']}" for column in columns]
+    return lines if label is None else [*lines, label]
+
+
+def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
+    """What each feature party's worst-off row has lost, in a line each; one for all where nothing is proven."""
+    lines = []
+    for ledger in privacy:
+        figures = {row["observer"]: row for row in ledger["observers"]}
+        if figures["label_party"]["releases_epsilon"] == "infinity":
+            continue
+        said = [
+            f"{_format_epsilon(row['releases_epsilon'])} of the releases, "
+            f"{_format_epsilon(row['end_to_end_epsilon'])} end to end against {who}"
+            for who, row in (("the label party", figures["label_party"]), ("all others", figures["all_others"]))
+        ]
+        lines.append(f"{ledger['party']}: epsilon {'; '.join(said)} (delta {ledger['delta']:g})")
+    if privacy and not lines:
+        return ["privacy: embeddings leave without noise, nothing is proven (epsilon is infinite)"]
+    return lines
+
+
+def _format_epsilon(value: float | str) -> str:
+    return "infinite" if isinstance(value, str) else f"{value:.3g}"

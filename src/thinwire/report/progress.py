@@ -1,0 +1,165 @@
+"""One line that follows work under way: on a terminal it moves; what is worth keeping stays as lines above it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from thinwire.charts.numbers import bytes_shown, seconds_shown
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+    from rich.live import Live
+
+__all__ = ["ProgressLine", "RunProgress", "format_metrics"]
+
+
+class ProgressLine:
+    """A context around the work; without a terminal there are only the lines that stay."""
+
+    def __init__(self, name: str, total: int, unit: str = "", console: Console | None = None) -> None:
+        from rich.console import Console
+
+        self.console = console or Console(stderr=True)
+        self.name = name
+        self.total = total
+        self._unit = unit  # before the count, such as "round "
+        self._done = 0
+        self._said = ""  # on a line of its own, below
+        self._tenth = ("", -1)
+        self._first: tuple[float, int] | None = None  # when something was first done, and how much
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if self._live is None and self.console.is_terminal:
+            from rich.live import Live
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+            columns = [TextColumn(f"{{task.{field}}}") for field in ("description", "fields[place]", "fields[left]")]
+            self._bar = Progress(SpinnerColumn(), columns[0], BarColumn(bar_width=24), *columns[1:])
+            self._bar.add_task(self.name, total=self.total, place="", left="")
+            self._live = Live(console=self.console, transient=True, get_renderable=self._lines)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def move(self, done: int, said: str | None = None) -> None:
+        """So much is done; `said` goes below the line."""
+        self._done = done
+        self._said = self._said if said is None else said
+        if self._live is not None:
+            left = self._seconds_left()
+            ending = "" if left is None else f"left {seconds_shown(left)}"
+            task = self._bar.task_ids[0]
+            self._bar.update(
+                task, description=self.name, completed=done, total=self.total, place=self._place(), left=ending
+            )
+
+    def advance(self, note: str | None = None) -> None:
+        """One more is done; the note stays."""
+        self.move(self._done + 1)
+        if note is not None:
+            self.note(note)
+
+    def follow_rounds(self, rounds: int) -> Callable[[int], None]:
+        """For a run within the work: its rounds go below the line."""
+        return lambda done: self.move(self._done, f"round {done}/{rounds}")
+
+    def stage(self, name: str) -> None:
+        """What is done now; where there is no terminal it is a line."""
+        self.name = name
+        self.move(self._done)
+        if not self.console.is_terminal:
+            self.note(name)
+
+    def count(self, done: int, total: int, stage: str = "rows") -> None:
+        """So many of so many, of which nobody knew before; where there is no terminal, a line for each tenth."""
+        self.name, self.total = stage, total
+        self.move(done)
+        tenth = 10 * done // total if total else 10
+        if (stage, tenth) != self._tenth:
+            self._tenth = (stage, tenth)
+            if not self.console.is_terminal:
+                self.note(f"  {stage}: {done} of {total}")
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _place(self) -> str:
+        return f"{self._unit}{self._done}/{self.total}"
+
+    def _seconds_left(self) -> float | None:
+        now = perf_counter()
+        if self._first is None:
+            self._first = now, self._done
+            return None
+        began, first = self._first
+        done = self._done - first
+        return (now - began) / done * (self.total - self._done) if done > 0 else None
+
+    def _lines(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        said = [Text(f"  {self._said}", overflow="ellipsis", no_wrap=True)] if self._said else []
+        return Group(self._bar, *said)
+
+
+class RunProgress(ProgressLine):
+    """Of one run: a callback for each evaluation, which also hears of the beginning and the end."""
+
+    def __init__(self, name: str, rounds: int, console: Console | None = None) -> None:
+        super().__init__(name, rounds, "round ", console)
+        self._said = "starting"
+        self._backed_off = 0  # how often that was said
+        self.begun = False
+
+    def begin(self, begun: object) -> None:
+        self.__enter__()
+
+    def end(self, result: object) -> None:
+        self.__exit__(None, None, None)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        self.begun = True
+        said = f"{format_metrics(event)}, {_format_traffic(event)}"
+        self.move(event["round"], said)
+        self._note_backed_off(event)
+        if self._live is None:
+            left = self._seconds_left()
+            ending = "" if left is None else f", left {seconds_shown(left)}"
+            self.note(f"{self.name}: {self._place()}, {said}{ending}")
+        else:
+            self._live.refresh()
+
+    def _note_backed_off(self, event: dict[str, Any]) -> None:
+        parties = [mine for mine in event["diagnostics"].values() if isinstance(mine, dict)]
+        found = [one for mine in parties for one in mine.get("backed_off", [])]
+        for one in found[self._backed_off :]:
+            self.note(
+                f"{self.name}: the training loss rose from {one['lowest_loss']:.3g} to {one['loss']:.3g}, so from "
+                f"round {one['round']} on {one['to']} cached steps a round, not {one['from']}"
+            )
+        self._backed_off = max(self._backed_off, len(found))
+
+
+def format_metrics(event: dict[str, Any]) -> str:
+    """The training loss and the test metrics, or the training ones where there are no test rows."""
+    scores = event["test"] or event["train"]
+    said = [f"loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
+    said += [f"{name} {value:.4g}" for name, value in scores.items() if name != "loss"]
+    return ", ".join(said)
+
+
+def _format_traffic(event: dict[str, Any]) -> str:
+    said = f"up {bytes_shown(event['bytes']['up'])}, down {bytes_shown(event['bytes']['down'])}"
+    return said if event["link_seconds"] is None else f"{said}, link {seconds_shown(event['link_seconds'])}"
