@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
-from threading import Lock
-from time import monotonic
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +53,6 @@ class ScoringBatch:
     kept: dict[PartyName, dict[int, Tensor]]
     embeddings: dict[PartyName, Tensor] = field(default_factory=dict)  # of all rows, once they were put together
 
-    def missing(self) -> list[PartyName]:
-        return self.answers.missing()
-
 
 class BatchScorer:
     """Begins batches, and scores them; `scored` is for one thread at a time."""
@@ -68,11 +61,8 @@ class BatchScorer:
         self.party = party
         self.cache = EmbeddingCache()
 
-    def begin(self, rows: RowNumbers, done: Callable[[], None]) -> ScoringBatch:
-        """Asks for what is not kept; `done` is called once, in some thread, when every answer is there or lost.
-
-        Raises PartyAway where no model was ever whole.
-        """
+    def begin(self, rows: RowNumbers) -> ScoringBatch:
+        """Asks for what is not kept. Raises PartyAway where no model was ever whole."""
         ready = self.party.ready()
         if ready is None:
             away = self.party.away() or list(self.party.own.feature_parties)
@@ -86,19 +76,6 @@ class BatchScorer:
             if len(wanted):
                 asked[name] = wanted
         answers = self.party.ask(ready, {name: torch.from_numpy(wanted) for name, wanted in asked.items()})
-        left, lock = [len(answers.waiting)], Lock()
-
-        def one_more(_: Future[memoryview]) -> None:
-            with lock:
-                left[0] -= 1
-                last = left[0] == 0
-            if last:
-                done()
-
-        for waiting in answers.waiting.values():
-            waiting.add_done_callback(one_more)
-        if not answers.waiting:
-            done()
         return ScoringBatch(ready, distinct, answers, asked, kept)
 
     def scored(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
@@ -184,18 +161,7 @@ _MARGIN = 0.9  # of a deadline: what is left is for the answer's way back
 class _Waiting:
     request: ScoreRequest
     answer: asyncio.Future[ScoredRows]
-    began: float
     batch: ScoringBatch | None = None
-    timer: asyncio.TimerHandle | None = None
-
-
-@dataclass(eq=False)
-class _UnderWay:
-    members: list[_Waiting]
-    batch: ScoringBatch | None = None
-    place: asyncio.TimerHandle | None = None  # among those that are waited for before more begin
-    limit: asyncio.TimerHandle | None = None  # when it is given up
-    over: bool = field(default=False)
 
 
 class RequestBatcher:
@@ -209,23 +175,30 @@ class RequestBatcher:
         self._rows_waiting = 0
         self._under_way = 0
         self._batches: set[ScoringBatch] = set()  # under way
+        self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._computing = ThreadPoolExecutor(1, thread_name_prefix="score")
 
     async def score(self, request: ScoreRequest) -> ScoredRows:
         """Raises what the request came to."""
-        loop = asyncio.get_running_loop()
         if self._rows_waiting + len(request.rows) > _MOST_WAITING_ROWS:
             raise Busy(f"{self._rows_waiting} rows wait for their turn already; try again later")
-        waiting = _Waiting(request, loop.create_future(), monotonic())
-        waiting.timer = loop.call_later(_MARGIN * request.deadline_seconds, self._late, waiting)
+        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._rows_waiting += len(request.rows)
         self._look()
-        try:
-            return await waiting.answer
-        finally:
-            waiting.timer.cancel()
+        await asyncio.wait([waiting.answer], timeout=_MARGIN * request.deadline_seconds)
+        return waiting.answer.result() if waiting.answer.done() else await self._score_late(waiting)
+
+    async def _score_late(self, waiting: _Waiting) -> ScoredRows:
+        """At a request's own deadline: by defaults where they stand for all that is missing, otherwise an error."""
+        waiting.answer.cancel()  # nobody looks for it there any more
+        batch = waiting.batch
+        held_up = self._batches if batch is None else [batch]
+        missing = sorted({name for one in held_up for name in one.answers.missing()})
+        if batch is None or not missing or any(name not in batch.ready.defaults for name in missing):
+            raise Late(waiting.request.deadline_seconds, missing)
+        return await self._compute(batch, [waiting])
 
     def close(self) -> None:
         self._computing.shutdown(wait=False, cancel_futures=True)
@@ -258,116 +231,70 @@ class RequestBatcher:
             members.append(self._next())
             rows += len(members[-1].request.rows)
         members = [one for one in members if not one.answer.done()]
-        if not members:
-            return
-        loop = asyncio.get_running_loop()
-        under_way = _UnderWay(members)
-        self._under_way += 1
-        under_way.place = loop.call_later(_PLACE_SECONDS, self._leave_place, under_way)
-        every = np.concatenate([one.request.rows for one in members])
-        self._metrics.count_batch(len(every))
-        done: Callable[[], Any] = partial(loop.call_soon_threadsafe, self._answered, under_way)
-        try:
-            under_way.batch = self._scorer.begin(every, done)
-        except Exception as error:  # noqa: BLE001  whoever asked must hear of it
-            self._fail(under_way, error)
-            return
-        self._batches.add(under_way.batch)
-        for one in members:
-            one.batch = under_way.batch
-        # A party that never answers must not be waited for for ever.
-        longest = max(one.request.deadline_seconds for one in members)
-        under_way.limit = loop.call_later(longest, self._scorer.forget, under_way.batch)
+        if members:
+            self._under_way += 1
+            task = asyncio.get_running_loop().create_task(self._run(members))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _next(self) -> _Waiting:
         one = self._queue.popleft()
         self._rows_waiting -= len(one.request.rows)
         return one
 
-    def _answered(self, under_way: _UnderWay) -> None:
-        """Every party has answered, or is lost."""
-        if under_way.over or under_way.batch is None:
-            return
-        left = [one for one in under_way.members if not one.answer.done()]
-        if not left:
-            self._end(under_way)
-            return
-        loop = asyncio.get_running_loop()
-        computed = loop.run_in_executor(self._computing, self._scored, under_way.batch, left)
-        computed.add_done_callback(partial(self._give, under_way, left))
-
-    def _scored(self, batch: ScoringBatch, members: list[_Waiting]) -> ScoredRows:
+    async def _run(self, members: list[_Waiting]) -> None:
+        """One batch, from its question to everybody's answer."""
+        place = asyncio.get_running_loop().call_later(_PLACE_SECONDS, self._leave_place)
         rows = np.concatenate([one.request.rows for one in members])
-        return self._scorer.scored(batch, rows, _own_features(batch, members))
+        self._metrics.count_batch(len(rows))
+        batch = None
+        try:
+            batch = self._scorer.begin(rows)
+            self._batches.add(batch)
+            for one in members:
+                one.batch = batch
+            await self._await_answers(batch, members)
+            await self._answer(batch, [one for one in members if not one.answer.done()])
+        except Exception as error:  # noqa: BLE001  whoever asked must hear of it
+            for one in members:
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+        finally:
+            if batch is not None:
+                self._batches.discard(batch)
+                self._scorer.forget(batch)
+            if place.when() > asyncio.get_running_loop().time():
+                place.cancel()
+                self._leave_place()
 
-    def _give(self, under_way: _UnderWay, members: list[_Waiting], computed: asyncio.Future[ScoredRows]) -> None:
-        error = computed.exception()
-        if error is not None:
-            self._fail(under_way, error)
-            return
-        scored, start = computed.result(), 0
+    async def _await_answers(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
+        """Until every party has answered or is lost; one that never answers is not waited for for ever."""
+        every = asyncio.gather(*map(asyncio.wrap_future, batch.answers.waiting.values()), return_exceptions=True)
+        await asyncio.wait([every], timeout=max(one.request.deadline_seconds for one in members))
+
+    async def _answer(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
+        scored, start = await self._compute(batch, members) if members else None, 0
         for one in members:
             end = start + len(one.request.rows)
-            if not one.answer.done():
-                one.answer.set_result(ScoredRows(scored.table[start:end], scored.ready, scored.missing))
+            if scored is not None and not one.answer.done():
+                one.answer.set_result(replace(scored, table=scored.table[start:end]))
             start = end
-        self._end(under_way)
 
-    def _fail(self, under_way: _UnderWay, error: BaseException) -> None:
-        for one in under_way.members:
-            if not one.answer.done():
-                one.answer.set_exception(error)
-        self._end(under_way)
+    async def _compute(self, batch: ScoringBatch, members: list[_Waiting]) -> ScoredRows:
+        rows = np.concatenate([one.request.rows for one in members])
+        own = _own_features(batch, members)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._computing, self._scorer.scored, batch, rows, own
+        )
 
-    def _end(self, under_way: _UnderWay) -> None:
-        if under_way.over:
-            return
-        under_way.over = True
-        self._leave_place(under_way)
-        if under_way.limit is not None:
-            under_way.limit.cancel()  # it holds all embeddings until then
-        if under_way.batch is not None:
-            self._batches.discard(under_way.batch)
-            self._scorer.forget(under_way.batch)
+    def _leave_place(self) -> None:
+        """After a while, or at its end: a party that hangs must not hold up those who can do without it."""
+        self._under_way -= 1
         # Whoever came meanwhile need not wait any longer.
         if self._timer is not None and not self._under_way:
             self._timer.cancel()
             self._timer = None
         self._look()
-
-    def _leave_place(self, under_way: _UnderWay) -> None:
-        """A party that hangs must not hold up those who can do without it."""
-        if under_way.place is not None:
-            under_way.place.cancel()
-            under_way.place = None
-            self._under_way -= 1
-            if not under_way.over:
-                self._look()
-
-    def _late(self, waiting: _Waiting) -> None:
-        """A request's own deadline: by defaults where they stand for all that is missing, otherwise an error."""
-        if waiting.answer.done():
-            return
-        seconds = waiting.request.deadline_seconds
-        batch = waiting.batch
-        held_up = self._batches if batch is None else [batch]
-        missing = sorted({name for one in held_up for name in one.missing()})
-        if batch is None or not missing or any(name not in batch.ready.defaults for name in missing):
-            waiting.answer.set_exception(Late(seconds, missing))
-        else:
-            loop = asyncio.get_running_loop()
-            computed = loop.run_in_executor(self._computing, self._scored, batch, [waiting])
-            computed.add_done_callback(partial(_give_one, waiting))
-
-
-def _give_one(waiting: _Waiting, computed: asyncio.Future[ScoredRows]) -> None:
-    if waiting.answer.done():
-        return
-    error = computed.exception()
-    if error is not None:
-        waiting.answer.set_exception(error)
-    else:
-        waiting.answer.set_result(computed.result())
 
 
 def _own_features(batch: ScoringBatch, members: list[_Waiting]) -> Tensor | None:
