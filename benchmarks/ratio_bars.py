@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.charts.axes import Axis, axis_over
-from thinwire.charts.drawing import box, cut, heading, picture, rule, text
-from thinwire.charts.numbers import short
+from thinwire.charts.drawing import Axis, axis_over, box, cut, heading, picture, rule, text
+from thinwire.charts.format import short
 
 __all__ = ["Ratio", "ratio_bars"]
 

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 
 from benchmarks.ratio_bars import Ratio, ratio_bars
 from benchmarks.results import Results, Row, read_results, write_results
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.environment import environment
 from thinwire.errors import BadInput, ThinwireError
 from thinwire.job.messages import did_you_mean

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from thinwire.charts.drawing import box, heading, picture, rule, text
-from thinwire.charts.lines import Chart, Line, Point
+from thinwire.charts.line_chart import Chart, Line, Point
 from thinwire.compress import TopK
 from thinwire.streams import Direct, ErrorFeedback, Flow, Seeded, StreamSpec
 

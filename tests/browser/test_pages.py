@@ -15,7 +15,7 @@ import pytest
 
 from browser.chromium import Chromium, chromium
 from cli.running import ENVIRONMENT, THINWIRE, run
-from thinwire.report.finding import found_runs
+from thinwire.report.reading import found_runs
 
 pytestmark = pytest.mark.browser
 

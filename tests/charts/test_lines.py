@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.charts.axes import axis_over
-from thinwire.charts.lines import Chart, Line, Point
-from thinwire.charts.numbers import short
+from thinwire.charts.drawing import axis_over
+from thinwire.charts.format import short
+from thinwire.charts.line_chart import Chart, Line, Point
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -12,7 +12,7 @@ from time import sleep
 import uvicorn
 
 from thinwire.dashboard.app import dashboard_app
-from thinwire.dashboard.board import Board
+from thinwire.dashboard.live_run import Board
 
 
 @contextmanager

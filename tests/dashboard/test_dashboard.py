@@ -19,9 +19,8 @@ import thinwire as tw
 from dashboard.serving import served
 from report.records import EVIL, Page, made_up, refers_outside, small_job
 from thinwire.at_rest.json_file import LineFollower, read_object
-from thinwire.dashboard.board import Board
 from thinwire.dashboard.health import health, log_lines
-from thinwire.dashboard.live_run import LiveRun
+from thinwire.dashboard.live_run import Board, LiveRun
 from thinwire.dashboard.sections import page, sections
 from thinwire.errors import BadInput
 from thinwire.network.events import sentence

@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cli.running import ENVIRONMENT, THINWIRE
 from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.job.party_view import read_party_view
 from thinwire.network.doctor import Check, Patient, Verdict, examined, measuring, own_data, room
 from thinwire.network.doctor import reception as desks

@@ -22,8 +22,8 @@ import pytest
 from cli.running import ENVIRONMENT, THINWIRE
 from job_files.small import JOB, write_job
 from thinwire import cli
-from thinwire.dashboard.board import Board
 from thinwire.dashboard.health import health, log_lines
+from thinwire.dashboard.live_run import Board
 from thinwire.dashboard.sections import sections
 from thinwire.errors import Malformed
 from thinwire.job.party_view import read_party_view

@@ -13,13 +13,12 @@ import pytest
 import thinwire as tw
 from report.records import EVIL, Page, folder_of, made_up, refers_outside, small_job
 from thinwire.errors import BadInput
-from thinwire.report.curves import curve_figures
-from thinwire.report.finding import found_runs, runs_in
-from thinwire.report.groups import each_alone, grouped
+from thinwire.report.figures import curve_figures
 from thinwire.report.keeping import write_report
-from thinwire.report.reading import read_run
+from thinwire.report.reading import found_runs, read_run, runs_in
 from thinwire.report.record import Evaluation, Heartbeat, append_heartbeat
 from thinwire.report.rendering import report_html
+from thinwire.report.summary import each_alone, grouped
 
 
 @pytest.fixture(scope="module")

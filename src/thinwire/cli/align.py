@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.cli.approval import require_approval
 from thinwire.cli.options import AsJson, JobPath, Settings, complete_parties
 from thinwire.cli.output import print_result, say

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import format_preparation, print_result
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 from thinwire.errors import BadInput

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, seconds_shown
 from thinwire.cli.options import (
     METHOD_NAMES,
     AsJson,

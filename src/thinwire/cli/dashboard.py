@@ -38,7 +38,7 @@ def dashboard(
         from thinwire.dashboard.app import dashboard_app, is_loopback
     except ModuleNotFoundError as error:
         raise BadInput(f"the live page needs {error.name}: pip install 'thinwire[dashboard]'") from None
-    from thinwire.dashboard.board import Board
+    from thinwire.dashboard.live_run import Board
 
     board = Board(runs)
     listening = _listen(host, port)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import build_table, print_plain, print_result
 from thinwire.cli.train import new_folder, run_job

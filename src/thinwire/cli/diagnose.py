@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, Settings, parse_seeds
 from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result
 from thinwire.errors import BadInput

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, PartyName, Settings
 from thinwire.cli.output import print_result
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.numbers import seconds_shown
+from thinwire.charts.format import seconds_shown
 from thinwire.cli.approval import require_approval
 from thinwire.cli.options import TABLES, AsJson, OwnRun, Settings, complete, complete_parties
 from thinwire.cli.output import print_result, say

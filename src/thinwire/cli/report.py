@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown
+from thinwire.charts.format import bytes_shown
 from thinwire.cli.options import AsJson, Open
 from thinwire.cli.output import open_browser, print_result
 from thinwire.errors import BadInput
@@ -35,9 +35,8 @@ def report(
 ) -> None:
     """Write one HTML file about runs: what was trained, curves, bytes, time, answers, privacy, how to repeat it."""
     from thinwire.at_rest import files_of, layout
-    from thinwire.report.finding import runs_in
     from thinwire.report.keeping import write_report
-    from thinwire.report.reading import read_run
+    from thinwire.report.reading import read_run, runs_in
 
     folders = list(dict.fromkeys(folder for given in runs for folder in runs_in(given)))
     closed = [folder for folder in folders if files_of(folder).encrypted]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, complete_experiments, parse_seeds
 from thinwire.cli.output import exit_interrupted, print_plain, print_result
 from thinwire.report.progress import RunProgress, format_metrics

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings
 from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result, say
 from thinwire.errors import BadInput

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from thinwire.charts.page import page_style
-from thinwire.dashboard.board import Board
+from thinwire.dashboard.live_run import Board
 from thinwire.dashboard.sections import page, sections
 
 __all__ = ["dashboard_app", "is_loopback"]

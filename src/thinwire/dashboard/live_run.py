@@ -1,20 +1,23 @@
-"""One run's folder, read again and again as it grows."""
+"""Runs' folders, read again and again as they grow; and all runs of one page."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
+from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from thinwire.at_rest import layout
 from thinwire.at_rest.json_file import LineFollower, read_object
+from thinwire.errors import BadInput
+from thinwire.report.reading import Stop, found_runs, going_on, last_stop
 from thinwire.report.record import Evaluation, Heartbeat, RunInfo, RunRecord, append_heartbeat
-from thinwire.report.stops import Stop, going_on, last_stop
-
-__all__ = ["LiveRun", "LiveState"]
 
 LiveState = Literal["waiting", "running", "silent", "finished", "stopped"]
 T = TypeVar("T", bound=BaseModel)
@@ -133,3 +136,67 @@ def _moment(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+_SHOWN = 4  # runs, unless some are chosen
+_MOST_SHOWN = 12
+_LOOK_SECONDS = 0.4
+_FIND_SECONDS = 2.0
+
+
+class Board:
+    """Looks at the runs at most every so often, whoever asks."""
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise BadInput(f"{root}: there is no such folder; give a run's folder, or one that runs lie in, or will")
+        self.root = root
+        self.runs: dict[str, LiveRun] = {}  # by key, by name
+        self._lock = Lock()
+        self._looked: dict[str, float] = {}
+        self._found = -_FIND_SECONDS
+
+    def shown(self, asked: Sequence[str]) -> list[tuple[str, LiveRun]]:
+        """Those that were asked for and exist, or the newest; freshly looked at."""
+        with self._lock:
+            self._find()
+            chosen = [key for key in dict.fromkeys(asked) if key in self.runs][:_MOST_SHOWN]
+            if not chosen:
+                newest = sorted(self.runs, key=lambda key: _began(self.runs[key].folder))[-_SHOWN:]
+                chosen = [key for key in self.runs if key in newest]
+            for key in chosen:
+                self._look(key)
+            return [(key, self.runs[key]) for key in chosen]
+
+    def _look(self, key: str) -> None:
+        if monotonic() - self._looked.get(key, -_LOOK_SECONDS) >= _LOOK_SECONDS:
+            self.runs[key].look()
+            self._looked[key] = monotonic()
+
+    def _find(self) -> None:
+        if monotonic() - self._found < _FIND_SECONDS:
+            return
+        folders = {_key(folder, self.root): folder for folder in found_runs(self.root, begun=False)}
+        self.runs = {
+            key: self.runs.get(key) or LiveRun(folder, _name(folder, self.root)) for key, folder in folders.items()
+        }
+        self._found = monotonic()
+
+
+def _name(folder: Path, root: Path) -> str:
+    return folder.resolve().name if folder == root else str(folder.relative_to(root))
+
+
+def _key(folder: Path, root: Path) -> str:
+    return hashlib.sha256(str(folder.relative_to(root)).encode()).hexdigest()[:12]
+
+
+def _began(folder: Path) -> float:
+    """When it was last begun, as far as the disk knows."""
+    times = []
+    for name in (layout.ABOUT, layout.LOG):
+        try:
+            times.append((folder / name).stat().st_mtime)
+        except OSError:
+            continue
+    return max(times, default=0.0)

@@ -10,18 +10,21 @@ from typing import Any
 from jinja2 import ChoiceLoader, PackageLoader
 
 from thinwire.charts.drawing import COLOURS
-from thinwire.charts.numbers import bytes_shown, number_shown, seconds_shown
-from thinwire.dashboard.board import Board
+from thinwire.charts.format import bytes_shown, format_number, seconds_shown
 from thinwire.dashboard.health import health, log_lines
-from thinwire.dashboard.live_run import LiveRun
-from thinwire.report.curves import cosine_figure, curve_figures
-from thinwire.report.groups import each_alone
+from thinwire.dashboard.live_run import Board, LiveRun
+from thinwire.report.figures import (
+    against_svfl,
+    cosine_figure,
+    curve_figures,
+    time_figures,
+    totals_figure,
+    traffic_figures,
+)
 from thinwire.report.privacy import gauges, spent
 from thinwire.report.record import RunRecord
 from thinwire.report.rendering import jinja_environment
-from thinwire.report.summary import fewer_shown
-from thinwire.report.times import time_figures
-from thinwire.report.traffic import against_svfl, totals_figure, traffic_figures
+from thinwire.report.summary import each_alone, fewer_shown
 
 __all__ = ["page", "sections"]
 
@@ -117,8 +120,8 @@ def _row(shown: _Shown) -> dict[str, Any]:
         "round": record.rounds,
         "rounds": record.about.rounds,
         "metric": record.metric_place.replace(".", " "),
-        "value": "-" if value is None else number_shown(value),
-        "best": "-" if best is None else number_shown(best),
+        "value": "-" if value is None else format_number(value),
+        "best": "-" if best is None else format_number(best),
         "sent": bytes_shown(sent),
         "fewer": "" if fewer is None else fewer_shown(fewer),
         "seconds": "-" if last is None else seconds_shown(last.seconds),

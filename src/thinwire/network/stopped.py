@@ -6,7 +6,7 @@ from pathlib import Path
 
 from thinwire.at_rest import layout
 from thinwire.network.logs import OwnLog
-from thinwire.report.stops import last_stop
+from thinwire.report.reading import last_stop
 from thinwire.types import PartyName
 
 __all__ = ["stopped_parties"]

@@ -1,15 +1,15 @@
-"""A chart with its figures as a table, for those who cannot see it."""
+"""A report's figures: curves, time, traffic, and how good the model is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.charts.bars import Bars
-from thinwire.charts.lines import Chart
-from thinwire.charts.numbers import number_shown, short
-
-__all__ = ["Figure", "of_bars", "of_lines"]
+from thinwire.charts.bar_chart import Bar, Bars, Lanes, Stretch
+from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown, short
+from thinwire.charts.line_chart import HALF, Chart, Line, Point
+from thinwire.report.record import Evaluation, LedgerEntry, Quality, RunRecord
+from thinwire.report.summary import Group
 
 _ROWS = 12  # of a line, in the table
 
@@ -32,8 +32,8 @@ def of_lines(key: str, chart: Chart, note: str = "") -> Figure:
     for line in chart.lines:
         for place in _chosen(len(line.points)):
             point = line.points[place]
-            spread = f" ± {number_shown(point.deviation)}" if point.deviation else ""
-            rows.append((line.name, short(point.x), number_shown(point.y) + spread))
+            spread = f" ± {format_number(point.deviation)}" if point.deviation else ""
+            rows.append((line.name, short(point.x), format_number(point.y) + spread))
     return Figure(key, chart.title, chart.svg(), ("", chart.x_name, chart.y_name), tuple(rows), note)
 
 
@@ -50,3 +50,241 @@ def _chosen(count: int) -> Sequence[int]:
     if count <= _ROWS:
         return range(count)
     return sorted({round(place * (count - 1) / (_ROWS - 1)) for place in range(_ROWS)})
+
+
+_X = {
+    "epoch": ("epoch", "epochs"),
+    "bytes.total": ("bytes", "bytes sent, both directions"),
+    "seconds": ("time", "seconds here"),
+    "link_seconds": ("link time", "seconds on the link"),
+}
+_QUANTILES = ("5 %", "25 %", "half", "75 %", "95 %")
+
+
+def curve_figures(groups: Sequence[Group], loss_too: bool = True) -> list[Figure]:
+    """Those that have points; the same line has the same colour in each."""
+    if not groups:
+        return []
+    places = list(dict.fromkeys(run.metric_place for group in groups for run in group.runs if run.events))
+    targets = dict(run.about.target for group in groups for run in group.runs if run.about.target)
+    wanted = [
+        (f"{_part(place)} {_metric(place)} by {word}", x, place, targets.get(_metric(place)))
+        for place in places
+        for x, (word, _) in _X.items()
+    ]
+    if loss_too and not any(_metric(place) == "loss" for place in places):
+        wanted.insert(1, ("Training loss by epoch", "epoch", "train.loss", None))
+    found = []
+    for title, x, y, line_across in wanted:
+        lines = [Line(group.name, group.points(x, y), style) for style, group in enumerate(groups)]
+        if any(line.points for line in lines):
+            chart = Chart(title, _X[x][1], _metric(y), lines, across=line_across, size=HALF)
+            found.append(of_lines(f"{y}-by-{x}".replace(".", "-"), chart))
+    return found
+
+
+def cosine_figure(run: RunRecord) -> Figure | None:
+    """How alike cached and present values were when a cached exchange was used, since the evaluation before."""
+    by_party: dict[str, list[tuple[int, list[float]]]] = {}
+    for event in run.events:
+        for party, quantiles in _quantiles(event, run.about.label_party).items():
+            by_party.setdefault(party, []).append((event.round, quantiles))
+    lines = []
+    for style, (party, found) in enumerate(sorted(by_party.items())):
+        lines.append(Line(f"{party}, half", [Point(round, values[2]) for round, values in found], style))
+        lines.append(Line(f"{party}, 5 %", [Point(round, values[0]) for round, values in found], style + 7))
+    if not lines:
+        return None
+    note = (
+        "1: a cached value points where the present one does. Half of the rows are above the solid line, 95 % above "
+        "the dashed one."
+    )
+    return of_lines("cosines", Chart("Cosine of cached values", "round", "cosine", lines, size=HALF), note)
+
+
+def _quantiles(event: Evaluation, label_party: str) -> dict[str, list[float]]:
+    """By party; over the network the label party knows its own alone."""
+    found = {}
+    told = event.diagnostics
+    own = {label_party: told} if "cosine_quantiles" in told else {}
+    for party, mine in (own or told).items():
+        values = mine.get("cosine_quantiles") if isinstance(mine, dict) else None
+        if isinstance(values, list) and len(values) == len(_QUANTILES):
+            found[str(party)] = [float(value) for value in values]
+    return found
+
+
+def _part(place: str) -> str:
+    return "Test" if place.startswith("test.") else "Training"
+
+
+def _metric(place: str) -> str:
+    return place.split(".", 1)[1]
+
+
+_WORDS = {"compute": "compute", "local": "local steps", "wait": "wait", "send": "send"}
+_LINK = "By the link's clock. Sending goes on beside the rest."
+_FEW = 6
+_NO_LINK = (
+    "Real seconds. Parties in one process take turns, so that nobody waits; with [link] in the job file there are "
+    "waits and sending times, by the link's clock."
+)
+_REAL = "Real seconds at this party: sending is handing over to the log and the line."
+
+
+def time_figures(run: RunRecord) -> list[Figure]:
+    clock = run.heartbeats[-1].clock if run.heartbeats else "real"
+    time, sending = run.time(), ""
+    if clock == "link":  # what is on the line is beside the rest, not after it
+        on_line = {party: spent.pop("send", 0.0) for party, spent in time.items()}
+        sending = " Their bytes were on the line for " + _each(on_line) + "."
+    bars = [
+        Bar(party, {word: spent[what] for what, word in _WORDS.items() if what in spent})
+        for party, spent in time.items()
+    ]
+    if not any(bar.total for bar in bars):
+        return []
+    note = _LINK + sending if clock == "link" else _NO_LINK if run.about.me is None else _REAL
+    chart = Bars("Where the time went", "seconds", bars, seconds_shown, quiet=("wait",))
+    lanes = _lanes(run) if clock == "link" or run.about.me is not None else None
+    return [of_bars("time-by-party", chart, note), *([] if lanes is None else [lanes])]
+
+
+def _each(seconds: dict[str, float]) -> str:
+    """A few by name; many by their longest."""
+    if len(seconds) > _FEW:
+        return f"{seconds_shown(max(seconds.values()))} at most"
+    return ", ".join(f"{seconds_shown(value)} ({party})" for party, value in seconds.items())
+
+
+def _lanes(run: RunRecord) -> Figure | None:
+    heartbeat = next(
+        (one for one in reversed(run.heartbeats) if any(p.stretches for p in one.parties.values())), None
+    )
+    if heartbeat is None:
+        return None
+    lanes = {
+        name: [Stretch(_WORDS.get(what, what), start, end) for what, start, end in party.stretches if what in _WORDS]
+        for name, party in heartbeat.parties.items()
+        if party.stretches
+    }
+    drawn = Lanes(f"Round {heartbeat.round}", lanes, tuple(_WORDS.values()), ("wait",), below=("send",))
+    rows = []
+    for name, stretches in lanes.items():
+        for what in _WORDS.values():
+            seconds = sum(one.end - one.start for one in stretches if one.what == what)
+            if seconds:
+                rows.append((name, what, f"{1000 * seconds:.4g}"))
+    return Figure("one-round", drawn.title, drawn.svg(), ("", "what", "ms"), tuple(rows))
+
+
+_EVALUATION = "EVALUATION"
+# Rounds as they are counted, on one line of text.
+_BESIDE = "svfl: what plain split learning sends in as many rounds of the same batches, headers included."
+
+
+def traffic_figures(run: RunRecord) -> list[Figure]:
+    """By direction and kind against svfl's; by party."""
+    training = [entry for entry in run.ledger if entry.kind != _EVALUATION]
+    if not training:
+        return []
+    ways = [
+        Bar("up", _by_kind(training, run, "up")),
+        Bar("svfl, up", {"svfl": run.svfl("up")}),
+        Bar("down", _by_kind(training, run, "down")),
+        Bar("svfl, down", {"svfl": run.svfl("down")}),
+    ]
+    shown = [bar for bar in ways if bar.total or not bar.name.startswith("svfl")]
+    bars = Bars("Bytes by direction and kind", "bytes", shown, bytes_shown, quiet=("svfl",))
+    figures = [of_bars("bytes-by-kind", bars, _BESIDE)]
+    parties = [party.name for party in run.about.parties]
+    each = [(name, _sum(training, sender=name), _sum(training, receiver=name)) for name in parties]
+    both = [Bar(name, {"sent": sent, "received": received}) for name, sent, received in each if sent or received]
+    figures.append(of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, bytes_shown)))
+    return figures
+
+
+def totals_figure(groups: Sequence[Group]) -> Figure | None:
+    """Several runs beside each other, at their ends."""
+    bars = []
+    for group in groups:
+        up = group.number(lambda run: run.events[-1].value_at("bytes.up") if run.events else None)
+        down = group.number(lambda run: run.events[-1].value_at("bytes.down") if run.events else None)
+        if up is not None and down is not None:
+            bars.append(Bar(group.name, {"up": up.mean, "down": down.mean}))
+    return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, bytes_shown)) if bars else None
+
+
+def against_svfl(run: RunRecord) -> float | None:
+    """How many times fewer bytes than svfl's, in as many rounds."""
+    sent = sum(entry.bytes for entry in run.ledger if entry.kind != _EVALUATION)
+    plain = run.svfl("up") + run.svfl("down")
+    return plain / sent if sent and plain and run.about.me in (None, run.about.label_party) else None
+
+
+def kinds_shown(run: RunRecord) -> list[tuple[str, str, str, str, str]]:
+    """Every sort of message: from, to, kind, messages, bytes."""
+    return [
+        (one.sender, one.receiver, kind_shown(one.kind), format_count(one.messages), bytes_shown(one.bytes))
+        for one in sorted(run.ledger, key=lambda one: -one.bytes)
+    ]
+
+
+def kind_shown(kind: str) -> str:
+    return kind.lower().replace("_", " ")
+
+
+def _by_kind(entries: Sequence[LedgerEntry], run: RunRecord, way: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    label = run.about.label_party
+    for entry in sorted(entries, key=lambda entry: entry.kind):
+        if (entry.receiver == label) if way == "up" else (entry.sender == label):
+            kind = kind_shown(entry.kind)
+            found[kind] = found.get(kind, 0.0) + entry.bytes
+    return found
+
+
+def _sum(entries: Sequence[LedgerEntry], sender: str | None = None, receiver: str | None = None) -> float:
+    return sum(entry.bytes for entry in entries if entry.sender == sender or entry.receiver == receiver)
+
+
+_EVEN = Line("where it should be", [Point(0, 0), Point(1, 1)], 6)
+
+
+def answer_figures(quality: Quality) -> list[Figure]:
+    found = []
+    if quality.roc:
+        line = Line("this model", [Point(*point) for point in quality.roc], 0)
+        chance = Line("by chance", [Point(0, 0), Point(1, 1)], 6)
+        said = "" if quality.auc is None else f"The area below it is {quality.auc:.4f}."
+        chart = Chart("ROC", "false positive rate", "true positive rate", [line, chance], size=HALF)
+        found.append(of_lines("roc", chart, said))
+    if quality.calibration:
+        line = Line("this model", [Point(said, so) for said, so, _ in quality.calibration], 0)
+        what = f"probability of {_positive(quality)}" if quality.task == "binary" else "confidence in the answer"
+        error = quality.calibration_error or 0.0
+        note = f"Expected calibration error {error:.3f}, over {format_count(quality.rows)} test rows."
+        chart = Chart("Calibration", what, "share that was so", [line, _EVEN], size=HALF)
+        found.append(of_lines("calibration", chart, note))
+    if quality.residuals:
+        line = Line("test rows", [Point((a + b) / 2, n) for a, b, n in quality.residuals], 0)
+        chart = Chart("Residuals", "label minus answer", "test rows", [line], size=HALF)
+        found.append(of_lines("residuals", chart, "The outermost half percent on either side is drawn at the edge."))
+    if quality.predicted:
+        ends = [value for said, so, _ in quality.predicted for value in (said, so)]
+        even = Line("where it should be", [Point(min(ends), min(ends)), Point(max(ends), max(ends))], 6)
+        line = Line("this model", [Point(said, so) for said, so, _ in quality.predicted], 0)
+        errors = ", ".join(f"{name} {format_number(value)}" for name, value in quality.errors.items())
+        chart = Chart("Answers and labels", "answer, mean of a twentieth", "label, mean", [line, even], size=HALF)
+        found.append(of_lines("predicted", chart, errors))
+    return found
+
+
+def _positive(quality: Quality) -> str:
+    """The second of two classes, by its name where it has one."""
+    return repr(quality.classes[1]) if len(quality.classes) == 2 else "class 1"
+
+
+def confusion_rows(quality: Quality) -> list[list[tuple[int, float]]]:
+    """Rows of (count, share of the label's rows)."""
+    return [[(count, count / max(1, sum(row))) for count in row] for row in quality.confusion]

@@ -7,7 +7,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from thinwire.charts.numbers import bytes_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, seconds_shown
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

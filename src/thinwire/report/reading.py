@@ -1,11 +1,13 @@
-"""A run's record from its folder."""
+"""A run's record from its folder: whether it was stopped, how it goes on; and which runs a folder holds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,9 +26,38 @@ from thinwire.report.record import (
     _Summary,
     append_heartbeat,
 )
-from thinwire.report.stops import Stop, last_stop
 
-__all__ = ["is_run", "read_openly", "read_run"]
+_STARTS = ("listening", "dialling")  # a party's first words; nothing of the kind comes after its stop
+
+
+@dataclass(frozen=True)
+class Stop:
+    """In which round, and when."""
+
+    round: int
+    time: str  # UTC
+
+
+def last_stop(lines: Iterable[Mapping[str, Any]], before: Stop | None = None) -> Stop | None:
+    """Of a party's log: its last process was stopped, and none has been started since. `before`: of earlier lines."""
+    for line in lines:
+        event, round = line.get("event"), line.get("at_round")
+        if event in _STARTS:
+            before = None
+        elif event == "stopped" and isinstance(round, int):
+            before = Stop(round, str(line.get("time", "")))
+    return before
+
+
+def going_on(folder: Path, me: str | None) -> str | None:
+    """The command that goes on with the run of a folder; None where it was begun from Python."""
+    if not (folder / layout.JOB).is_file():
+        return None
+    job, out = shlex.quote(str(folder / layout.JOB)), shlex.quote(str(folder))
+    if me is None:
+        return f"thinwire train {job} --out {out} --resume"
+    return f"thinwire party {job} --name {me} --out {out}"
+
 
 T = TypeVar("T", bound=BaseModel)
 _Digests = RootModel[dict[str, str]]
@@ -147,3 +178,45 @@ def _why(error: Any) -> str:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}; it is not what a run writes"
     return f"not what a run writes ({error})"
+
+
+_DEPTH = 3
+_MOST = 200
+
+
+def runs_in(given: Path) -> list[Path]:
+    """The folder itself where it holds a run, or those that lie in it; refuses a folder without any."""
+    if not given.exists():
+        raise BadInput(f"{given}: there is no such folder; give the one that `thinwire train` or `party` named")
+    found = found_runs(given)
+    if not found:
+        raise BadInput(
+            f"{given} holds no run: neither it nor a folder in it has an {layout.ABOUT}, which "
+            "a run writes as it begins"
+        )
+    return found
+
+
+def found_runs(given: Path, begun: bool = True) -> list[Path]:
+    """By name, at most three folders deep and 200 of them; links are not followed."""
+    wanted = is_run if begun else _may_be_run
+    if wanted(given):
+        return [given]
+    return list(islice(_folders(given, wanted), _MOST))
+
+
+def _may_be_run(folder: Path) -> bool:
+    """A party that waits for the others has a log, and nothing else to show."""
+    return is_run(folder) or (folder / layout.LOG).is_file()
+
+
+def _folders(folder: Path, wanted: Callable[[Path], bool], depth: int = _DEPTH) -> Iterator[Path]:
+    try:
+        inside = sorted(one for one in folder.iterdir() if one.is_dir() and not one.is_symlink())
+    except OSError:  # not ours to read
+        return
+    for one in inside:
+        if wanted(one):
+            yield one
+        elif depth > 1 and not one.name.startswith("."):
+            yield from _folders(one, wanted, depth - 1)

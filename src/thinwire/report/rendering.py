@@ -10,16 +10,21 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from thinwire.charts.numbers import bytes_shown, count_shown
+from thinwire.charts.format import bytes_shown, format_count
 from thinwire.charts.page import html_page
-from thinwire.report.answers import answer_figures, confusion_rows
-from thinwire.report.curves import cosine_figure, curve_figures
-from thinwire.report.groups import Group, grouped
+from thinwire.report.figures import (
+    answer_figures,
+    confusion_rows,
+    cosine_figure,
+    curve_figures,
+    kinds_shown,
+    time_figures,
+    totals_figure,
+    traffic_figures,
+)
 from thinwire.report.privacy import spent
 from thinwire.report.record import RunRecord
-from thinwire.report.summary import comparison, on_what, sentence, tiles
-from thinwire.report.times import time_figures
-from thinwire.report.traffic import kinds_shown, totals_figure, traffic_figures
+from thinwire.report.summary import Group, comparison, grouped, on_what, sentence, tiles
 
 __all__ = ["jinja_environment", "render_page", "report_html"]
 
@@ -32,7 +37,7 @@ def jinja_environment() -> Environment:
     found = Environment(
         loader=PackageLoader("thinwire.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    found.filters |= {"bytes": bytes_shown, "count": count_shown, "markup": Markup}
+    found.filters |= {"bytes": bytes_shown, "count": format_count, "markup": Markup}
     return found
 
 

@@ -1,16 +1,86 @@
-"""The few figures that come first, and the table that compares runs."""
+"""Runs of one kind as one group over their seeds, and a report's first lines about them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 
-from thinwire.charts.numbers import bytes_shown, count_shown, number_shown, seconds_shown
-from thinwire.report.groups import Group
-from thinwire.report.record import RunRecord
-from thinwire.report.traffic import against_svfl
+from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown
+from thinwire.charts.line_chart import Point
+from thinwire.report.figures import against_svfl
+from thinwire.report.record import Evaluation, RunRecord
 
-__all__ = ["Comparison", "Tile", "comparison", "fewer_shown", "on_what", "sentence", "tiles"]
+
+@dataclass(frozen=True)
+class Number:
+    """Mean and standard deviation over seeds."""
+
+    mean: float
+    deviation: float
+    count: int
+
+    def shown(self, how: Callable[[float], str]) -> str:
+        return how(self.mean) + (f" ± {how(self.deviation)}" if self.count > 1 else "")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one kind, and what to call them."""
+
+    name: str
+    runs: tuple[RunRecord, ...]
+
+    @property
+    def first(self) -> RunRecord:
+        return self.runs[0]
+
+    def number(self, of: Callable[[RunRecord], float | None]) -> Number | None:
+        """None where one of the runs has none."""
+        values = [of(run) for run in self.runs]
+        known = [value for value in values if value is not None]
+        return _number(known) if known and len(known) == len(values) else None
+
+    def points(self, x: str, y: str) -> list[Point]:
+        """One for every evaluation that all runs have."""
+        found = []
+        for events in zip(*(run.events for run in self.runs), strict=False):
+            xs, ys = _values(events, x), _values(events, y)
+            if len(xs) == len(ys) == len(events):
+                mean = _number(ys)
+                found.append(Point(sum(xs) / len(xs), mean.mean, mean.deviation))
+        return found
+
+
+def grouped(runs: Sequence[RunRecord]) -> list[Group]:
+    """In the order of the first run of each kind."""
+    kinds: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        alike = run.about.model_copy(update={"seed": 0, "started": "", "environment": {}})
+        kinds.setdefault(alike.model_dump_json(), []).append(run)
+    methods = [members[0].about.method for members in kinds.values()]
+    groups = []
+    for members in kinds.values():
+        method = members[0].about.method
+        name = method if methods.count(method) == 1 else f"{method}, {members[0].name}"
+        groups.append(Group(name, tuple(members)))
+    return groups
+
+
+def each_alone(runs: Sequence[RunRecord]) -> list[Group]:
+    """Every run by its own name."""
+    return [Group(run.name, (run,)) for run in runs]
+
+
+def _values(events: Sequence[Evaluation], place: str) -> list[float]:
+    return [value for event in events if (value := event.value_at(place)) is not None]
+
+
+def _number(values: Sequence[float]) -> Number:
+    mean = sum(values) / len(values)
+    squares = sum((value - mean) ** 2 for value in values)
+    return Number(mean, sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0, len(values))
+
 
 _STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
 
@@ -40,14 +110,14 @@ def tiles(run: RunRecord) -> list[Tile]:
     last = run.events[-1].value_at(place) if run.events else None
     if last is not None:
         best = run.best()
-        more = "" if best is None else f"best {number_shown(best)}"
-        found.append(Tile(f"{place.replace('.', ' ')}", number_shown(last), more))
+        more = "" if best is None else f"best {format_number(best)}"
+        found.append(Tile(f"{place.replace('.', ' ')}", format_number(last), more))
     sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
     fewer = against_svfl(run)
     beside = "" if fewer is None else f"{fewer_shown(fewer)} in as many rounds"
     found.append(Tile("sent in training", bytes_shown(sent), beside))
     epochs = run.rounds / about.rounds_per_epoch
-    found.append(Tile("rounds", count_shown(run.rounds), f"{epochs:.4g} epochs of {count_shown(about.rows)} rows"))
+    found.append(Tile("rounds", format_count(run.rounds), f"{epochs:.4g} epochs of {format_count(about.rows)} rows"))
     if run.events:
         link = run.events[-1].link_seconds
         here = seconds_shown(run.events[-1].seconds)
@@ -57,7 +127,7 @@ def tiles(run: RunRecord) -> list[Tile]:
     if about.target is not None:
         name, value = about.target
         reached = run.reached()
-        said = "not reached" if reached is None else f"round {count_shown(reached.round)}"
+        said = "not reached" if reached is None else f"round {format_count(reached.round)}"
         more = f"{name} {value:g}" + ("" if reached is None else f", after {bytes_shown(reached.bytes.total)}")
         found.append(Tile("target", said, more))
     return found
@@ -74,7 +144,7 @@ def on_what(run: RunRecord) -> str:
     about = run.about
     features = sum(party.role == "feature" for party in about.parties)
     parties = f"{features} feature part{'ies' if features != 1 else 'y'} and the label party {about.label_party}"
-    return f"{count_shown(about.rows)} training and {count_shown(about.test_rows)} test rows, {parties}"
+    return f"{format_count(about.rows)} training and {format_count(about.test_rows)} test rows, {parties}"
 
 
 def comparison(groups: Sequence[Group]) -> Comparison:
@@ -100,8 +170,8 @@ def _row(group: Group, to_target: bool) -> tuple[str, ...]:
     reached = [f"{sum(run.reached() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
     return (
         group.name,
-        "-" if best is None else best.shown(number_shown),
-        "-" if last is None else last.shown(number_shown),
+        "-" if best is None else best.shown(format_number),
+        "-" if last is None else last.shown(format_number),
         *reached,
         *(cost(place) for place in ("round", "bytes.up", "bytes.down")),
         "-" if fewer is None else fewer.shown(lambda value: f"{value:.3g}"),
@@ -110,7 +180,7 @@ def _row(group: Group, to_target: bool) -> tuple[str, ...]:
 
 
 _HOW = {
-    "round": count_shown,
+    "round": format_count,
     "bytes.up": bytes_shown,
     "bytes.down": bytes_shown,
     "seconds": seconds_shown,

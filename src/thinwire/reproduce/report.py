@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from thinwire.charts.lines import Chart, Line
-from thinwire.charts.numbers import bytes_shown, number_shown
+from thinwire.charts.format import bytes_shown, format_number
+from thinwire.charts.line_chart import Chart, Line
 from thinwire.environment import environment
 from thinwire.report.rendering import render_page
 from thinwire.reproduce.expecting import Verdict
@@ -107,9 +107,9 @@ def _heads(experiment: Experiment, results: Sequence[CurveResult]) -> list[str]:
 def _figures(result: CurveResult, metric: str) -> list[str]:
     """A curve's line of the table."""
     numbers: list[tuple[Number | None, Callable[[float], str]]] = [
-        (result.best(f"test.{metric}"), number_shown),
-        (result.final(f"test.{metric}"), number_shown),
-        (result.final("train.loss"), number_shown),
+        (result.best(f"test.{metric}"), format_number),
+        (result.final(f"test.{metric}"), format_number),
+        (result.final("train.loss"), format_number),
         (result.final("bytes.up"), bytes_shown),
         (result.final("bytes.down"), bytes_shown),
         (result.final("paper_bytes"), bytes_shown),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any
 
-from thinwire.charts.lines import Point
+from thinwire.charts.line_chart import Point
 from thinwire.job.result import better, meets
 from thinwire.report.record import Evaluation
 from thinwire.reproduce.experiment import Experiment

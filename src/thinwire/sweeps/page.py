@@ -6,15 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from thinwire.charts.numbers import bytes_shown, count_shown, number_shown, seconds_shown
+from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown
 from thinwire.job.toml_text import inline
-from thinwire.report.curves import curve_figures
-from thinwire.report.figures import Figure
-from thinwire.report.groups import Group
+from thinwire.report.figures import Figure, curve_figures, totals_figure
 from thinwire.report.reading import is_run, read_run
 from thinwire.report.rendering import render_page
-from thinwire.report.summary import Tile, on_what
-from thinwire.report.traffic import totals_figure
+from thinwire.report.summary import Group, Tile, on_what
 from thinwire.sweeps.ranking import ranking_said
 from thinwire.sweeps.tallying import averaged
 
@@ -22,7 +19,7 @@ __all__ = ["point_name", "sweep_html"]
 
 _MOST_DRAWN = 8  # settings with a line of their own
 _COSTS: dict[str, Callable[[float], str]] = {
-    "rounds": count_shown,
+    "rounds": format_count,
     "bytes_up": bytes_shown,
     "bytes_down": bytes_shown,
     "link_seconds": seconds_shown,
@@ -69,12 +66,12 @@ def _group(point: Mapping[str, Any]) -> Group | None:
 
 def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str, Any] | None) -> list[Tile]:
     runs = sum(len(point["runs"]) for point in points)
-    found = [Tile("runs", count_shown(runs), f"{len(points)} settings")]
+    found = [Tile("runs", format_count(runs), f"{len(points)} settings")]
     best = points[0]
     if not best["runs"]:
         return found
     if best["mean"]["best"] is not None:
-        found.insert(0, Tile(f"best {metric}", _shown(best, "best", number_shown), point_name(best)))
+        found.insert(0, Tile(f"best {metric}", _shown(best, "best", format_number), point_name(best)))
     sent = best["mean"]["bytes_up"] + best["mean"]["bytes_down"]
     found.append(Tile("sent by the best", bytes_shown(sent), "up and down, mean over seeds"))
     if target is not None:
@@ -97,7 +94,7 @@ def _cells(point: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[s
         return ["failed"]
     reached = [f"{point['reached']} of {len(point['runs'])}"] if target else []
     costs = [_shown(point, name, how) for name, how in _COSTS.items()]
-    return [_shown(point, "best", number_shown), _shown(point, "last", number_shown), *reached, *costs]
+    return [_shown(point, "best", format_number), _shown(point, "last", format_number), *reached, *costs]
 
 
 def _shown(point: Mapping[str, Any], name: str, how: Callable[[float], str]) -> str:

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from thinwire.charts.axes import Axis, axis_over
-from thinwire.charts.drawing import cut, filled, heading, picture, rule, stroke, text
-from thinwire.charts.legend import legend
-from thinwire.charts.numbers import short
-
-__all__ = ["HALF", "Chart", "Line", "Point", "Size"]
+from thinwire.charts.drawing import Axis, axis_over, cut, filled, heading, legend, picture, rule, stroke, text
+from thinwire.charts.format import short
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 18, 34, 52
 _FAR = 20  # lines that end this many times further than others need a logarithmic x axis

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bytes_shown", "count_shown", "number_shown", "seconds_shown", "short"]
-
 
 def short(value: float) -> str:
     """1500000 as 1.5M, for marks; 0.001 as 10^-3 would take more room, so small ones are plain or with an e."""
@@ -15,11 +13,11 @@ def short(value: float) -> str:
     return f"{value:.4g}"
 
 
-def number_shown(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def count_shown(value: float) -> str:
+def format_count(value: float) -> str:
     """1234567 as 1,234,567."""
     return f"{value:,.0f}"
 
