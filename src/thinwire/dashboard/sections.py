@@ -14,7 +14,6 @@ from thinwire.charts.format import bytes_shown, format_number, seconds_shown
 from thinwire.dashboard.health import health, log_lines
 from thinwire.dashboard.live_run import Board, LiveRun
 from thinwire.report.figures import (
-    against_svfl,
     cosine_figure,
     curve_figures,
     time_figures,
@@ -113,7 +112,7 @@ def _row(shown: _Shown) -> dict[str, Any]:
     last = record.events[-1] if record.events else None
     value = None if last is None else last.value_at(record.metric_place)
     link = None if last is None else last.link_seconds
-    best, fewer = record.best(), against_svfl(record)
+    best, fewer = record.best(), record.times_fewer_bytes()
     sent = sum(entry.bytes for entry in record.ledger if entry.kind != "EVALUATION")
     return row | {
         "method": record.about.method,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from thinwire.charts.bar_chart import Bar, Bars, Lanes, Stretch
 from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown, short
 from thinwire.charts.line_chart import HALF, Chart, Line, Point
-from thinwire.report.record import Evaluation, LedgerEntry, Quality, RunRecord
+from thinwire.report.record import EVALUATION_KIND, Evaluation, LedgerEntry, Quality, RunRecord
 from thinwire.report.summary import Group
 
 _ROWS = 12  # of a line, in the table
@@ -178,14 +178,13 @@ def _lanes(run: RunRecord) -> Figure | None:
     return Figure("one-round", drawn.title, drawn.svg(), ("", "what", "ms"), tuple(rows))
 
 
-_EVALUATION = "EVALUATION"
 # Rounds as they are counted, on one line of text.
 _BESIDE = "svfl: what plain split learning sends in as many rounds of the same batches, headers included."
 
 
 def traffic_figures(run: RunRecord) -> list[Figure]:
     """By direction and kind against svfl's; by party."""
-    training = [entry for entry in run.ledger if entry.kind != _EVALUATION]
+    training = [entry for entry in run.ledger if entry.kind != EVALUATION_KIND]
     if not training:
         return []
     ways = [
@@ -213,13 +212,6 @@ def totals_figure(groups: Sequence[Group]) -> Figure | None:
         if up is not None and down is not None:
             bars.append(Bar(group.name, {"up": up.mean, "down": down.mean}))
     return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, bytes_shown)) if bars else None
-
-
-def against_svfl(run: RunRecord) -> float | None:
-    """How many times fewer bytes than svfl's, in as many rounds."""
-    sent = sum(entry.bytes for entry in run.ledger if entry.kind != _EVALUATION)
-    plain = run.svfl("up") + run.svfl("down")
-    return plain / sent if sent and plain and run.about.me in (None, run.about.label_party) else None
 
 
 def kinds_shown(run: RunRecord) -> list[tuple[str, str, str, str, str]]:

@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 
+EVALUATION_KIND = "EVALUATION"
+
 RunState = Literal["running", "finished", "stopped"]
 
 
@@ -232,6 +234,12 @@ class RunRecord:
         """What plain split learning would have sent in as many rounds."""
         a_round = self.about.svfl_round
         return self.rounds * (a_round.up if direction == "up" else a_round.down)
+
+    def times_fewer_bytes(self) -> float | None:
+        """Than svfl's, in as many rounds."""
+        sent = sum(entry.bytes for entry in self.ledger if entry.kind != EVALUATION_KIND)
+        plain = self.svfl("up") + self.svfl("down")
+        return plain / sent if sent and plain and self.about.me in (None, self.about.label_party) else None
 
     def time(self) -> dict[str, dict[str, float]]:
         """Seconds by party and activity, over the whole run."""

@@ -8,7 +8,6 @@ from math import sqrt
 
 from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown
 from thinwire.charts.line_chart import Point
-from thinwire.report.figures import against_svfl
 from thinwire.report.record import Evaluation, RunRecord
 
 
@@ -113,7 +112,7 @@ def tiles(run: RunRecord) -> list[Tile]:
         more = "" if best is None else f"best {format_number(best)}"
         found.append(Tile(f"{place.replace('.', ' ')}", format_number(last), more))
     sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
-    fewer = against_svfl(run)
+    fewer = run.times_fewer_bytes()
     beside = "" if fewer is None else f"{fewer_shown(fewer)} in as many rounds"
     found.append(Tile("sent in training", bytes_shown(sent), beside))
     epochs = run.rounds / about.rounds_per_epoch
@@ -166,7 +165,7 @@ def _row(group: Group, to_target: bool) -> tuple[str, ...]:
 
     best = group.number(lambda run: run.best())
     last = group.number(lambda run: run.events[-1].value_at(run.metric_place) if run.events else None)
-    fewer = group.number(against_svfl)
+    fewer = group.number(RunRecord.times_fewer_bytes)
     reached = [f"{sum(run.reached() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
     return (
         group.name,
