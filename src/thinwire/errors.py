@@ -68,12 +68,37 @@ class ThinwireError(Exception):
 class BadInput(ThinwireError, ValueError):
     """What the caller gave is wrong; the message names the field and the way out."""
 
-    def at(self, place: str) -> Self:
-        """The same error, said to be at `place`."""
-        found = type(self).__new__(type(self))
-        found.__dict__.update(self.__dict__)
-        found.args = (f"{place}: {self}",)
+    field: tuple[str, ...] = ()  # of the field, from the outermost table on
+    places: tuple[str, ...] = ()  # files and options, the outermost first
+    _joint = " "
+
+    @classmethod
+    def of(cls, path: str, says: str) -> Self:
+        """About the field with this dotted path, which begins the sentence."""
+        found = cls(says)
+        found.field = tuple(path.split("."))
         return found
+
+    def at(self, path: str) -> Self:
+        """The same error in the table, or field, with this dotted path."""
+        found = self._copy()
+        found.field = (*path.split("."), *self.field)
+        found._joint = self._joint if self.field else ": "
+        return found
+
+    def within(self, place: str) -> Self:
+        found = self._copy()
+        found.places = (place, *self.places)
+        return found
+
+    def _copy(self) -> Self:
+        found = type(self).__new__(type(self), *self.args)
+        found.__dict__.update(self.__dict__)
+        return found
+
+    def __str__(self) -> str:
+        says = super().__str__()
+        return ": ".join([*self.places, f"{'.'.join(self.field)}{self._joint}{says}" if self.field else says])
 
 
 class BadParameter(BadInput):

@@ -79,7 +79,7 @@ def test_the_table(job: Path) -> None:
         (["--methods", ","], "name one method at least"),
         (["--seeds", "0,x"], "--seeds: whole numbers"),
         (["--target", "accuracy"], "--target: write METRIC=VALUE"),
-        (["--target", "auc=0.9"], "job.target.metric 'auc' is not among job.metrics"),
+        (["--target", "auc=0.9"], "job.target 'auc' is not among the metrics accuracy, loss"),
         (["--methods", "pbm"], "pbm: "),
     ],
 )

@@ -44,7 +44,7 @@ def test_the_example_trains_from_its_files_to_its_target(tmp_path: Path) -> None
 
 
 def test_json_has_the_shape_that_was_promised(job: Path, here: Here) -> None:
-    aim = ["--set", "job.target={metric='accuracy',value=2}"]
+    aim = ["--set", "job.target={metric='accuracy',value=2}", "--set", "job.diagnostics=true"]
     shown = here("train", job, "--json", *aim, "--out", "r", folder=job.parent)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("\n") == 1
@@ -162,7 +162,7 @@ def test_data_that_changed_is_noticed_on_resume(job: Path, here: Here) -> None:
     [
         ("job.epoch=3", "job.epoch: unknown key; did you mean 'epochs'?"),
         ("recipe.compressor.fraction=0", "recipe.compressor.fraction: TopK: fraction must be above 0"),
-        ("job.batch_size=1000", "job.batch_size is 1000, but there are 96 training rows"),
+        ("job.batch_size=1000", "job.batch_size must be from 1 to the 96 training rows, got 1000"),
         ("party.shop.features.file=gone.csv", "gone.csv does not exist"),
     ],
 )

@@ -305,7 +305,7 @@ def test_a_frozen_bottom_model_is_not_trained() -> None:
         ({"seed": "a"}, "seed must be a whole number"),
         ({"epochs": "3"}, "epochs must be a number"),
         ({"epochs": float("inf")}, "epochs must be a number"),
-        ({"device": "foo"}, "device 'foo' is not to be had"),
+        ({"device": "foo"}, "device 'foo' is not available"),
         ({"target": ("accuracy", "hi")}, "target must be a pair"),
         ({"optimizer": torch.optim.SGD}, "optimizer must be tw.SGD"),
         ({"link": "fast"}, "link must be a tw.Link"),

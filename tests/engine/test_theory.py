@@ -41,6 +41,7 @@ def quadratic(
             optimizer=tw.SGD(lr=lr),
             epochs=rounds,
             eval_every=eval_every,
+            diagnostics=True,
             metrics=[],
         )
     )

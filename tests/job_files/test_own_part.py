@@ -219,7 +219,7 @@ READ = [
     ("recipe.local_steps=3", "recipe: with private labels a feature party cannot compute its own derivative"),
     ("recipe={method='pbm',trials=16,beta=0.2}", "recipe: secure sum needs 3 feature parties, there are 2"),
     ("recipe.on_outage='continue'", "recipe: on_outage='continue' learns from cached exchanges"),
-    ("job.device='toaster'", "job.device: 'toaster' is not here"),
+    ("job.device='toaster'", "job.device 'toaster' is not available"),
     ("job.metrics=['acuracy']", "job.metrics: metric 'acuracy' is not one of"),
     ("optimizer.lr=-1", "optimizer.lr: Adam: lr must be above 0"),
     ("party.bank.optimizer={name='sdg'}", "party.bank.optimizer.name must be one of sgd"),
@@ -234,7 +234,7 @@ def test_what_is_wrong_is_said_before_any_data_is_read(path: Path, setting: str,
 
 
 LOADED = [
-    ("job.batch_size=97", "job.batch_size is 97, but there are 96 training rows"),
+    ("job.batch_size=97", "job.batch_size must be from 1 to the 96 training rows, got 97"),
     ("party.bank.model.in_features=9", "party.bank.model: does not take features of shape [3]"),
     ("party.bank.model.width=0", "party.bank.model.width: MLP: width must be a whole number from 1 up"),
     ("party.bank.ids={file='test_ids.csv',column='id'}", "party.bank.ids has 32 ids, but there are 96 such rows"),
@@ -269,7 +269,7 @@ def test_batch_normalisation_at_a_feature_party(path: Path) -> None:
 
 
 LABELS = [
-    ("job.batch_size=97", "job.batch_size is 97, but there are 96 training rows"),
+    ("job.batch_size=97", "job.batch_size must be from 1 to the 96 training rows, got 97"),
     ("label_party.labels.column='sick'", "label_party.labels: "),
     ("label_party.loss='crossentropy'", "label_party.loss must be one of cross_entropy"),
     ("label_party.top.classes=1", "label_party.labels: cross_entropy: labels must be whole numbers from 0 to 0"),

@@ -9,7 +9,6 @@ import pytest
 import thinwire as tw
 from job_files.small import write_job
 from thinwire.errors import BadInput
-from thinwire.job.checks import build_storage
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
 
@@ -26,7 +25,7 @@ def test_parties_need_not_agree_on_it(tmp_path: Path) -> None:
     path = write_job(tmp_path)
     here, there = read_party_view(path, "bank"), read_party_view(path, "bank", ["job.memory_limit_mb=1"])
     assert here.agreement() == there.agreement()
-    assert build_storage(there.settings, there.folder) == tw.Storage(1 << 20)
+    assert there.settings.storage == tw.Storage(1 << 20)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     assert "age   number, " in text
     own = read_party_view(tmp_path / "bank.toml", "bank")
     assert (own.feature_parties, own.label_party, own.is_label_party) == (("bank",), "shop", False)
-    assert own.settings.split is not None
+    assert own.job.split is not None
     assert tomllib.loads(text)["party"][0]["alignment"] == "bank.alignment"
 
 

@@ -78,10 +78,10 @@ def _align_here(
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.job_file import read_text
-    from thinwire.job.messages import at
+    from thinwire.job.messages import within
     from thinwire.job.schema import RosterFile
 
-    with at(str(job)):
+    with within(str(job)):
         text = read_text(job, settings)
     folder = job.resolve().parent
     with text.located():

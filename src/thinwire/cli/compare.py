@@ -101,17 +101,17 @@ def compare(
 ) -> None:
     """Train the same job under several methods and seeds, and compare what it took."""
     from thinwire.job.job_loader import load_job, read_job_file
-    from thinwire.job.messages import at
+    from thinwire.job.messages import within
     from thinwire.job.toml_text import inline
 
     chosen = parse_seeds(seeds)
     shared = [*settings, *parse_target(target)]
-    with at(str(job)):
+    with within(str(job)):
         file = read_job_file(job, shared)
     recipes = {method: build_recipe_table(method, file.recipe) for method in _parse_methods(methods)}
     overrides = {method: (*shared, f"recipe={inline(table)}") for method, table in recipes.items()}
     for method, given in overrides.items():
-        with at(method):
+        with within(method):
             load_job(job, given)
     folder = _require_empty(out or new_folder(f"compare-{job.stem}"))
     runs = [

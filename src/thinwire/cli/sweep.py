@@ -50,7 +50,7 @@ def sweep(
 ) -> None:
     """Train a job with every combination of settings and seeds; the same command again goes on where it stopped."""
     from thinwire.job.job_loader import load_job, read_job_file, resolve_job
-    from thinwire.job.messages import at
+    from thinwire.job.messages import within
     from thinwire.sweeps import Grid
     from thinwire.sweeps.grid import read_axis
     from thinwire.sweeps.keeping import keep_sweep
@@ -63,10 +63,10 @@ def sweep(
     grid = Grid(job, values, [] if seeds is None else parse_seeds(seeds), settings)
     trials = grid.trials()
     for trial in trials:  # before anything starts: are the settings such as can be?
-        with at(trial.said):
+        with within(trial.said):
             resolve_job(job, trial.overrides)
     load_job(job, trials[0].overrides)
-    with at(str(job)):
+    with within(str(job)):
         file = read_job_file(job, settings)
     folder = out or Path("runs") / f"{job.stem}-sweep"
     try:

@@ -66,7 +66,7 @@ def train(
 ) -> None:
     """Train a job in this process."""
     from thinwire.job.dry_run import describe_preparation
-    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
 
     if resume and out is None:
@@ -76,16 +76,16 @@ def train(
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
     beginning = parse_init_from(from_run, fresh, with_optimizers)
-    loaded = load_job(job, overrides)
+    source = JobSource(job, overrides)
+    loaded = source.load()
     if beginning is not None and not resume:  # a resumed run has weights of its own
         for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).said():
             typer.echo(f"  {line}", err=True)
-    text = resolve_job(job, overrides)
     coding = loaded.label_party.coding
     for line in format_preparation(describe_preparation(loaded), None if coding is None else coding.says):
         typer.echo(line, err=True)
     folder = out or new_folder(job.stem)
-    (require_same_job if resume else save_job)(folder, text, loaded)
+    (require_same_job if resume else save_job)(folder, source.resolve(), loaded)
     again = ["thinwire", "train", str(job)]
     for override in overrides:
         again += ["--set", override]

@@ -38,7 +38,7 @@ from thinwire.init.sections import (
 )
 from thinwire.init.templates import TEMPLATES, Template
 from thinwire.job.job_file import build_text, read_text
-from thinwire.job.messages import at, did_you_mean
+from thinwire.job.messages import did_you_mean, within
 from thinwire.job.party_view import build_party_view, read_roster
 from thinwire.job.schema import RosterFile
 from thinwire.job.toml_text import inline
@@ -134,7 +134,7 @@ class _Draft:
 
 def read_core(path: Path) -> RosterFile:
     """What all parties share, judged before anybody's own file is looked at."""
-    with at(str(path)):
+    with within(str(path)):
         text = read_text(path)
     with text.located():
         return read_roster(text)

@@ -93,7 +93,7 @@ def part_parameters(own: PartyView) -> dict[str, str | int | float]:
             "optimizer": str(own.optimizer),
             "feature_parties": ", ".join(own.feature_parties),
             "label_party": own.label_party,
-            "training": str(own.training),
+            "training": str(own.settings.training),
         },
     )
 

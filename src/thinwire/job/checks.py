@@ -1,91 +1,180 @@
-"""What a job from a file must also meet before anything starts: settings, labels, classes, noise and rows."""
+"""What must hold before anything starts, of parties, their models and their labels; no check needs a whole job."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from thinwire.conversations.evaluation import evaluating
-from thinwire.errors import BadInput
-from thinwire.job.job import Job, embedding_width
-from thinwire.job.messages import at, did_you_mean
-from thinwire.job.schema import JobSection
+from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.job.messages import at
+from thinwire.job.privacy_plan import is_noisy
+from thinwire.job.settings import RunSettings
+from thinwire.models.fusion import check_fusion
 from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
 from thinwire.models.metrics import metric
-from thinwire.party import LabelParty
-from thinwire.privacy.accounting import Budget, Observer
-from thinwire.streams import Storage
+from thinwire.party import FeatureParty, LabelParty
+from thinwire.party.parties import check_name
+from thinwire.privacy import Labels
+from thinwire.privacy.dp_bottom import DPBottom, require_row_gradients, require_separate_rows
+from thinwire.recipe import Recipe
+from thinwire.types import PartyName
 
-__all__ = ["build_budget", "build_storage", "check_batch_size", "check_job", "check_settings"]
+__all__ = [
+    "check_batch_norm",
+    "check_feature_party",
+    "check_label_party",
+    "check_names",
+    "check_not_compiled",
+    "check_outputs",
+    "check_rows",
+    "find_embedding_width",
+]
 
 
-def check_settings(settings: JobSection) -> None:
-    """What `[job]` says can be had here."""
-    with at("job.device"):
-        _require_device(settings.device)
-    with at("job.metrics"):
-        for name in settings.metrics:
-            metric(name)
-    target = settings.target
-    if target is not None and target.metric not in (*settings.metrics, "loss"):
-        hint = did_you_mean(target.metric, settings.metrics)
-        raise BadInput(f"job.target.metric {target.metric!r} is not among job.metrics, and not 'loss'{hint}")
+def check_names(names: Sequence[PartyName]) -> None:
+    """Of the feature parties and the label party."""
+    for name in names:
+        check_name(name)
+    if len(names) < 2:
+        raise BadInput("a job needs one feature party at least")
+    if len(set(names)) != len(names):
+        raise BadInput(f"every party needs a name of its own, got {', '.join(names)}")
 
 
-def check_batch_size(settings: JobSection, rows: int) -> None:
-    if settings.batch_size is not None and settings.batch_size > rows:
+def check_rows(party: FeatureParty | LabelParty, label_party: LabelParty) -> None:
+    """All parties hold as many rows as there are labels."""
+    if party.features is None:
+        return
+    rows, tests = len(label_party.labels), label_party.test_labels
+    if len(party.features) != rows:
         raise BadInput(
-            f"job.batch_size is {settings.batch_size}, but there are {rows} training rows; leave it out for all rows"
+            f"party {party.name!r} has {len(party.features)} rows, {label_party.name!r} has {rows} labels; all "
+            "parties must hold the same rows in the same order"
+        )
+    here, there = (0 if table is None else len(table) for table in (party.test_features, tests))
+    if here != there:
+        raise BadInput(f"party {party.name!r} has {here or 'no'} test rows, there are {there or 'no'} test labels")
+
+
+# Models -----------------------------------------------------------------------------------------------------
+
+
+def find_embedding_width(where: str, bottom: nn.Module, features: Tensor) -> int:
+    """The width of a bottom model's embedding; `where` names the model in a refusal."""
+    like = next(bottom.parameters(), features)
+    try:
+        with evaluating(bottom):
+            h = bottom(features[:2].to(like.device))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise BadInput(f"{where} does not take features of shape {list(features.shape[1:])}: {error}") from error
+    if not isinstance(h, Tensor) or h.dim() != 2 or len(h) != len(features[:2]):
+        shape = tuple(h.shape) if isinstance(h, Tensor) else type(h).__name__
+        raise BadInput(f"{where} must give [rows, width], got {shape}; end it with Flatten")
+    return int(h.shape[1])
+
+
+def check_not_compiled(name: str, module: nn.Module) -> None:
+    if "_orig_mod" in dict(module.named_children()):
+        raise BadParameter(
+            f"{name}: the model is wrapped by torch.compile, and its weights would be saved under names that "
+            "the model itself does not know; call model.compile() and give the model"
         )
 
 
-def check_job(job: Job) -> None:
-    """Refuses what would fail, or teach nothing, only after the start."""
-    with at("recipe"):
-        job.recipe.check(len(job.parties), job.label_party.fusion, job.batches)
-    for party in job.parties:
-        where = f"party.{party.name}.model:"
-        job.check_separate_rows(where, party, embedding_width(where, party.bottom, party.features))
-    with at("label_party"):  # bottom models were tried before
-        widths = job.check()
-    with at("job.budget"):
-        job.limited_batching(widths)
-    fused = sum(widths.values()) if job.label_party.fusion == "concat" else next(iter(widths.values()))
-    with evaluating(job.label_party.top):
-        like = next(job.label_party.top.parameters(), torch.zeros(1))
-        outputs = job.label_party.top(torch.zeros(1, fused, dtype=like.dtype, device=like.device)).cpu()
-    _judge_labels(job.label_party, outputs)
-    _judge_metrics(job, outputs)
-    if job.link is not None:
-        names = [party.name for party in job.parties]
-        for name in job.link.parties:
-            if name not in names:
-                known = f"there are {', '.join(names)}{did_you_mean(name, names)}"
-                raise BadInput(f"link.parties.{name}: no feature party has this name; {known}")
+def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: int) -> None:
+    rounds = settings.divide_rows(rows)
+    last = len(rounds.rows(rounds.rounds_per_epoch - 1))
+    if last == 1 and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+        raise BadInput(
+            f"party {name!r}: batch normalisation cannot train on the last batch, which has one row; "
+            f"use another batch_size than {settings.batch_size}"
+        )
 
 
-def build_budget(settings: JobSection) -> Budget | None:
-    given = settings.budget
-    return None if given is None else Budget(given.epsilon, given.delta, Observer(given.observer))
+def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
+    """Where a guarantee is made for single rows, each must be computed by itself."""
+    if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
+        return
+    looked_at = () if party.preparation is None else party.preparation.looked_at
+    if looked_at:
+        raise IncompatibleRecipe(
+            f"party {party.name!r}: column {looked_at[0]!r} is prepared by what all rows hold, which a guarantee "
+            "for single rows does not cover; say in prepare.known what is public about it, such as its range, or "
+            "leave it out"
+        )
+    like = next(party.bottom.parameters(), party.features)
+    few = party.features[:3].to(like.device)
+    require_separate_rows(where, party.bottom, few)
+    if isinstance(settings.training, DPBottom):
+        require_row_gradients(where, settings.training, party.bottom, few, width)
 
 
-def build_storage(settings: JobSection, folder: Path) -> Storage:
-    """`folder` is the job file's."""
-    with at("job.scratch"):
-        scratch = None if settings.scratch is None else folder / settings.scratch
-        return Storage(int(settings.memory_limit_mb * 2**20), scratch)
+# The label party ---------------------------------------------------------------------------------------------
 
 
-def _require_device(name: str) -> None:
+def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, settings: RunSettings) -> None:
+    """Its top model and loss take the embeddings of these `widths`."""
+    check_fusion(party.fusion, list(widths))
+    _check_top(party, _fused(party, widths))
+    check_batch_norm(party.name, party.top, settings, len(party.labels))
+    _check_shared_labels(party, _fused(party, widths), recipe, settings)
+
+
+def _fused(party: LabelParty, widths: Sequence[int]) -> int:
+    return sum(widths) if party.fusion == "concat" else widths[0]
+
+
+def _outputs(party: LabelParty, fused: int, rows: int) -> Tensor:
+    with evaluating(party.top):
+        like = next(party.top.parameters(), torch.zeros(1))
+        return party.top(torch.zeros(rows, fused, dtype=like.dtype, device=like.device))  # type: ignore[no-any-return]
+
+
+def _check_top(party: LabelParty, fused: int) -> None:
+    rows = min(2, len(party.labels))
     try:
-        torch.zeros(1, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise BadInput(f"{name!r} is not here: {str(error).splitlines()[0]}") from None
+        output = _outputs(party, fused, rows)
+        with torch.no_grad():
+            losses = party.loss(output, party.labels[:rows].to(output.device))
+    except BadInput:
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise BadInput(
+            f"party {party.name!r}: the top model and loss do not take embeddings of width {fused}: {error}"
+        ) from error
+    if losses.shape != (rows,):
+        raise BadInput(f"party {party.name!r}: the loss must give one value a row, got {losses.shape}")
 
 
-def _judge_labels(party: LabelParty, outputs: Tensor) -> None:
+def _check_shared_labels(party: LabelParty, fused: int, recipe: Recipe, settings: RunSettings) -> None:
+    """What shared labels add: everyone computes with the top model, and the label party's embedding travels."""
+    if recipe.labels is not Labels.SHARED:
+        return
+    if isinstance(settings.training, DPBottom):
+        like = next(party.top.parameters(), torch.zeros(1))
+        few = torch.randn(3, fused, generator=torch.Generator().manual_seed(0)).to(like)
+        require_separate_rows("the top model, through which DPBottom's derivatives come,", party.top, few)
+    if is_noisy(recipe) and party.features is not None:
+        raise IncompatibleRecipe(
+            f"{recipe.uplink.compressor} protects inside a sum, and with shared labels the label party's "
+            "own embedding travels by itself; use labels='private', or a label party without features"
+        )
+
+
+def check_outputs(party: LabelParty, widths: Sequence[int], settings: RunSettings) -> None:
+    """Labels are classes that the top model knows, and every metric can be computed of them."""
+    outputs = _outputs(party, _fused(party, widths), 1).cpu()
+    _check_classes(party, outputs)
+    for _, labels in _labels(party):
+        with at("job.metrics"):
+            for name in settings.metrics:
+                metric(name).compute(outputs.expand(len(labels), *outputs.shape[1:]), labels)
+
+
+def _check_classes(party: LabelParty, outputs: Tensor) -> None:
     """Every label is a class that the top model knows, and that some training row has."""
     loss = party.loss.loss if isinstance(party.loss, Weighted) else party.loss
     if loss not in (cross_entropy, binary_cross_entropy):
@@ -99,18 +188,8 @@ def _judge_labels(party: LabelParty, outputs: Tensor) -> None:
             if unseen:
                 row = int((labels == unseen[0]).nonzero()[0])
                 raise BadInput(f"row {row + 1} is of class {unseen[0]}, which no training row has")
-    if len(training) == 1:
-        raise BadInput(
-            f"label_party.labels: all {len(party.labels)} rows are of class {int(training[0])}; training needs two"
-        )
-
-
-def _judge_metrics(job: Job, outputs: Tensor) -> None:
-    """Every metric can be computed of these outputs and labels."""
-    for _, labels in _labels(job.label_party):
-        for name in job.metrics:
-            with at("job.metrics"):
-                metric(name).compute(outputs.expand(len(labels), *outputs.shape[1:]), labels)
+            if len(training) == 1:
+                raise BadInput(f"all {len(labels)} rows are of class {int(training[0])}; training needs two")
 
 
 def _labels(party: LabelParty) -> list[tuple[str, Tensor]]:

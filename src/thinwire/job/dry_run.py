@@ -10,8 +10,8 @@ from typing import Any
 from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.job.job import Job
 from thinwire.job.training import train
-from thinwire.party import FeatureParty, LabelParty
 from thinwire.privacy import Labels
+from thinwire.recipe import Recipe
 from thinwire.schedule import CachedSteps
 from thinwire.types import Kind, PartyName
 
@@ -49,19 +49,17 @@ class DryRun:
 def run_dry(job: Job) -> DryRun:
     """Takes one real round with copies of the models, and throws its result away."""
     widths = job.check()
-    modules = {party.name: party.bottom for party in job.parties} | {"top": job.label_party.top}
-    if job.label_party.bottom is not None:
-        modules[job.label_party.name] = job.label_party.bottom
+    batch = job.batch_size or job.rows
     first, once = _first_round(job)
     return DryRun(
         method=job.recipe.name,
         rows=job.rows,
-        test_rows=0 if job.label_party.test_labels is None else len(job.label_party.test_labels),
+        test_rows=job.test_rows,
         rounds=job.limited_batching(widths).rounds,
         widths=widths,
-        parameters={name: sum(p.numel() for p in module.parameters()) for name, module in modules.items()},
-        surrogate_bytes=surrogate_bytes(job, widths),
-        workset_bytes=workset_bytes(job, widths),
+        parameters={name: sum(p.numel() for p in module.parameters()) for name, module in job.modules().items()},
+        surrogate_bytes=surrogate_bytes(job.recipe, job.label_party.name, job.rows, widths),
+        workset_bytes=workset_bytes(job.recipe, job.label_party.name, batch, job.batching().rounds, widths),
         first_round_bytes=first,
         once_bytes=once,
         who_sees=describe_training(job.recipe, _participants(job)),
@@ -74,14 +72,12 @@ def run_dry(job: Job) -> DryRun:
 
 def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
     """A line a column, for each party that prepares a table."""
-    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-    return {party.name: party.preparation.described() for party in everyone if party.preparation is not None}
+    return {party.name: party.preparation.described() for party in job.everyone if party.preparation is not None}
 
 
 def _participants(job: Job) -> Participants:
     label = job.label_party
-    names = tuple(party.name for party in job.parties)
-    return Participants(label.name, names, label.features is not None, label.test_labels is not None)
+    return Participants(label.name, job.names, label.features is not None, label.test_labels is not None)
 
 
 def _first_round(job: Job) -> tuple[dict[str, int], int]:
@@ -119,36 +115,36 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
 # Memory ---------------------------------------------------------------------------------------------------
 
 
-def surrogate_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
-    """What streams remember, by party."""
-    recipe, label = job.recipe, job.label_party.name
-    tables = {name: recipe.uplink.memory_bytes(job.rows, width) for name, width in widths.items()}
+def surrogate_bytes(
+    recipe: Recipe, label_party: PartyName, rows: int, widths: Mapping[PartyName, int]
+) -> dict[PartyName, int]:
+    """What streams remember, by party; `widths` are those of all parties with features."""
+    tables = {name: recipe.uplink.memory_bytes(rows, width) for name, width in widths.items()}
+    others = [name for name in widths if name != label_party]
     if recipe.labels is Labels.SHARED:
         # Every party follows every stream, unless it is sent the decoded rows themselves.
         everyone = sum(tables.values())
         own = recipe.broadcast == "surrogates"
-        return {party.name: tables[party.name] if own else everyone for party in job.parties} | {label: everyone}
-    down = {name: recipe.downlink.memory_bytes(job.rows, widths[name]) for name in widths}
-    held = {party.name: tables[party.name] + down[party.name] for party in job.parties}
-    return held | {label: sum(held.values())}
+        return {name: tables[name] if own else everyone for name in others} | {label_party: everyone}
+    held = {name: tables[name] + recipe.downlink.memory_bytes(rows, widths[name]) for name in others}
+    return held | {label_party: sum(held.values())}
 
 
-def workset_bytes(job: Job, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
-    """What cached steps keep, by party."""
-    schedule = job.recipe.schedule
-    kept = min(schedule.capacity, job.batching().rounds) if isinstance(schedule, CachedSteps) else 0
-    if not isinstance(schedule, CachedSteps) or schedule.reuse == 1:
-        kept = 0
-    batch = job.batch_size or job.rows
+def workset_bytes(
+    recipe: Recipe, label_party: PartyName, batch: int, rounds: int, widths: Mapping[PartyName, int]
+) -> dict[PartyName, int]:
+    """What cached steps keep, by party, of batches of so many rows."""
+    schedule = recipe.schedule
+    kept = min(schedule.capacity, rounds) if isinstance(schedule, CachedSteps) and schedule.reuse > 1 else 0
     # Rows are 8 bytes each; an embedding and its derivative 4 bytes a value.
-    held = {party.name: kept * batch * (8 + 2 * 4 * widths[party.name]) for party in job.parties}
-    return held | {job.label_party.name: kept * batch * (8 + sum(2 * 4 * widths[p.name] for p in job.parties))}
+    values = {name: 2 * 4 * width for name, width in widths.items() if name != label_party}
+    held = {name: kept * batch * (8 + size) for name, size in values.items()}
+    return held | {label_party: kept * batch * (8 + sum(values.values()))}
 
 
 def _warnings(job: Job) -> list[str]:
     found: list[str] = []
-    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-    for party in everyone:
+    for party in job.everyone:
         if party.features is None or party.preparation is not None:  # which has said what it left out
             continue
         flat = party.features.flatten(1)

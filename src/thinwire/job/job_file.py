@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from thinwire.errors import BadInput, BadJob
-from thinwire.job.messages import at, describe_problems, did_you_mean
+from thinwire.job.messages import did_you_mean, explain_problems, within
 from thinwire.job.registry import fill_defaults, fill_recipe_defaults
 from thinwire.job.schema import JobFile, RosterFile, Section
 from thinwire.models import OPTIMIZERS
@@ -37,7 +37,6 @@ __all__ = [
     "resolve_document",
 ]
 
-_FIELD = re.compile(r"[\w-]+(?:(?:\.|: )[\w-]+)*")
 AnySection = TypeVar("AnySection", bound=Section)
 
 
@@ -57,16 +56,14 @@ class JobText:
         try:
             yield
         except BadInput as error:
-            found = _FIELD.match(str(error))
-            keys = re.split(r"\.|: ", found[0]) if found else []
-            if _depth(self.core, keys) > _depth(self.written, keys):
-                raise error.at(self.core_name) from error
+            if _depth(self.core, error.field) > _depth(self.written, error.field):
+                raise error.within(self.core_name) from error
             raise
 
     @contextmanager
     def located(self) -> Iterator[None]:
         """Every refusal names the file that was asked for."""
-        with at(str(self.path)), self.named():
+        with within(str(self.path)), self.named():
             yield
 
     def validated(self, kind: type[AnySection], under: Sequence[str | int] = ()) -> AnySection:
@@ -77,7 +74,7 @@ class JobText:
         try:
             return kind.model_validate(part)
         except ValidationError as error:
-            raise BadJob(describe_problems(error, self.document, under)) from None
+            raise explain_problems(error, self.document, under) from None
 
 
 def read_text(path: Path, overrides: Sequence[str] = (), me: PartyName | None = None) -> JobText:
@@ -113,11 +110,11 @@ def _included(path: Path, include: Any) -> dict[str, Any]:
         raise BadJob(f'include must be a path, such as "core.toml", got {include!r}')
     core_path = path.parent / include
     if core_path.resolve() == path.resolve():
-        raise BadJob("include: a file cannot include itself")
-    with at(include):
+        raise BadJob("a file cannot include itself").at("include")
+    with within(include):
         core = _parsed(core_path)
         if "include" in core:
-            raise BadJob("include: an included file may not include another")
+            raise BadJob("an included file may not include another").at("include")
     return core
 
 
@@ -185,14 +182,14 @@ def require_harmless(core: Mapping[str, Any]) -> None:
         if not isinstance(section, Mapping):
             continue
         if "approved" in section:
-            raise BadInput(f"{path}.approved: a party approves in its own file, not in one that it includes")
+            raise BadInput("a party approves in its own file, not in one that it includes").at(f"{path}.approved")
         for key in ("model", "top"):
             table = section.get(key)
             if isinstance(table, Mapping) and "module" in table:
                 raise BadInput(
-                    f"{path}.{key}.module: an included file names no code, or one party could run it at another; "
+                    "an included file names no code, or one party could run it at another; "
                     "name it in the party's own file"
-                )
+                ).at(f"{path}.{key}.module")
 
 
 class _Merging:
@@ -207,25 +204,25 @@ class _Merging:
         for name, section in zip(names, here, strict=True):
             if name not in found:
                 hint = did_you_mean(name, found)
-                raise BadInput(
-                    f"party.{name}: {self._core_name} has no party of this name, it has {', '.join(found)}{hint}"
+                raise BadInput(f"{self._core_name} has no party of this name, it has {', '.join(found)}{hint}").at(
+                    f"party.{name}"
                 )
             found[name] = self.section(f"party.{name}", section, found[name])
         ordered = [name for name in found if name in names]
         if ordered != names:
             raise BadInput(
-                f"party: the order is {', '.join(names)} here and {', '.join(ordered)} in {self._core_name}; "
+                f"the order is {', '.join(names)} here and {', '.join(ordered)} in {self._core_name}; "
                 "all parties share it"
-            )
+            ).at("party")
         return list(found.values())
 
     def _names(self, sections: list[Any]) -> list[str]:
         names = [section.get("name") for section in sections]
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise BadInput(
-                f"party: every section needs a name of its own, here and in {self._core_name}, got "
+                f"every section needs a name of its own, here and in {self._core_name}, got "
                 f"{', '.join(map(repr, names))}"
-            )
+            ).at("party")
         return names
 
     def section(self, path: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> Document:
@@ -243,9 +240,10 @@ class _Merging:
             found = {key: self.same(f"{path}.{key}", here[key], there[key]) for key in here if key in there}
             return {**there, **here, **found}
         if here != there:
-            raise BadInput(
-                f"{path} is {here!r} here and {there!r} in {self._core_name}; it is not this file's to change, "
-                "so leave it out here"
+            raise BadInput.of(
+                f"{path}",
+                f"is {here!r} here and {there!r} in {self._core_name}; it is not this file's to change, "
+                "so leave it out here",
             )
         return here
 

@@ -11,22 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput
-from thinwire.job.checks import build_budget, build_storage, check_batch_size, check_job, check_settings
-from thinwire.job.job import Job, embedding_width
+from thinwire.job.checks import check_outputs, find_embedding_width
+from thinwire.job.job import Job
 from thinwire.job.job_file import read_job_file, read_text, resolve_document
-from thinwire.job.messages import at, did_you_mean
+from thinwire.job.messages import at, did_you_mean, within
 from thinwire.job.party_tables import PartyTables, TableReader, read_label_column
-from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_training, derive_weight_seed
+from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_settings, derive_weight_seed
 from thinwire.job.row_selection import RowSource, require_one_alignment, require_same_rows
 from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
+from thinwire.job.settings import RunSettings
 from thinwire.job.toml_text import toml_text
 from thinwire.models import LOSSES, fused_width
 from thinwire.models.losses import Loss
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.prepare import LabelCoding, Preparation
 from thinwire.transport.link import Link
+from thinwire.types import PartyName
 
-__all__ = ["LabelData", "PartyLoader", "find_loss", "load_job", "read_job_file", "resolve_job"]
+__all__ = ["JobSource", "LabelData", "PartyLoader", "find_loss", "load_job", "read_job_file", "resolve_job"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class PartyLoader:
         if section.features is None:
             return LabelData(labels, test_labels, coding=coding)
         if section.model is None:
-            raise BadInput(f"{path}.model is missing: features need a bottom model")
+            raise BadInput.of(f"{path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.read_features(section.features, [] if own is None else [own])
         bottom = self.bottom(path, section.name, section.model, held)
@@ -82,7 +84,7 @@ class PartyLoader:
             features,
             None if held.test_features is None else torch.as_tensor(held.test_features),
             bottom,
-            embedding_width(f"{path}.model:", bottom, features),
+            find_embedding_width(f"{path}.model:", bottom, features),
             held.preparation,
             coding,
         )
@@ -112,7 +114,7 @@ class PartyLoader:
         with at("label_party.fusion"):
             width = fused_width(section.fusion, widths)
         if section.top is None:
-            raise BadInput("label_party.top is missing")
+            raise BadInput.of("label_party.top", "is missing")
         seed = derive_weight_seed(self.seed, section.name, "top")
         follows = {} if coding is None else {"classes": coding.outputs(section.loss)}
         with at("label_party"):
@@ -128,69 +130,70 @@ def find_loss(section: LabelEntry) -> Loss:
     """By its name, without class weights."""
     if section.loss not in LOSSES:
         hint = did_you_mean(section.loss, LOSSES)
-        raise BadInput(f"label_party.loss must be one of {', '.join(LOSSES)}, got {section.loss!r}{hint}")
+        raise BadInput.of("label_party.loss", f"must be one of {', '.join(LOSSES)}, got {section.loss!r}{hint}")
     return LOSSES[section.loss]
+
+
+class JobSource:
+    """A job file with `key=value` settings on top, read once."""
+
+    def __init__(self, path: str | Path, overrides: Sequence[str] = ()) -> None:
+        path = Path(path)
+        self._folder = path.resolve().parent
+        with within(str(path)):
+            self._text = read_text(path, overrides)
+        with self._text.located():
+            self._file = self._text.validated(JobFile)
+            self._recipe = build_recipe("recipe", self._file.recipe)
+            self._optimizer = build_optimizer("optimizer", self._file.optimizer)
+
+    def resolve(self) -> str:
+        """The job file as it was meant: settings applied, defaults said, paths absolute; runs from anywhere."""
+        return toml_text(resolve_document(self._file, self._folder))
+
+    def load(self) -> Job:
+        """With data and models; refuses whatever cannot run."""
+        with self._text.located():
+            return self._load(self._file, build_settings(self._file.job, self._folder))
+
+    def _load(self, file: JobFile, settings: RunSettings) -> Job:
+        _require_one_alignment(file, self._folder)
+        sections = PartyLoader(self._folder, settings.seed, file.job.split)
+        parties = [sections.feature_party(section) for section in file.party]
+        data = sections.label_data(file.label_party)
+        widths = {
+            party.name: find_embedding_width(f"party.{party.name}.model:", party.bottom, party.features)
+            for party in parties
+        }
+        label_party = sections.label_party(file.label_party, data, list(widths.values()))
+        if data.width is not None:
+            widths[label_party.name] = data.width
+        with at("job"):
+            settings.divide_rows(len(label_party.labels))
+        job = Job(
+            parties,
+            label_party,
+            self._recipe,
+            self._optimizer,
+            link=None if file.link is None else _link(file.link, [party.name for party in parties]),
+            encryption_key=None if file.encryption is None else self._folder / file.encryption.key,
+            **vars(settings),
+        )
+        job.check(widths, from_file=True)
+        with at("job.budget"):
+            job.limited_batching(widths)
+        check_outputs(label_party, list(widths.values()), settings)
+        return job
 
 
 def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
     """The job of a file, with `key=value` settings on top; refuses whatever cannot run."""
-    path = Path(path)
-    with at(str(path)):
-        text = read_text(path, overrides)
-    with text.located():
-        return _job(text.validated(JobFile), path.resolve().parent)
+    return JobSource(path, overrides).load()
 
 
 def resolve_job(path: str | Path, overrides: Sequence[str] = ()) -> str:
-    """The job file as it was meant: settings applied, defaults said, paths absolute; runs from anywhere."""
-    path = Path(path)
-    with at(str(path)):
-        text = read_text(path, overrides)
-    with text.located():
-        file = text.validated(JobFile)
-        build_recipe("recipe", file.recipe)
-        build_optimizer("optimizer", file.optimizer)
-    return toml_text(resolve_document(file, path.resolve().parent))
-
-
-def _job(file: JobFile, folder: Path) -> Job:
-    settings = file.job
-    recipe = build_recipe("recipe", file.recipe)
-    optimizer = build_optimizer("optimizer", file.optimizer)
-    check_settings(settings)
-    _require_one_alignment(file, folder)
-    sections = PartyLoader(folder, settings.seed, settings.split)
-    parties = [sections.feature_party(section) for section in file.party]
-    data = sections.label_data(file.label_party)
-    widths = [embedding_width(f"party.{party.name}.model:", party.bottom, party.features) for party in parties]
-    label_party = sections.label_party(file.label_party, data, widths)
-    check_batch_size(settings, len(label_party.labels))
-    job = Job(
-        parties=parties,
-        label_party=label_party,
-        recipe=recipe,
-        optimizer=optimizer,
-        batch_size=settings.batch_size,
-        batches=settings.batches,
-        epochs=settings.epochs,
-        seed=settings.seed,
-        eval_every=settings.eval_every,
-        metrics=settings.metrics,
-        link=None if file.link is None else _link(file.link),
-        target=None if settings.target is None else (settings.target.metric, settings.target.value),
-        stop=settings.stop,
-        byte_budget=settings.byte_budget,
-        link_seconds_budget=settings.link_seconds_budget,
-        diagnostics=settings.diagnostics,
-        effort=settings.effort,
-        device=settings.device,
-        storage=build_storage(settings, folder),
-        encryption_key=None if file.encryption is None else folder / file.encryption.key,
-        training=build_training("job.training", settings.training),
-        budget=build_budget(settings),
-    )
-    check_job(job)
-    return job
+    """The job file as it was meant, without its data."""
+    return JobSource(path, overrides).resolve()
 
 
 def _require_one_alignment(file: JobFile, folder: Path) -> None:
@@ -201,6 +204,10 @@ def _require_one_alignment(file: JobFile, folder: Path) -> None:
         require_same_rows(every)
 
 
-def _link(section: LinkSection) -> Link:
+def _link(section: LinkSection, names: Sequence[PartyName] = ()) -> Link:
+    for name in section.parties or {}:
+        if name not in names:
+            known = f"there are {', '.join(names)}{did_you_mean(name, names)}"
+            raise BadInput(f"no feature party has this name; {known}").at(f"link.parties.{name}")
     given = section.model_dump(exclude_none=True, exclude={"parties"})
-    return Link(**given, parties={name: _link(part) for name, part in (section.parties or {}).items()})
+    return Link(**given, parties={name: _link(part, names) for name, part in (section.parties or {}).items()})

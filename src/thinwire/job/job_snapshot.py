@@ -20,7 +20,7 @@ from thinwire.at_rest.json_file import indented_json
 from thinwire.errors import BadInput
 from thinwire.job.job import Job
 from thinwire.job.job_loader import LabelData
-from thinwire.job.messages import describe_problems
+from thinwire.job.messages import explain_problems
 from thinwire.job.schema import RetentionSection
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.runs.retention import Retention
@@ -168,5 +168,5 @@ def read_retention(run: Path) -> Retention:
     try:
         section = RetentionSection.model_validate(document.get("retention", {}))
     except ValidationError as error:
-        raise BadInput(f"{path}: {describe_problems(error, document, ('retention',))}") from None
+        raise explain_problems(error, document, ("retention",)).within(str(path)) from None
     return Retention(**section.model_dump())

@@ -9,21 +9,30 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from thinwire.errors import BadInput
+from thinwire.errors import BadInput, BadJob
 from thinwire.job.schema import JobFile
 
-__all__ = ["at", "describe_problems", "did_you_mean"]
+__all__ = ["at", "did_you_mean", "explain_problems", "within"]
 
 _MOST = 4  # problems in one message
 
 
 @contextmanager
-def at(path: str) -> Iterator[None]:
-    """Whatever is refused inside is said to be at `path`."""
+def at(field: str) -> Iterator[None]:
+    """Whatever is refused inside is about the field, or in the table, with this dotted path."""
     try:
         yield
     except BadInput as error:
-        raise error.at(path) from error
+        raise error.at(field) from error
+
+
+@contextmanager
+def within(place: str) -> Iterator[None]:
+    """Whatever is refused inside is at this place: a file, an option, an experiment."""
+    try:
+        yield
+    except BadInput as error:
+        raise error.within(place) from error
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -33,28 +42,29 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def describe_problems(error: ValidationError, document: Mapping[str, Any], under: Sequence[str | int] = ()) -> str:
+def explain_problems(error: ValidationError, document: Mapping[str, Any], under: Sequence[str | int] = ()) -> BadJob:
     """The first few problems that pydantic found in the document, or in what stands there `under` a place."""
     problems = error.errors(include_url=False, include_context=False)
-    found = [_said(one, (*under, *one["loc"]), document) for one in problems]
-    more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
-    return "; ".join([*found[:_MOST], *more])
+    first, *others = [_explain(one, (*under, *one["loc"]), document) for one in problems]
+    more = [f"and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
+    first.args = ("; ".join([*first.args, *map(str, others[: _MOST - 1]), *more]),)
+    return first
 
 
-def _said(error: Any, place: Sequence[str | int], document: Mapping[str, Any]) -> str:
+def _explain(error: Any, place: Sequence[str | int], document: Mapping[str, Any]) -> BadJob:
     path = _path(place, document)
     if error["type"] == "missing":
-        return f"{path} is missing"
+        return BadJob.of(path, "is missing")
     if error["type"] == "extra_forbidden":
         known = _keys_at(place[:-1])
         hint = did_you_mean(str(place[-1]), known) or f"; the keys here are {', '.join(known)}"
-        return f"{path}: unknown key{hint}"
+        return BadJob(f"unknown key{hint}").at(path)
     if error["type"] == "value_error":  # one of our own, and whole
-        return f"{path} {error['msg'].removeprefix('Value error, ')}"
+        return BadJob.of(path, error["msg"].removeprefix("Value error, "))
     message = error["msg"].replace("Input should be", "must be").replace("a valid ", "a ")
     message = message.replace("a integer", "a whole number").replace("a dictionary", "a table")
     message = message.replace("List should have", "must have").replace("String should have", "must have")
-    return f"{path} {message}, got {error['input']!r}"
+    return BadJob.of(path, f"{message}, got {error['input']!r}")
 
 
 def _path(place: Sequence[str | int], document: Mapping[str, Any]) -> str:

@@ -15,20 +15,28 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from thinwire.errors import BadInput
 from thinwire.job import agreement as agreements
-from thinwire.job.checks import build_budget, check_batch_size, check_job, check_settings
+from thinwire.job.checks import (
+    check_batch_norm,
+    check_feature_party,
+    check_label_party,
+    check_names,
+    check_not_compiled,
+    check_outputs,
+    check_rows,
+    find_embedding_width,
+)
 from thinwire.job.disclosure import Consent, Participants, describe_budget, describe_training
-from thinwire.job.job import embedding_width
 from thinwire.job.job_file import JobText, read_text, resolve_document
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.job_snapshot import digest_tables
-from thinwire.job.messages import at, did_you_mean
+from thinwire.job.messages import at, did_you_mean, within
 from thinwire.job.party_tables import PartyTables
 from thinwire.job.privacy_plan import PrivacyPlan
-from thinwire.job.registry import build_optimizer, build_recipe, build_training, look_up
+from thinwire.job.registry import build_optimizer, build_recipe, build_settings, look_up
 from thinwire.job.row_selection import RowDigest, RowSelection
 from thinwire.job.schema import (
     JobSection,
@@ -41,7 +49,7 @@ from thinwire.job.schema import (
     ServeSection,
     SplitSection,
 )
-from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
+from thinwire.job.settings import RunSettings
 from thinwire.job.toml_text import toml_text
 from thinwire.models import MODELS
 from thinwire.models.losses import Loss, weighted
@@ -49,7 +57,6 @@ from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.privacy import Labels
 from thinwire.privacy.accounting import Parties
-from thinwire.privacy.dp_bottom import Training
 from thinwire.recipe import Recipe
 from thinwire.transport.certificates import CertificateFiles
 from thinwire.types import PartyName
@@ -78,7 +85,8 @@ class PartyView:
     roster: Participants
     recipe: Recipe
     optimizer: OptimizerSpec  # its own, or the job's
-    settings: JobSection
+    job: JobSection  # as it is written
+    settings: RunSettings  # what it means
     network: NetworkSection
     serve: ServeSection
     certificate_files: CertificateFiles
@@ -149,7 +157,7 @@ class PartyView:
 
     def agreement(self) -> dict[str, str]:
         """Every field that all parties must read alike; `differences` compares two of them."""
-        return agreements.agreement(self.recipe, self.settings, self.roster, self.shared_top)
+        return agreements.agreement(self.recipe, self.job, self.roster, self.shared_top)
 
     @property
     def consent(self) -> Consent:
@@ -162,18 +170,13 @@ class PartyView:
 
     def budget(self) -> str:
         """What protects the rows, in one sentence."""
-        return describe_budget(self.recipe, self.training, build_budget(self.settings))
-
-    @property
-    def training(self) -> Training:
-        """How the bottom models learn."""
-        return build_training("job.training", self.settings.training)
+        return describe_budget(self.recipe, self.settings.training, self.settings.budget)
 
     def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
         """What rows cost; the same at every party. `widths` has the label party's where it holds features."""
         noisy = Parties(len(self.feature_parties), self.label_party in widths)
         width = widths[self.feature_parties[0] if self.is_label_party else self.me]
-        return PrivacyPlan(self.recipe, self.training, build_budget(self.settings), width, noisy)
+        return PrivacyPlan(self.recipe, self.settings.training, self.settings.budget, width, noisy)
 
     def resolved_text(self) -> str:
         """The job as this party reads it, for its run directory: of the other parties, the names."""
@@ -188,32 +191,33 @@ class PartyView:
         with self.text.located():
             party = self._sections.feature_party(self.section)
             party.optimizer = self.optimizer
-            rows = Rows(len(party.features), None if party.test_features is None else len(party.test_features))
-            self._judge_rows(rows)
-            self._judge_features(party, rows)
+            self.check_features(party, len(party.features), _count(party.test_features))
         return party
 
     def bottom_of(self, section: PartySection, few: PartyTables) -> nn.Module:
         """A feature party's bottom model for rows like these."""
         return self._sections.bottom(f"party.{section.name}", section.name, section.model, few)
 
-    def judge_share(self, party: FeatureParty, rows: Rows) -> None:
-        """Refuses what cannot run, where this process holds some of the party's rows."""
-        self._judge_rows(rows)
-        own, tests = party.features, party.test_features
-        try:  # as many rows as there are, without the memory for them
-            party.features = own[:1].expand(rows.training, *own.shape[1:])
-            party.test_features = None if rows.test is None else own[:1].expand(rows.test, *own.shape[1:])
-            self._judge_features(party, rows)
-        finally:
-            party.features, party.test_features = own, tests
+    def check_features(self, party: FeatureParty, rows: int, tests: int | None) -> None:
+        """Refuses what cannot run; `party` may hold some of its rows alone, where it has several processes."""
+        self._check_rows(rows, tests)
+        where = f"{self._path}.model:"
+        check_not_compiled(self.me, party.bottom)
+        width = find_embedding_width(where, party.bottom, party.features)
+        check_feature_party(where, party, width, self.recipe, self.settings)
+        check_batch_norm(self.me, party.bottom, self.settings, rows)
+        party.width = width
+        noisy = Parties(len(self.feature_parties), False)  # the label party's own come to light when it is met
+        plan = PrivacyPlan(self.recipe, self.settings.training, self.settings.budget, width, noisy)
+        with at("job.budget"):
+            plan.limit(self.settings, self.me, rows, tests or 0)
 
     def load_label_data(self) -> LabelData:
         """What the label party holds before it knows the others' widths."""
         section = self._label_section
         with self.text.located():
             data = self._sections.label_data(section)
-            self._judge_rows(Rows(len(data.labels), None if data.test_labels is None else len(data.test_labels)))
+            self._check_rows(len(data.labels), _count(data.test_labels))
         return data
 
     def label_party_of(self, data: LabelData, widths: Mapping[PartyName, int]) -> LabelParty:
@@ -225,9 +229,15 @@ class PartyView:
         with self.text.located():
             party = self._sections.label_party(section, data, list(others.values()))
             party.optimizer = self.optimizer
-            rows = Rows(len(party.labels), None if party.test_labels is None else len(party.test_labels))
-            absent = [absent_feature_party(name, rows, width) for name, width in others.items()]
-            check_job(job_of(self.recipe, self.settings, absent, party))
+            every = [*others.values()] if data.width is None else [*others.values(), data.width]
+            check_rows(party, party)
+            check_not_compiled("top", party.top)
+            with at("label_party"):
+                check_label_party(party, every, self.recipe, self.settings)
+            plan = self.privacy_plan(others if data.width is None else {**others, self.me: data.width})
+            with at("job.budget"):
+                plan.limit(self.settings, self.feature_parties[0], len(party.labels), _count(party.test_labels) or 0)
+            check_outputs(party, every, self.settings)
         return party
 
     def top_module(self, widths: Mapping[PartyName, int]) -> tuple[nn.Module, Loss, str]:
@@ -261,7 +271,7 @@ class PartyView:
     @cached_property
     def rows(self) -> RowSelection:
         """Which rows of this party's tables train, and which are kept back."""
-        return RowSelection(self._path, self.section, self.folder, self.settings.split)
+        return RowSelection(self._path, self.section, self.folder, self.job.split)
 
     @cached_property
     def _ids(self) -> RowDigest | None:
@@ -271,26 +281,17 @@ class PartyView:
     def _test_ids(self) -> RowDigest | None:
         return None if self.rows.test is None else self.rows.test.digest()
 
-    def _judge_rows(self, rows: Rows) -> None:
-        check_batch_size(self.settings, rows.training)
-        for name, ids, held in (("ids", self._ids, rows.training), ("test_ids", self._test_ids, rows.test)):
+    def _check_rows(self, rows: int, tests: int | None) -> None:
+        with at("job"):
+            self.settings.divide_rows(rows)
+        for name, ids, held in (("ids", self._ids, rows), ("test_ids", self._test_ids, tests)):
             if ids is not None and ids.count != held:
-                raise BadInput(f"{self._path}.{name} has {ids.count} ids, but there are {held or 'no'} such rows")
-
-    def _judge_features(self, party: FeatureParty, rows: Rows) -> None:
-        width = embedding_width(f"{self._path}.model:", party.bottom, party.features)
-        parties = [
-            party if name == self.me else absent_feature_party(name, rows, width) for name in self.feature_parties
-        ]
-        job = job_of(self.recipe, self.settings, parties, absent_label_party(self.label_party, rows))
-        job.check_separate_rows(f"{self._path}.model:", party, width)
-        widths = job.check()
-        with at("job.budget"):
-            job.limited_batching(widths)
+                says = f"has {ids.count} ids, but there are {held or 'no'} such rows"
+                raise BadInput.of(f"{self._path}.{name}", says)
 
     @property
     def _sections(self) -> PartyLoader:
-        return PartyLoader(self.folder, self.settings.seed, self.settings.split)
+        return PartyLoader(self.folder, self.settings.seed, self.job.split)
 
     @property
     def _label_section(self) -> LabelSection:
@@ -301,6 +302,10 @@ class PartyView:
     @property
     def _path(self) -> str:
         return "label_party" if self.is_label_party else f"party.{self.me}"
+
+
+def _count(rows: Tensor | None) -> int | None:
+    return None if rows is None else len(rows)
 
 
 def _checked(widths: Mapping[PartyName, int], names: Sequence[PartyName]) -> dict[PartyName, int]:
@@ -321,7 +326,7 @@ _OF_THE_TOP = ("top", "fusion", "loss", "class_weights")
 def read_party_view(path: str | Path, name: PartyName, overrides: Sequence[str] = ()) -> PartyView:
     """The part of party `name`, with `key=value` settings on top; refuses whatever cannot run."""
     path = Path(path)
-    with at(str(path)):
+    with within(str(path)):
         text = read_text(path, overrides, name)
     with text.located():
         return build_party_view(text, name)
@@ -334,7 +339,7 @@ def read_roster(text: JobText) -> RosterFile:
     build_optimizer("optimizer", file.optimizer)
     if recipe.labels is Labels.SHARED:
         _shared_top(file.label_party)
-    _judge(file, recipe, _roster(file, file.label_party))
+    _check_shared(file, recipe, text.path.resolve().parent)
     return file
 
 
@@ -348,15 +353,15 @@ def build_party_view(text: JobText, me: PartyName) -> PartyView:
     if section.optimizer is not None:
         path = "label_party" if isinstance(section, LabelSection) else f"party.{me}"
         optimizer = build_optimizer(f"{path}.optimizer", section.optimizer)
-    roster = _roster(file, section)
-    _judge(file, recipe, roster)
+    settings = _check_shared(file, recipe, folder)
     network = file.network or NetworkSection()
     return PartyView(
         me=me,
-        roster=roster,
+        roster=_roster(file, section),
         recipe=recipe,
         optimizer=optimizer,
-        settings=file.job,
+        job=file.job,
+        settings=settings,
         network=network,
         serve=file.serve or ServeSection(),
         certificate_files=find_certificate_files(section, folder / network.certs, folder),
@@ -393,27 +398,28 @@ def _keeps_rows_back(split: SplitSection | None) -> bool:
     return split is not None and bool(getattr(split, split.evaluate))
 
 
-def _judge(file: RosterFile, recipe: Recipe, roster: Participants) -> None:
-    check_settings(file.job)
-    rows = Rows(file.job.batch_size or 1)
-    parties = [absent_feature_party(name, rows, 1) for name in roster.feature_parties]
-    job_of(recipe, file.job, parties, absent_label_party(roster.label_party, rows))  # names, and what [job] says
+def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:
+    """What all parties read alike: names, [job], and that the recipe fits as many parties."""
+    settings = build_settings(file.job, folder)
+    check_names([*(party.name for party in file.party), file.label_party.name])
     with at("recipe"):
-        recipe.check(len(parties), file.label_party.fusion, file.job.batches)
+        recipe.check(len(file.party), file.label_party.fusion, settings.batches)
+    return settings
 
 
 def _shared_top(entry: LabelEntry) -> LabelEntry:
     """What every party must know of the label party under shared labels."""
     if entry.top is None:
-        raise BadInput(
-            "label_party.top is missing: under shared labels every party builds the top model, so its table belongs "
-            "into the part of the job that all parties share"
+        raise BadInput.of(
+            "label_party.top",
+            "is missing: under shared labels every party builds the top model, so its table belongs "
+            "into the part of the job that all parties share",
         )
     if "module" in entry.top:
         raise BadInput(
-            "label_party.top.module: under shared labels every party runs the top model, and no party runs code that "
+            "under shared labels every party runs the top model, and no party runs code that "
             "another one names; use one of ours, such as mlp_top, or private labels"
-        )
+        ).at("label_party.top.module")
     look_up("label_party.top", entry.top, "name", MODELS)
     find_loss(entry)
     return LabelEntry(

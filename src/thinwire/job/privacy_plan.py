@@ -8,6 +8,7 @@ import numpy as np
 
 from thinwire.compress import PoissonBinomial
 from thinwire.errors import IncompatibleRecipe
+from thinwire.job.settings import RunSettings
 from thinwire.party.batches import Batches
 from thinwire.privacy import SecureSum
 from thinwire.privacy.accounting import (
@@ -57,6 +58,12 @@ class PrivacyPlan:
         if not is_noisy(self.recipe):
             ledger.charge_release(np.arange(rows))
         return ledger
+
+    def limit(self, settings: RunSettings, party: PartyName, rows: int, test_rows: int) -> Batches:
+        """The rounds of these rows that the budget allows; refuses a budget that nothing bounds."""
+        self.ledger(party, 1)
+        batches = settings.divide_rows(rows)
+        return self.limited(batches, settings.evaluation_interval(batches), test_rows)
 
     def limited(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
         """As many of the rounds as the budget allows; refuses one that allows none."""

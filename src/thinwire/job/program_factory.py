@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,16 +16,15 @@ from thinwire.conversations.context import Seat
 from thinwire.conversations.label_side import Guard, LabelSide
 from thinwire.conversations.sealing import Sealing, Spending
 from thinwire.group import Group, GroupBottom, Part
+from thinwire.job.settings import RunSettings
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
 from thinwire.privacy import Identity, Labels, NoiseKey, SecureSum
-from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
+from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
-from thinwire.streams import Storage
 from thinwire.transport.base import TimedChannel
 from thinwire.types import PartyName, Round
-from thinwire.wire.entropy import Effort
 
 __all__ = ["PartySecrets", "ProgramFactory", "derive_run_number"]
 
@@ -52,22 +52,17 @@ class ProgramFactory:
     label_party: PartyName
     recipe: Recipe
     optimizer: OptimizerSpec
+    settings: RunSettings
     batches: Batches
     rows: int
-    seed: int
-    eval_every: int | None = None  # in rounds; once an epoch unless given
-    effort: Effort = "small"
-    device: str = "cpu"
-    training: Training = TrainedOnRawRows()
-    storage: Storage = field(default_factory=Storage)
     memories: Mapping[str, Mapping[str, Tensor]] = field(
         default_factory=dict
     )  # of optimisers, by model: to begin with
     group: Group | None = None  # of processes, where a feature party has several; this is its first
 
-    @property
+    @cached_property
     def run(self) -> int:
-        return derive_run_number(self.recipe, self.seed, self.feature_parties)
+        return derive_run_number(self.recipe, self.settings.seed, self.feature_parties)
 
     def seat(self, me: PartyName, channel: TimedChannel) -> Seat:
         return Seat(
@@ -77,10 +72,10 @@ class ProgramFactory:
             channel=channel,
             recipe=self.recipe,
             rows=self.rows,
-            seed=self.seed,
+            seed=self.settings.seed,
             run=self.run,
-            effort=self.effort,
-            storage=self.storage,
+            effort=self.settings.effort,
+            storage=self.settings.storage,
             stopwatch=channel.stopwatch,
         )
 
@@ -90,7 +85,7 @@ class ProgramFactory:
             bottom = self._learner(party.name, "bottom", party.bottom, party.optimizer)
         return LabelSide(
             top=self._learner(party.name, "top", party.top, party.optimizer),
-            labels=party.labels.to(self.device),
+            labels=party.labels.to(self.settings.device),
             loss=party.loss,
             fusion=party.fusion,
             bottom=bottom,
@@ -122,7 +117,7 @@ class ProgramFactory:
             end,
             bottom,
             self.batches,
-            eval_every=self._rests_every,
+            eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
             sealing=sealing,
         )
@@ -155,7 +150,7 @@ class ProgramFactory:
             side,
             self.batches,
             test=test,
-            eval_every=self._rests_every,
+            eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
             at_rest=at_rest,
             on_round=on_round,
@@ -163,7 +158,7 @@ class ProgramFactory:
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         learner = self._bottom_learner(party, own)
-        features, tests = party.features.to(self.device), self._moved(party.test_features)
+        features, tests = party.features.to(self.settings.device), self._moved(party.test_features)
         if self.group is None:
             return OwnBottom(learner, features, tests)
         part = Part(learner, 0, self.group.shares, features, tests)
@@ -171,14 +166,14 @@ class ProgramFactory:
 
     def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
-        match self.training:
+        match self.settings.training:
             case TrainedOnRawRows():
                 return self._learner(party.name, "bottom", party.bottom, party.optimizer)
             case Frozen():
-                party.bottom.requires_grad_(False).to(self.device).eval()  # running averages are frozen too
-                return Learner(name, party.bottom, Untrained(), self.seed, self.batches.rounds)
+                party.bottom.requires_grad_(False).to(self.settings.device).eval()  # running averages are frozen too
+                return Learner(name, party.bottom, Untrained(), self.settings.seed, self.batches.rounds)
             case DPBottom() as dp:
-                party.bottom.to(self.device).train()
+                party.bottom.to(self.settings.device).train()
                 noise, run = NoiseKey(own.secret), self.run
 
                 def drawn(round: Round, step: int) -> Keystream:
@@ -188,22 +183,18 @@ class ProgramFactory:
                     name,
                     party.bottom,
                     spec,
-                    self.seed,
+                    self.settings.seed,
                     self.batches.rounds,
                     dp=dp,
                     noise=drawn,
                     charge=own.spending.step,
                 )
 
-    @property
-    def _rests_every(self) -> int:
-        return self.eval_every or self.batches.rounds_per_epoch
-
     def _learner(self, party: PartyName, part: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
-        module.to(self.device).train()
-        learner = Learner(f"{party}/{part}", module, spec or self.optimizer, self.seed, self.batches.rounds)
+        module.to(self.settings.device).train()
+        learner = Learner(f"{party}/{part}", module, spec or self.optimizer, self.settings.seed, self.batches.rounds)
         learner.remember(self.memories.get("top" if part == "top" else party, {}))
         return learner
 
     def _moved(self, tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else tensor.to(self.device)
+        return None if tensor is None else tensor.to(self.settings.device)

@@ -18,7 +18,6 @@ from thinwire.job.party_tables import PartyTables
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource, SelectedRows
 from thinwire.job.schema import PartySection, Source
-from thinwire.job.stand_ins import Rows
 from thinwire.party import FeatureParty
 
 __all__ = ["Share", "load_share"]
@@ -55,11 +54,11 @@ def load_share(own: PartyView, ranks: Ranks) -> Share:
     if not isinstance(section, PartySection):
         raise BadInput(f"{own.me!r} is the label party, which is one process")
     sources = [source for source in (section.features, section.test_features) if source is not None]
-    as_it_stands = section.prepare is None and own.settings.split is None  # else the whole table is looked at
+    as_it_stands = section.prepare is None and own.job.split is None  # else the whole table is looked at
     if as_it_stands and all(Path(source.file).suffix.lower() in _LARGE for source in sources):
         with own.text.located():
             share = _read(own, section, ranks)
-            own.judge_share(share.party, Rows(share.group.rows, share.group.test_rows or None))
+            own.check_features(share.party, share.group.rows, share.group.test_rows or None)
             return share
     party = own.load_features()
     tests = None if party.test_features is None else TensorTable(party.test_features)

@@ -24,19 +24,24 @@ from torch import nn
 from thinwire.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.errors import BadInput
 from thinwire.job.messages import at, did_you_mean
+from thinwire.job.schema import JobSection
+from thinwire.job.settings import RunSettings
 from thinwire.methods import METHODS
 from thinwire.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
 from thinwire.privacy import Plain, SecureSum
+from thinwire.privacy.accounting import Budget, Observer
 from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
 from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
+from thinwire.surrogates import Storage
 
 __all__ = [
     "build_compressor",
     "build_module",
     "build_optimizer",
     "build_recipe",
+    "build_settings",
     "build_training",
     "call",
     "derive_weight_seed",
@@ -76,7 +81,7 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     on_outage = beside.get("on_outage", _ON_OUTAGE[0])
     if on_outage not in _ON_OUTAGE:
         hint = did_you_mean(str(on_outage), _ON_OUTAGE)
-        raise BadInput(f"{path}.on_outage must be 'wait' or 'continue', got {on_outage!r}{hint}")
+        raise BadInput.of(f"{path}.on_outage", f"must be 'wait' or 'continue', got {on_outage!r}{hint}")
     method = METHODS[name]
     recipe = replace(call(path, method, name, _read(path, method, arguments)), on_outage=on_outage)
     if "aggregation" in beside:
@@ -88,6 +93,24 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
+def build_settings(section: JobSection, folder: Path) -> RunSettings:
+    """What `[job]` says; `folder` is the job file's."""
+    storage, budget, target = ("memory_limit_mb", "scratch"), section.budget, section.target
+    with at("job.scratch"):
+        scratch = None if section.scratch is None else folder / section.scratch
+        room = Storage(int(section.memory_limit_mb * 2**20), scratch)
+    with at("job"):
+        settings = RunSettings(
+            **section.model_dump(exclude={"split", "target", "training", "budget", *storage}),
+            target=None if target is None else (target.metric, target.value),
+            storage=room,
+            training=build_training("training", section.training),
+            budget=None if budget is None else Budget(budget.epsilon, budget.delta, Observer(budget.observer)),
+        )
+        settings.check()
+    return settings
+
+
 def build_training(path: str, value: Any) -> Training:
     """How the bottom models learn."""
     return _one_of(path, value, _TRAININGS)
@@ -97,7 +120,9 @@ def _one_of(path: str, value: Any, kinds: Mapping[str, Callable[..., T]]) -> T:
     """The name alone, or a table with its arguments."""
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
-        raise BadInput(f"{path} must be one of {', '.join(kinds)}, or a table with that name and its arguments")
+        raise BadInput.of(
+            f"{path}", f"must be one of {', '.join(kinds)}, or a table with that name and its arguments"
+        )
     name, arguments = look_up(path, table, "name", kinds)
     return call(path, kinds[name], name, _read(path, kinds[name], arguments))
 
@@ -141,12 +166,12 @@ def fill_defaults(table: Mapping[str, Any], word: str, kinds: Mapping[str, Calla
 def look_up(path: str, table: Mapping[str, Any], word: str, kinds: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The name, as we spell it, and the arguments."""
     if word not in table:
-        raise BadInput(f"{path}.{word} is missing; it is one of {', '.join(kinds)}")
+        raise BadInput.of(f"{path}.{word}", f"is missing; it is one of {', '.join(kinds)}")
     asked = table[word]
     spelled = {kind.lower(): kind for kind in kinds}
     if not isinstance(asked, str) or asked.lower() not in spelled:
         hint = did_you_mean(str(asked), kinds)
-        raise BadInput(f"{path}.{word} must be one of {', '.join(kinds)}, got {asked!r}{hint}")
+        raise BadInput.of(f"{path}.{word}", f"must be one of {', '.join(kinds)}, got {asked!r}{hint}")
     return spelled[asked.lower()], {key: value for key, value in table.items() if key != word}
 
 
@@ -156,19 +181,19 @@ def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str,
     for key in arguments:
         if key not in parameters:
             known = f"; it takes {', '.join(parameters)}" if parameters else "; it takes nothing"
-            raise BadInput(f"{path}.{key}: {name} takes no {key!r}{did_you_mean(key, parameters) or known}")
+            raise BadInput(f"{name} takes no {key!r}{did_you_mean(key, parameters) or known}").at(f"{path}.{key}")
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in arguments:
-            raise BadInput(f"{path}.{key} is missing; {name} needs it")
+            raise BadInput.of(f"{path}.{key}", f"is missing; {name} needs it")
         if str(parameter.annotation) == "bool" and key in arguments and not isinstance(arguments[key], bool):
-            raise BadInput(f"{path}.{key} must be true or false, got {arguments[key]!r}")
+            raise BadInput.of(f"{path}.{key}", f"must be true or false, got {arguments[key]!r}")
     plain = {key: None if _may_be_none(parameters[key], value) else value for key, value in arguments.items()}
     try:
         return target(**plain)
     except BadInput as error:
         raise error.at(_place(path, str(error), parameters)) from error
     except (TypeError, ValueError, RuntimeError) as error:
-        raise BadInput(f"{path}: {name} does not take these arguments: {error}") from error
+        raise BadInput(f"{name} does not take these arguments: {error}").at(path) from error
 
 
 @lru_cache(maxsize=256)
@@ -201,9 +226,10 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
 def _schedule(path: str, table: Mapping[str, Any]) -> Milestones | Diminishing | DiminishingError:
     kinds = ("milestones", "diminishing", "diminishing_error")
     if len(table) != 1 or next(iter(table)) not in kinds:
-        raise BadInput(
-            f"{path} must be a number, or one of {{ milestones = [[0, 2], [100, 4]] }}, {{ diminishing = 2 }}, "
-            f"{{ diminishing_error = 5.0 }}; got the keys {', '.join(table) or 'none'}"
+        raise BadInput.of(
+            f"{path}",
+            f"must be a number, or one of {{ milestones = [[0, 2], [100, 4]] }}, {{ diminishing = 2 }}, "
+            f"{{ diminishing_error = 5.0 }}; got the keys {', '.join(table) or 'none'}",
         )
     ((kind, value),) = table.items()
     with at(f"{path}.{kind}"):
@@ -268,7 +294,7 @@ def build_module(
         torch.manual_seed(seed)
         module = call(path, build, name, arguments)
     if not isinstance(module, nn.Module):
-        raise BadInput(f"{path}.module: {name} gives {type(module).__name__}, not a torch module")
+        raise BadInput(f"{name} gives {type(module).__name__}, not a torch module").at(f"{path}.module")
     return module
 
 
@@ -292,14 +318,14 @@ def _own(path: str, table: Mapping[str, Any], folder: Path) -> tuple[Callable[..
     if not isinstance(where, str) or not package or not name:
         raise BadInput(f'{path}.module must be "package.module:Class", got {where!r}')
     if "name" in table:
-        raise BadInput(f"{path}: give a name, for one of ours, or a module, for your own; not both")
+        raise BadInput("give a name, for one of ours, or a module, for your own; not both").at(path)
     try:
         with _findable(folder):
             build = getattr(importlib.import_module(package), name)
     except (ImportError, AttributeError, SyntaxError) as error:
-        raise BadInput(f"{path}.module: {where} cannot be loaded: {error}") from error
+        raise BadInput(f"{where} cannot be loaded: {error}").at(f"{path}.module") from error
     if not callable(build):
-        raise BadInput(f"{path}.module: {where} is {type(build).__name__}, not a class")
+        raise BadInput(f"{where} is {type(build).__name__}, not a class").at(f"{path}.module")
     return build, name, {key: value for key, value in table.items() if key != "module"}
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from thinwire.errors import BadInput, Diverged
 from thinwire.extras import needed
+from thinwire.job.settings import RunSettings
 from thinwire.models.metrics import METRICS, metric
 from thinwire.party import Batches, Evaluated, LabelParty
 from thinwire.report.keeping import write_report
@@ -20,7 +21,7 @@ from thinwire.report.record import ByteCounts, Evaluation, RunRecord
 from thinwire.transport.ledger import Ledger, Traffic
 from thinwire.types import PartyName
 
-__all__ = ["Evaluator", "Goal", "Result", "better", "compute_scores", "meets", "require_finite_loss"]
+__all__ = ["Evaluator", "Result", "better", "compute_scores", "meets", "meets_goal", "require_finite_loss"]
 
 
 def better(metric: str) -> int:
@@ -148,15 +149,15 @@ class Evaluator:
             round=evaluated.round,
             epoch=self.batches.epoch(evaluated.round),
             train=dict(train),
-            test={} if outputs is None else dict(self.compute_scores(outputs, self.party.test_labels)),
+            test={} if outputs is None else dict(self._score(outputs)),
             bytes=ByteCounts(up=traffic.up, down=traffic.down, total=traffic.total),
             seconds=seconds,
             link_seconds=link_seconds,
             diagnostics=dict(diagnostics),
         )
 
-    def compute_scores(self, outputs: Tensor, labels: Tensor) -> dict[str, float]:
-        return compute_scores(outputs, labels, self.party.loss, self.metrics)
+    def _score(self, outputs: Tensor) -> dict[str, float]:
+        return compute_scores(outputs, self.party.test_labels, self.party.loss, self.metrics)
 
 
 def compute_scores(
@@ -174,19 +175,11 @@ def require_finite_loss(loss: float) -> float:
     return loss
 
 
-@dataclass(frozen=True)
-class Goal:
-    """When a run may end before its last round."""
-
-    target: tuple[str, float] | None = None
-    stop: bool = True  # at the target
-    byte_budget: int | None = None
-    link_seconds_budget: float | None = None
-
-    def is_met(self, evaluation: Evaluation) -> bool:
-        if self.target is not None and self.stop and meets(evaluation, self.target):
-            return True
-        if self.byte_budget is not None and evaluation.bytes.total >= self.byte_budget:
-            return True
-        seconds = evaluation.link_seconds
-        return self.link_seconds_budget is not None and seconds is not None and seconds >= self.link_seconds_budget
+def meets_goal(settings: RunSettings, evaluation: Evaluation) -> bool:
+    """May the run end before its last round?"""
+    if settings.target is not None and settings.stop and meets(evaluation, settings.target):
+        return True
+    if settings.byte_budget is not None and evaluation.bytes.total >= settings.byte_budget:
+        return True
+    limit, seconds = settings.link_seconds_budget, evaluation.link_seconds
+    return limit is not None and seconds is not None and seconds >= limit

@@ -132,7 +132,7 @@ class JobSection(Section):
     stop: bool = True
     byte_budget: Count | None = None
     link_seconds_budget: Positive | None = None
-    diagnostics: bool = True
+    diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
     effort: Literal["small", "fast"] = "small"
     device: str = "cpu"
     memory_limit_mb: Annotated[Finite, Field(ge=0)] = 4096.0  # of each surrogate, and of a workset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import Lock
 
 import torch
@@ -40,36 +41,37 @@ class SimulatedParties:
     ) -> None:
         """`storage` is the job's unless given."""
         self.job = job
-        self._storage = storage or job.storage
+        settings = job.settings if storage is None else replace(job.settings, storage=storage)
         self.widths = job.check()
         plan = job.privacy_plan(self.widths)
-        tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
         self.spending = {
-            party.name: Spending(plan.ledger(party.name, job.rows + tests), job.rows, Unrecorded())
+            party.name: Spending(plan.ledger(party.name, job.rows + job.test_rows), job.rows, Unrecorded())
             for party in job.parties
         }
         self.control = Control()
-        names = tuple(party.name for party in job.parties)
+        names = job.names
         label = job.label_party
         self.batches = job.limited_batching(self.widths)
-        seating = self._seating(names)
-        self.simulation = Simulation([*names, label.name], seating.run, label_party=label.name, link=job.link)
-        self.side = seating.side(label)
+        factory = ProgramFactory(
+            names, label.name, job.recipe, job.optimizer, settings, self.batches, job.rows, job.memories
+        )
+        self.simulation = Simulation([*names, label.name], factory.run, label_party=label.name, link=job.link)
+        self.side = factory.side(label)
         identities = in_process_identities(names)
         shared = self.side if job.recipe.labels is Labels.SHARED else None
         self.features: list[FeatureProgram] = []
         for party in job.parties:
-            seat = seating.seat(party.name, self.simulation.channel(party.name))
+            seat = factory.seat(party.name, self.simulation.channel(party.name))
             own = PartySecrets(
                 identities[party.name], own_secret(noise_secret, party.name), self.spending[party.name]
             )
             self.features.append(
-                seating.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
+                factory.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
             )
-        self.label = seating.label_program(
+        self.label = factory.label_program(
             label,
             self.side,
-            seating.seat(label.name, self.simulation.channel(label.name)),
+            factory.seat(label.name, self.simulation.channel(label.name)),
             self.widths,
             self.control,
             secret=own_secret(noise_secret, label.name),
@@ -77,24 +79,6 @@ class SimulatedParties:
             on_round=on_round,
         )
         self._features = [party.features.to(job.device) for party in job.parties]
-
-    def _seating(self, names: tuple[PartyName, ...]) -> ProgramFactory:
-        job = self.job
-        return ProgramFactory(
-            feature_parties=names,
-            label_party=job.label_party.name,
-            recipe=job.recipe,
-            optimizer=job.optimizer,
-            batches=self.batches,
-            rows=job.rows,
-            seed=job.seed,
-            eval_every=job.eval_every,
-            effort=job.effort,
-            device=job.device,
-            training=job.training,
-            storage=self._storage,
-            memories=job.memories,
-        )
 
     @property
     def programs(self) -> list[FeatureProgram | LabelProgram]:

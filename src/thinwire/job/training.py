@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,7 +19,7 @@ from thinwire.job.callbacks import Begun, Callback, Following
 from thinwire.job.job import Job
 from thinwire.job.quality import assess_quality
 from thinwire.job.recording import RunRecorder, list_spending
-from thinwire.job.result import Evaluator, Goal, Result
+from thinwire.job.result import Evaluator, Result, compute_scores, meets_goal
 from thinwire.job.run_info import describe_job
 from thinwire.job.simulator import SimulatedParties
 from thinwire.models.losses import Outputs
@@ -110,7 +111,7 @@ class _Run:
         self._tested: Evaluated | None = None  # the last evaluation
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
-        self._goal = Goal(job.target, job.stop, job.byte_budget, job.link_seconds_budget)
+        self._digests = cache(job.digests)
         self._on_round = on_round
         storage = job.storage if directory is None else directory.storage(job.storage)
         self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round, storage)
@@ -182,7 +183,7 @@ class _Run:
         evaluation = self._evaluate(evaluated)
         self._history.append(evaluation)
         self._tested = evaluated
-        stop = self._goal.is_met(evaluation)
+        stop = meets_goal(self.job.settings, evaluation)
         if self.directory is not None:
             self.directory.append(evaluation.to_dict())
             if stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
@@ -193,7 +194,10 @@ class _Run:
 
     def _evaluate(self, evaluated: Evaluated) -> Evaluation:
         clock = self.parties.simulation.clock
-        train = self._evaluator.compute_scores(self.parties.training_outputs(), self.job.label_party.labels)
+        label = self.job.label_party
+        # Where there are no test rows, the training rows are what a run is judged by.
+        asked = self.job.metrics if self.job.diagnostics or evaluated.outputs is None else ()
+        train = compute_scores(self.parties.training_outputs(), label.labels, label.loss, asked)
         link_seconds = None if clock is None else clock.latest()
         return self._evaluator.evaluate(evaluated, train, self._seconds(), link_seconds, self._diagnostics())
 
@@ -227,7 +231,7 @@ class _Run:
         simulation = self.parties.simulation
         in_flight = simulation.in_flight()
         data = {
-            "job": self.job.digests(),
+            "job": self._digests(),
             "round": self.parties.label.start,
             "resting": resting,
             "seconds": self._seconds(),
@@ -262,7 +266,7 @@ class _Run:
             program.plan.load(data["plans"][program.seat.me])
             program.start = data["round"]
             program.fresh = False
-        enough = bool(self._history) and self._goal.is_met(self._history[-1])
+        enough = bool(self._history) and meets_goal(self.job.settings, self._history[-1])
         if data["resting"]:
             for program in self.parties.programs:
                 program.resting = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from thinwire.conversations.bottom import Learner, Untrained
 from thinwire.errors import BadInput
 from thinwire.group import Order, Part, Ranks, follow, joined
-from thinwire.job.job import embedding_width
 from thinwire.job.party_view import PartyView
 from thinwire.job.rank_share import Share, load_share
 from thinwire.network.party_run import batches_of
@@ -25,7 +24,7 @@ def joined_for(own: PartyView) -> Ranks:
             f"{own.me!r} is the label party, which runs in one process: start it without torchrun; only a feature "
             "party's bottom model can be on several"
         )
-    if isinstance(own.training, DPBottom):
+    if isinstance(own.settings.training, DPBottom):
         raise BadInput("job.training: DPBottom adds its noise in one process; start this party without torchrun")
     return joined(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
 
@@ -44,18 +43,19 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
         return
     share = load_share(own, ranks)
     party, group = share.party, share.group
-    width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
     group.show(share.features, share.test_features)
     batches = batches_of(own, group.rows)
     device = own.settings.device
     party.bottom.to(device).train()
-    if isinstance(own.training, Frozen):
+    if isinstance(own.settings.training, Frozen):
         party.bottom.requires_grad_(False).eval()
     # A name of its own: dropout must not draw alike for different rows.
     name = f"{own.me}/bottom/rank {ranks.rank}"
     learner = Learner(name, party.bottom, Untrained(), own.settings.seed, batches.rounds)
     tests = None if party.test_features is None else party.test_features.to(device)
-    follow(ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, width)
+    follow(
+        ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, party.width or 0
+    )
 
 
 def require_separate_rows(own: PartyView, party: FeatureParty) -> None:

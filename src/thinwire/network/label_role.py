@@ -11,7 +11,7 @@ from thinwire.at_rest.atomic_file import WriteFailed
 from thinwire.job.party_view import LabelData
 from thinwire.job.program_factory import ProgramFactory
 from thinwire.job.quality import assess_quality
-from thinwire.job.result import Evaluator, Goal, Result, require_finite_loss
+from thinwire.job.result import Evaluator, Result, meets_goal, require_finite_loss
 from thinwire.network.asking import require_this_run
 from thinwire.network.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
 from thinwire.network.party_checkpoints import InitialWeights
@@ -50,9 +50,6 @@ class LabelRole:
         self._tested: Evaluated | None = None  # the last evaluation of this process
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._agreed_widths = self.widths() if session.private.finished else None
-        settings = own.settings
-        target = None if settings.target is None else (settings.target.metric, settings.target.value)
-        self._goal = Goal(target, settings.stop, settings.byte_budget, settings.link_seconds_budget)
         if not weights.from_checkpoint:
             session.write_persistently(session.directory.clear)
         self._listener = Listener(
@@ -202,7 +199,7 @@ class LabelRole:
         self._tested = evaluated
         self._session.write_persistently(lambda: self._session.directory.append(event))
         self._audience.event(event)
-        return self._goal.is_met(evaluation)
+        return meets_goal(self._own.settings, evaluation)
 
     def _evaluate(self, evaluated: Evaluated) -> Evaluation:
         session, running = self._session, self._program.side.running_loss()
@@ -241,7 +238,7 @@ class LabelRole:
             models={},
             seconds=self._session.seconds(),
             metric=next(iter(settings.metrics), "loss"),
-            target=self._goal.target,
+            target=settings.target,
             run_dir=self._session.folder,
         )
         found = result.summary() if self._history else {}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from torch import nn
 
 from thinwire.at_rest import layout
 from thinwire.at_rest.json_file import canonical_json
-from thinwire.job.checks import build_storage
 from thinwire.job.party_view import PartyView
 from thinwire.job.program_factory import ProgramFactory
 from thinwire.job.recording import RunRecorder
@@ -123,7 +122,7 @@ class PartyRun:
     def _keep_to_budget(self) -> None:
         """All parties come to the same number of rounds: it follows from what they agreed on."""
         own, planned = self.session.own, self.batches.rounds
-        rests = own.settings.eval_every or self.batches.rounds_per_epoch
+        rests = own.settings.evaluation_interval(self.batches)
         plan = own.privacy_plan(self.role.widths())
         self.batches = plan.limited(self.batches, rests, self.session.sizes.test_rows)
         if self.batches.rounds < planned:
@@ -136,14 +135,9 @@ class PartyRun:
             label_party=own.label_party,
             recipe=own.recipe,
             optimizer=own.optimizer,
+            settings=replace(settings, storage=self.session.directory.storage(settings.storage)),
             batches=self.batches,
             rows=self.session.sizes.rows,
-            seed=settings.seed,
-            eval_every=settings.eval_every,
-            effort=settings.effort,
-            device=settings.device,
-            training=own.training,
-            storage=self.session.directory.storage(build_storage(settings, own.folder)),
         )
 
     def _begin_recording(self) -> None:
@@ -236,8 +230,7 @@ class PartyRun:
 
 def batches_of(own: PartyView, rows: int) -> Batches:
     """The same at every party, and at every process of one."""
-    settings = own.settings
-    return Batches(rows, settings.batch_size, settings.epochs, settings.seed, settings.batches == "announced")
+    return own.settings.divide_rows(rows)
 
 
 class PartyControl(Control):

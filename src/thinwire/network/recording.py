@@ -38,7 +38,7 @@ def describe_party_run(
         test_rows=mine.test_rows or 0,
         batch_size=settings.batch_size,
         metrics=tuple(settings.metrics) if own.is_label_party else (),
-        target=None if settings.target is None else (settings.target.metric, settings.target.value),
+        target=settings.target,
         loss=loss_name(party.loss) if isinstance(party, LabelParty) else "",
         better={name: better(name) for name in (*settings.metrics, "loss")},
         who_sees={name: tuple(seen) for name, seen in own.who_sees().items()},

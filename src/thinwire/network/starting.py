@@ -10,7 +10,6 @@ from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.group import Ranks
 from thinwire.job.init_from import InitFrom
-from thinwire.job.job import embedding_width
 from thinwire.job.job_snapshot import require_same_text, save_text
 from thinwire.job.party_view import PartyView
 from thinwire.network.feature_role import FeatureRole
@@ -19,7 +18,6 @@ from thinwire.network.label_role import LabelRole
 from thinwire.network.party_checkpoints import InitialWeights, PartyCheckpoints
 from thinwire.network.party_run import Audience, PartyRole, PartyRun
 from thinwire.network.session import PartySession, PartySizes
-from thinwire.party import FeatureParty
 from thinwire.party.parties import kept_of
 from thinwire.runs import Earlier, FolderLock, RunDirectory
 
@@ -39,7 +37,7 @@ def party_run(
     party's processes; the others `follow_party`.
     """
     if beginning is not None:
-        beginning.require_no_guarantee(own.recipe, own.training)
+        beginning.require_no_guarantee(own.recipe, own.settings.training)
         Earlier(beginning.folder)  # is it there?
     lock = FolderLock(folder)
     taken = lock.acquire()
@@ -66,18 +64,14 @@ def party_run(
     if ranks is not None:
         share = first_share(own, ranks)
         party, group = share.party, share.group
-        sizes = PartySizes(group.rows, group.test_rows, **digests, width=_width(own, party))
+        sizes = PartySizes(group.rows, group.test_rows, **digests, width=party.width or 0)
         _keep(own, folder, share.digests(), kept_of(party))
         return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party, group))
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
-    sizes = PartySizes(len(party.features), tests, **digests, width=_width(own, party))
+    sizes = PartySizes(len(party.features), tests, **digests, width=party.width or 0)
     _keep(own, folder, own.data_digests(party), kept_of(party))
     return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party))
-
-
-def _width(own: PartyView, party: FeatureParty) -> int:
-    return embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
 
 
 def _keep(own: PartyView, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:

@@ -21,11 +21,10 @@ class Batches:
 
     def __init__(self, rows: int, batch_size: int | None, epochs: float, seed: int, announced: bool = False) -> None:
         if batch_size is not None and not 1 <= batch_size <= rows:
-            raise BadParameter(
-                f"batch_size must be from 1 to the {rows} training rows, got {batch_size}; leave it out for all rows"
-            )
+            says = f"must be from 1 to the {rows} training rows, got {batch_size}; leave it out for all rows"
+            raise BadParameter.of("batch_size", says)
         if not epochs > 0:
-            raise BadParameter(f"epochs must be above 0, got {epochs}")
+            raise BadParameter.of("epochs", f"must be above 0, got {epochs}")
         self._rows = rows
         self._size = batch_size or rows
         self._whole = batch_size is None

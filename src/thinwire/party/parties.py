@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from thinwire.models.optimizers import OptimizerSpec
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInput(f"party {name!r}: a name has letters, digits, - and _, 64 at most, and starts with no sign")
     if name == "top":
@@ -81,9 +81,10 @@ class FeatureParty:
     test_features: Any = None
     optimizer: OptimizerSpec | None = None  # the job's unless given
     preparation: Prepared | None = None  # where the features come from a table of any columns
+    width: int | None = field(default=None, init=False)  # of its embedding, once it was measured
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         self.features = floats(self.name, "features", self.features)
         if self.test_features is not None:
             self.test_features = floats(self.name, "test_features", self.test_features)
@@ -110,15 +111,15 @@ class LabelParty:
     coding: Coded | None = None  # what the labels' numbers stand for
 
     def __post_init__(self) -> None:
-        _check_name(self.name)
+        check_name(self.name)
         self.labels = self._labels("labels", self.labels)
         if self.test_labels is not None:
             self.test_labels = self._labels("test_labels", self.test_labels)
         if (self.features is None) != (self.bottom is None):
             raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
-        for field in ("features", "test_features"):
-            if getattr(self, field) is not None:
-                setattr(self, field, floats(self.name, field, getattr(self, field)))
+        for table in ("features", "test_features"):
+            if getattr(self, table) is not None:
+                setattr(self, table, floats(self.name, table, getattr(self, table)))
         if not isinstance(self.top, nn.Module):
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
         if self.class_weights is not None:

@@ -14,7 +14,7 @@ from thinwire.at_rest import files_of, layout
 from thinwire.data import Values, read_features
 from thinwire.data.cells import read_cells
 from thinwire.errors import BadInput
-from thinwire.job.messages import at
+from thinwire.job.messages import within
 from thinwire.job.row_selection import read_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.prepare import Preparation
@@ -55,7 +55,7 @@ def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Ten
     if not kept.exists():
         raise BadInput(f"{run} does not hold how {section.name!r} prepared its table: {kept.name} is missing")
     preparation = Preparation.from_json(files_of(run).read(kept))
-    with at(f"--features {section.name}"):
+    with within(f"--features {section.name}"):
         return preparation.apply(read_cells(file, list(preparation.sources), (), source.delimiter or ","))
 
 
@@ -67,12 +67,12 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
     file = ids or (features if together else None)
     if file is None:
         raise BadInput(f"--ids {section.name}: say which file holds the ids of the new rows")
-    with at(f"--ids {section.name}"):
+    with within(f"--ids {section.name}"):
         return read_ids(file, section.ids)
 
 
 def _read(where: str, source: Source, file: Path) -> Values:
-    with at(where):
+    with within(where):
         return read_features(file, source.key, source.columns, source.all_but or (), source.delimiter or ",")
 
 

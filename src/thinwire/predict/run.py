@@ -22,7 +22,7 @@ from thinwire.align import intersect
 from thinwire.at_rest import layout
 from thinwire.errors import BadInput
 from thinwire.job import Job
-from thinwire.job.job import embedding_width
+from thinwire.job.checks import find_embedding_width
 from thinwire.job.job_file import read_job_file
 from thinwire.job.job_loader import load_job
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
@@ -182,7 +182,7 @@ class TrainedRun:
         self, tables: Mapping[PartyName, Tensor], counted: LedgerRows | None, stack: ExitStack
     ) -> tuple[dict[PartyName, BottomScorer], TopScorer, int]:
         widths = {
-            name: embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
+            name: find_embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
             for name, table in tables.items()
         }
         recipe, seed = (svfl(), 0) if self.job is None else (self.job.recipe, self.job.seed)

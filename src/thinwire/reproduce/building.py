@@ -12,8 +12,8 @@ from thinwire.data.sets.splits import LABEL
 from thinwire.data.sets.vertical import VerticalData
 from thinwire.errors import BadInput
 from thinwire.job import Job
-from thinwire.job.job import embedding_width
-from thinwire.job.messages import at
+from thinwire.job.checks import find_embedding_width
+from thinwire.job.messages import within
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
 from thinwire.models import LOSSES, MODELS, fused_width
 from thinwire.models.learning_rates import StepMilestones
@@ -29,7 +29,7 @@ __all__ = ["job_of", "link_of", "with_categories"]
 
 def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) -> Job:
     """The job of one curve and seed; first weights follow from the seed, and are the same for every curve."""
-    with at(f"{experiment.name}, curve {curve.name!r}"):
+    with within(f"{experiment.name}, curve {curve.name!r}"):
         settings = curve.settings
         recipe = build_recipe("recipe", curve.recipe)
         held = zip(data.names, data.features, data.test_features, strict=True)
@@ -70,7 +70,7 @@ def _label_party(
     experiment: Experiment, parties: Sequence[FeatureParty], seed: int, data: VerticalData
 ) -> LabelParty:
     model = experiment.model
-    widths = [embedding_width(f"party {party.name!r}:", party.bottom, party.features) for party in parties]
+    widths = [find_embedding_width(f"party {party.name!r}:", party.bottom, party.features) for party in parties]
     bottom = None
     if data.label_features is not None:
         if model.label_bottom is None:
@@ -78,7 +78,7 @@ def _label_party(
         table = with_categories(model.label_bottom, data.categories.get(LABEL))
         shape = tuple(data.label_features.shape[1:])
         bottom = build_module("model.label_bottom", table, shape, derive_weight_seed(seed, LABEL, "bottom"), Path())
-        widths.append(embedding_width("model.label_bottom:", bottom, data.label_features))
+        widths.append(find_embedding_width("model.label_bottom:", bottom, data.label_features))
     fused = fused_width(model.fusion, widths)
     if model.loss not in LOSSES:
         raise BadInput(f"model.loss must be one of {', '.join(LOSSES)}, got {model.loss!r}")

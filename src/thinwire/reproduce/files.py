@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from thinwire.errors import BadInput
-from thinwire.job.messages import at, did_you_mean
+from thinwire.job.messages import did_you_mean, within
 from thinwire.reproduce.experiment import Size
 from thinwire.reproduce.schema import ExperimentFile
 
@@ -37,7 +37,7 @@ def experiment_names(name: str, size: Size) -> list[str]:
 def read_experiment(name: str) -> tuple[str, ExperimentFile]:
     """The experiment of that name, or of a file of one's own."""
     path = _path(name)
-    with at(str(path) if name.endswith(".toml") else name):
+    with within(str(path) if name.endswith(".toml") else name):
         try:
             return path.stem, ExperimentFile.model_validate(tomllib.loads(_text(path)))
         except tomllib.TOMLDecodeError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from thinwire.errors import BadInput, Diverged
 from thinwire.job.job import Job
 from thinwire.job.job_loader import load_job, read_job_file
-from thinwire.job.messages import at
+from thinwire.job.messages import within
 from thinwire.job.result import better
 from thinwire.privacy import SecureSum
 from thinwire.privacy.dp_bottom import DPBottom
@@ -135,7 +135,7 @@ def _require_tunable(job: Job) -> None:
 
 def _beside(asked: Asked) -> dict[str, Any]:
     """What the job asks of its recipe whatever the method."""
-    with at(str(asked.job)):
+    with within(str(asked.job)):
         recipe = read_job_file(asked.job, asked.settings).recipe
     return {"defence": recipe["defence"]} if "defence" in recipe else {}
 

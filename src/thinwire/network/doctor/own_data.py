@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from thinwire import __version__
 from thinwire.errors import BadInput
-from thinwire.job.job import embedding_width
 from thinwire.job.party_view import LabelData, PartyView
 from thinwire.network.doctor.check import Check, Checks, Verdict, not_checked, ok, problem, warning
 from thinwire.network.handshake import ProbeHello
@@ -84,8 +83,7 @@ def _labels_held(own: PartyView) -> OwnData:
 def _features_held(own: PartyView) -> OwnData:
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
-    width = embedding_width(f"party.{own.me}.model:", party.bottom, party.features)
-    return OwnData(party, len(party.features), tests, width, party.bottom)
+    return OwnData(party, len(party.features), tests, party.width or 0, party.bottom)
 
 
 def tables(held: OwnData) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ from thinwire.errors import BadInput
 from thinwire.job.dry_run import surrogate_bytes, workset_bytes
 from thinwire.job.job_snapshot import require_same_text
 from thinwire.job.party_view import PartyView
-from thinwire.job.stand_ins import Rows, absent_feature_party, absent_label_party, job_of
 from thinwire.network.doctor.check import BytesShown, Check, not_checked, ok, problem, warning
 from thinwire.network.doctor.own_data import OwnData, parameters, tables
 from thinwire.runs import PrivateState
@@ -53,10 +52,10 @@ def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int])
     weights = 0 if held.bottom is None else 4 * _COPIES_OF_WEIGHTS * parameters(held.bottom)
     if not widths:
         return weights
-    rows = Rows(held.rows, held.test_rows or None)
-    parties = [absent_feature_party(name, rows, widths[name]) for name in own.feature_parties]
-    job = job_of(own.recipe, own.settings, parties, absent_label_party(own.label_party, rows))
-    return weights + surrogate_bytes(job, widths)[own.me] + workset_bytes(job, widths)[own.me]
+    batch, rounds = own.settings.batch_size or held.rows, own.settings.divide_rows(held.rows).rounds
+    surrogates = surrogate_bytes(own.recipe, own.label_party, held.rows, widths)
+    worksets = workset_bytes(own.recipe, own.label_party, batch, rounds, widths)
+    return weights + surrogates[own.me] + worksets[own.me]
 
 
 def _memory(data: int, state: int, caveat: str, bytes_shown: BytesShown) -> Check:

@@ -1,0 +1,88 @@
+"""How a run is trained: one value, from the job file to the programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import torch
+
+from thinwire.errors import BadParameter
+from thinwire.job.messages import at, did_you_mean
+from thinwire.models.metrics import metric
+from thinwire.party.batches import Batches
+from thinwire.privacy.accounting import Budget
+from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
+from thinwire.surrogates import Storage
+from thinwire.wire.entropy import Effort, check_effort
+
+__all__ = ["RunSettings"]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How long, how often, until when, and where."""
+
+    batch_size: int | None = None  # None: all rows
+    batches: str = "derived"  # by every party from the seed; or "announced" by the label party
+    epochs: float = 10
+    seed: int = 0
+    eval_every: int | None = None  # in rounds; once an epoch unless given
+    metrics: Sequence[str] = ("accuracy",)
+    target: tuple[str, float] | None = None
+    stop: bool = True  # at the target
+    byte_budget: int | None = None  # stop at the first evaluation at or past it
+    link_seconds_budget: float | None = None
+    diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
+    effort: Effort = "small"
+    device: str = "cpu"
+    storage: Storage = field(default_factory=Storage)
+    training: Training = TrainedOnRawRows()  # of the bottom models; or Frozen(), DPBottom(clip, noise_multiplier)
+    budget: Budget | None = None  # of privacy: no round is begun that would exceed it
+
+    def check(self) -> None:
+        """Refuses what no data could make right."""
+        self._check_types()
+        check_effort(self.effort)
+        with at("metrics"):
+            for name in self.metrics:
+                metric(name)
+        if self.target is not None and self.target[0] not in (*self.metrics, "loss"):
+            known = [*self.metrics, "loss"]
+            hint = did_you_mean(self.target[0], known)
+            raise BadParameter.of("target", f"{self.target[0]!r} is not among the metrics {', '.join(known)}{hint}")
+        if self.eval_every is not None and self.eval_every < 1:
+            raise BadParameter.of("eval_every", f"must be 1 or more, got {self.eval_every}")
+        if self.batches not in ("derived", "announced"):
+            raise BadParameter.of("batches", f"must be 'derived' or 'announced', got {self.batches!r}")
+
+    def _check_types(self) -> None:
+        if not isinstance(self.training, (TrainedOnRawRows, Frozen, DPBottom)):
+            wanted = "tw.privacy.TrainedOnRawRows(), Frozen() or DPBottom(clip, noise_multiplier)"
+            raise BadParameter.of("training", f"must be {wanted}, got {self.training!r}")
+        if not isinstance(self.budget, (Budget, type(None))):
+            raise BadParameter.of(
+                "budget", f"must be a tw.privacy.Budget(epsilon, delta) or None, got {self.budget!r}"
+            )
+        for name in ("batch_size", "eval_every", "seed"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise BadParameter.of(name, f"must be a whole number, got {value!r}")
+        if isinstance(self.epochs, bool) or not isinstance(self.epochs, (int, float)) or not isfinite(self.epochs):
+            raise BadParameter.of("epochs", f"must be a number, got {self.epochs!r}")
+        if self.target is not None and not (len(self.target) == 2 and isinstance(self.target[1], (int, float))):
+            raise BadParameter.of("target", f"must be a pair such as ('accuracy', 0.9), got {self.target!r}")
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+            first = str(error).splitlines()[0]
+            raise BadParameter.of("device", f"{self.device!r} is not available here: {first}") from None
+
+    def divide_rows(self, rows: int) -> Batches:
+        """The rounds that all parties derive alike."""
+        return Batches(rows, self.batch_size, self.epochs, self.seed, self.batches == "announced")
+
+    def evaluation_interval(self, batches: Batches) -> int:
+        """In rounds."""
+        return self.eval_every or batches.rounds_per_epoch
