@@ -29,11 +29,14 @@ from job_files.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
 from thinwire.charts.format import bytes_shown
 from thinwire.job.party_view import read_party_view
-from thinwire.network.doctor import Check, Patient, Verdict, examined, measuring, own_data, room
-from thinwire.network.doctor import reception as desks
-from thinwire.network.doctor.reception import Reception
-from thinwire.network.doctor.way import Way
+from thinwire.network import preflight
+from thinwire.network.doctor import listening as desks
+from thinwire.network.doctor import measuring
+from thinwire.network.doctor.check import Check, CheckVerdict
+from thinwire.network.doctor.listening import Reception
+from thinwire.network.doctor.route import NetworkRoute
 from thinwire.network.handshake import MOST_FILLER, ProbeHello, answer_probe
+from thinwire.network.preflight import DoctorRequest, run_checks
 from thinwire.runs import PrivateState
 from thinwire.transport.authority import issue, renew, revoke
 from thinwire.transport.certificates import Revocations, public_pem
@@ -41,7 +44,7 @@ from thinwire.transport.grpc_channel import ask
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.service import RPCS, AccessList, NotYet, Refused
 
-OK, WARNING, PROBLEM, NOT_CHECKED = Verdict
+OK, WARNING, PROBLEM, NOT_CHECKED = CheckVerdict
 OF_THE_NETWORK = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
 IDS = 'ids = {{ file = "{}", key = "train" }}\ntest_ids = {{ file = "{}", key = "test" }}\n'
 
@@ -79,7 +82,7 @@ def edit(job: Path, old: str, new: str, name: str = "edited.toml") -> Path:
 
 
 def checks(job: Path, name: str = "bank", wait: float = 0.0, out: str = "runs/bank") -> dict[str, Check]:
-    return {check.name: check for check in examined(Patient(job, name, job.parent / out, wait), bytes_shown)}
+    return {check.name: check for check in run_checks(DoctorRequest(job, name, job.parent / out, wait), bytes_shown)}
 
 
 def brought(job: Path, name: str = "clinic", **changes: Any) -> ProbeHello:
@@ -407,14 +410,14 @@ def test_proxies_that_refuse_or_are_not_there(job: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_which_proxy(environment: dict[str, str], proxied: str | None) -> None:
-    way = Way.to("fl.clinic.example:7443", environment)
+    way = NetworkRoute.to("fl.clinic.example:7443", environment)
     assert (None if way.proxy is None else str(way.proxy)) == proxied
 
 
 def test_networks_without_a_proxy() -> None:
     environment = {"http_proxy": "http://p:3128", "no_proxy": "10.0.0.0/8"}
-    assert Way.to("10.1.2.3:7443", environment).proxy is None
-    assert Way.to("11.1.2.3:7443", environment).proxy is not None
+    assert NetworkRoute.to("10.1.2.3:7443", environment).proxy is None
+    assert NetworkRoute.to("11.1.2.3:7443", environment).proxy is not None
 
 
 def test_a_short_transfer_bounds_the_bandwidth_from_below() -> None:
@@ -536,25 +539,25 @@ def test_a_model_that_does_not_take_the_data(job: Path) -> None:
 
 def test_a_top_model_that_does_not_fit(job: Path) -> None:
     own = read_party_view(job, "clinic")
-    held = own_data._labels_held(own)
-    assert own_data.top_model(own, held, {"bank": 4, "shop": 4}).verdict is OK
-    assert own_data.top_model(own, held, {"bank": 4, "shop": 5}).verdict is PROBLEM
+    held = preflight._labels_held(own)
+    assert preflight.check_top_model(own, held, {"bank": 4, "shop": 4}).verdict is OK
+    assert preflight.check_top_model(own, held, {"bank": 4, "shop": 5}).verdict is PROBLEM
 
 
 @pytest.mark.parametrize(("free_kb", "verdict"), [(1, PROBLEM), (3, WARNING), (100, OK)])
-def test_memory(job: Path, monkeypatch: pytest.MonkeyPatch, free_kb: int, verdict: Verdict) -> None:
+def test_memory(job: Path, monkeypatch: pytest.MonkeyPatch, free_kb: int, verdict: CheckVerdict) -> None:
     meminfo = job.with_name("meminfo")
     meminfo.write_text(f"MemTotal:  9999 kB\nMemAvailable:  {free_kb} kB\n")
-    monkeypatch.setattr(room, "_MEMINFO", meminfo)
+    monkeypatch.setattr(preflight, "_MEMINFO", meminfo)
     found = checks(job)["memory"]  # a surrogate of 96 x 4, and 68 weights
     assert (found.facts["state_bytes"], found.facts["data_bytes"]) == (4 * 96 * 4 + 4 * 4 * 68, 128 * 3 * 4)
     assert found.verdict is verdict
-    monkeypatch.setattr(room, "_MEMINFO", job.with_name("none"))
+    monkeypatch.setattr(preflight, "_MEMINFO", job.with_name("none"))
     assert "not known here" in checks(job)["memory"].says
 
 
 @pytest.mark.parametrize(("free", "verdict"), [(1_000_000, PROBLEM), (60_000_000, WARNING), (10**9, OK)])
-def test_disk(job: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: Verdict) -> None:
+def test_disk(job: Path, monkeypatch: pytest.MonkeyPatch, free: int, verdict: CheckVerdict) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 0, free))
     assert checks(job)["disk"].verdict is verdict
 

@@ -16,7 +16,7 @@ from thinwire.cli.options import AsJson, JobPath, PartyName, Settings
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
-    from thinwire.network.doctor import Check
+    from thinwire.network.doctor.check import Check
 
 __all__ = ["doctor"]
 
@@ -50,18 +50,19 @@ def doctor(
 
     Exit code 0: no problem was found; 2: at least one was. Only sizes and digests are sent, never data, ids or keys.
     """
-    from thinwire.network.doctor import Patient, Verdict, examined
+    from thinwire.network.doctor.check import CheckVerdict
+    from thinwire.network.preflight import DoctorRequest, run_checks
 
-    patient = Patient(job, name, out or Path("runs") / job.stem / name, wait, settings)
+    request = DoctorRequest(job, name, out or Path("runs") / job.stem / name, wait, settings)
     found = []
-    for check in examined(patient, bytes_shown):
+    for check in run_checks(request, bytes_shown):
         found.append(check)
         if not as_json:
             _print(check)
     counts = Counter(check.verdict for check in found)
-    summary = _format_summary({verdict.value: counts[verdict] for verdict in Verdict})
+    summary = _format_summary({verdict.value: counts[verdict] for verdict in CheckVerdict})
     print_result(_describe(name, found), as_json, [summary])
-    if counts[Verdict.PROBLEM]:
+    if counts[CheckVerdict.PROBLEM]:
         raise typer.Exit(_WRONG)
 
 

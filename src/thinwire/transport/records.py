@@ -94,7 +94,7 @@ def parsed_count(message: dict[str, Any], field: str) -> int:
 def printable(text: Any) -> str:
     """What comes from a peer must not write lines of its own, or steer a terminal; the rest of a long one is cut."""
     short = str(text)[:_LONGEST_TEXT]
-    return short if short.isprintable() else "".join(letter if letter.isprintable() else " " for letter in short)
+    return short if short.isprintable() else ascii(short)
 
 
 def number_record(kind: Record, number: int) -> bytes:

@@ -10,49 +10,50 @@ from typing import Any
 
 from thinwire import __version__
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.party_view import PartyView
-from thinwire.network.doctor.check import Check, Verdict, not_checked, ok, problem, warning
-from thinwire.network.doctor.handshake import shake_hands
-from thinwire.network.doctor.measuring import Measured, Rate, measured
-from thinwire.network.doctor.way import Trouble, Way
+from thinwire.network.doctor.check import Check, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.network.doctor.measuring import LinkMeasurement, LinkRate, measure_link
+from thinwire.network.doctor.route import NetworkRoute, RouteProblem, check_tls
 from thinwire.network.handshake import ProbeHello
 from thinwire.transport.certificates import Credentials
 from thinwire.transport.grpc_channel import ask
+from thinwire.transport.network_party import NetworkParty
 from thinwire.transport.records import printable
 from thinwire.transport.service import RPCS
 
-__all__ = ["calling"]
+__all__ = ["check_call"]
 
 _CLOCK_SECONDS = 60.0
 _OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
 _NEEDED = ("address", "connection", "TLS", "version there")  # by the checks of a call that follow
 
 
-def calling(own: PartyView, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:
+def check_call(
+    own: NetworkParty, credentials: Credentials | None, brought: ProbeHello, wait: float
+) -> Iterator[Check]:
     left, needed = list(_OF_THE_CALL), ""
     for check in _call(own, credentials, brought, wait):
         left.remove(check.name)
         yield check
         needed = check.name
-        if check.verdict is Verdict.PROBLEM and needed in _NEEDED:
+        if check.verdict is CheckVerdict.PROBLEM and needed in _NEEDED:
             break
         if credentials is None:
             needed = "certificate"
     yield from not_checked(left, f"needs the {needed}")
 
 
-def _call(own: PartyView, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:
+def _call(own: NetworkParty, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:
     try:
-        way = Way.to(own.network_party.dial_address(), os.environ)
+        way = NetworkRoute.to(own.dial_address(), os.environ)
         found = way.resolve()
-    except (BadInput, Trouble) as error:
+    except (BadInput, RouteProblem) as error:
         yield _met("address", error)
         return
     through = f", through the proxy {way.proxy} of {way.variable}" if way.proxy else ""
     known = "" if found == [way.first.host] else f": {way.first.host} is {', '.join(found[:3])}"
     yield ok("address", f"{way.address}{through}{known}", addresses=found)
     made = _connected(way, wait)
-    if isinstance(made, Trouble):
+    if isinstance(made, RouteProblem):
         yield _met("connection", made)
         return
     with made:
@@ -64,31 +65,31 @@ def _call(own: PartyView, credentials: Credentials | None, brought: ProbeHello, 
 
 
 def _met(name: str, trouble: ThinwireError) -> Check:
-    return problem(name, str(trouble), *((trouble.way_out,) if isinstance(trouble, Trouble) else ()))
+    return problem(name, str(trouble), *((trouble.way_out,) if isinstance(trouble, RouteProblem) else ()))
 
 
-def _connected(way: Way, wait: float) -> socket.socket | Trouble:
+def _connected(way: NetworkRoute, wait: float) -> socket.socket | RouteProblem:
     deadline = monotonic() + wait
     while True:
         try:
             return way.connect()
-        except Trouble as trouble:
+        except RouteProblem as trouble:
             if monotonic() >= deadline:
                 return trouble
         sleep(0.2)
 
 
-def _hands(own: PartyView, made: socket.socket, credentials: Credentials) -> Check:
+def _hands(own: NetworkParty, made: socket.socket, credentials: Credentials) -> Check:
     expected = own.certificate_names[own.label_party]
     try:
-        shake_hands(made, credentials, own.certificate_files, expected)
-    except (Trouble, BadInput) as error:
+        check_tls(made, credentials, own.certificate_files, expected)
+    except (RouteProblem, BadInput) as error:
         return _met("TLS", error)
     return ok("TLS", f"TLS 1.3; the certificate there is for {expected!r}, and ours is accepted")
 
 
-def _probed(own: PartyView, brought: ProbeHello) -> Iterator[Check]:
-    target = own.network_party.target()
+def _probed(own: NetworkParty, brought: ProbeHello) -> Iterator[Check]:
+    target = own.target()
     try:
         answer = ask(target, RPCS["Probe"], {"brought": brought.model_dump()})
     except (ThinwireError, ValueError) as error:
@@ -102,14 +103,14 @@ def _probed(own: PartyView, brought: ProbeHello) -> Iterator[Check]:
     yield ok("version there", f"{own.label_party!r} runs thinwire {there} too", version=there)
     yield _agreed(own, brought, answer)
     try:
-        link = measured(target, brought)
+        link = measure_link(target, brought)
     except ThinwireError as error:
         yield problem("round trip", "could not be measured", printable(error))
         return
     yield from _link(link)
 
 
-def _agreed(own: PartyView, brought: ProbeHello, answer: Mapping[str, Any]) -> Check:
+def _agreed(own: NetworkParty, brought: ProbeHello, answer: Mapping[str, Any]) -> Check:
     told = answer.get("differences")
     found = [printable(one) for one in told] if isinstance(told, list) else ["it does not say"]
     if found:
@@ -122,7 +123,7 @@ def _agreed(own: PartyView, brought: ProbeHello, answer: Mapping[str, Any]) -> C
     return ok("same job", f"as {own.label_party!r} reads it: {compared}", differences=[])
 
 
-def _link(link: Measured) -> Iterator[Check]:
+def _link(link: LinkMeasurement) -> Iterator[Check]:
     ahead = link.clock_seconds
     says = f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} the label party's"
     if abs(ahead) < 1:
@@ -138,6 +139,6 @@ def _link(link: Measured) -> Iterator[Check]:
     yield ok("bandwidth", f"{_rate(link.up)} up, {_rate(link.down)} down", **facts)
 
 
-def _rate(rate: Rate) -> str:
+def _rate(rate: LinkRate) -> str:
     shown = f"{rate.mbit:.3g} Mbit/s" if rate.mbit < 1000 else f"{rate.mbit / 1000:.3g} Gbit/s"
     return f"at least {shown}" if rate.is_bound else shown

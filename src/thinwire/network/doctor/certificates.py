@@ -6,29 +6,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from thinwire.errors import BadInput
-from thinwire.job.party_view import PartyView
-from thinwire.network.doctor.check import Check, Checks, Verdict, not_checked, ok, problem, warning
+from thinwire.network.doctor.check import Check, Checks, CheckVerdict, not_checked, ok, problem, warning
 from thinwire.transport.certificates import (
     Credentials,
-    Revocations,
     load_credentials,
     moment_shown,
     names_in,
     read_certificates,
     read_key,
 )
+from thinwire.transport.network_party import NetworkParty
 
-__all__ = ["certificates"]
+__all__ = ["check_certificates"]
 
 _FEW_DAYS = 30
 
 
-def certificates(own: PartyView) -> Checks[Credentials | None]:
+def check_certificates(own: NetworkParty) -> Checks[Credentials | None]:
     files, name = own.certificate_files, own.certificate_names[own.me]
     key, named = _key(files.key), _named(files.certificate, name)
     yield key
     yield named
-    if Verdict.PROBLEM in (key.verdict, named.verdict):
+    if CheckVerdict.PROBLEM in (key.verdict, named.verdict):
         yield from not_checked(("certificate", "revoked list"), "needs the key, and a certificate of the right name")
         return None
     try:
@@ -74,9 +73,9 @@ def _lifetime(credentials: Credentials, name: str) -> Check:
     return warning("certificate", says, f"renew it soon: thinwire certs DIR --renew {name}", **facts)
 
 
-def _revoked(own: PartyView, credentials: Credentials) -> Check:
+def _revoked(own: NetworkParty, credentials: Credentials) -> Check:
     try:
-        listed = Revocations(own.revoked)
+        listed = own.read_revocations()
         refusal = listed.refusal(credentials.certificate_pem)
     except BadInput as error:
         return problem("revoked list", "cannot be read", str(error))

@@ -1,30 +1,16 @@
-"""Who is examined, and what a check says."""
+"""What a check says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from thinwire.types import PartyName
-
-__all__ = ["BytesShown", "Check", "Checks", "Patient", "Verdict", "not_checked", "ok", "problem", "warning"]
+__all__ = ["BytesShown", "Check", "CheckVerdict", "Checks", "not_checked", "ok", "problem", "warning"]
 
 
-@dataclass(frozen=True)
-class Patient:
-    """What is examined: a party of a job, the folder of its run, and how long to wait for the others."""
-
-    job: Path
-    name: PartyName
-    folder: Path
-    wait_seconds: float = 0.0
-    settings: Sequence[str] = ()
-
-
-class Verdict(Enum):
+class CheckVerdict(Enum):
     OK = "ok"
     WARNING = "warning"
     PROBLEM = "problem"
@@ -36,7 +22,7 @@ class Check:
     """One thing that was looked at."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     says: str  # in a line
     more: tuple[str, ...] = ()  # the way out, or details
     facts: Mapping[str, Any] = field(default_factory=dict)  # for machines
@@ -48,16 +34,16 @@ Checks: TypeAlias = Generator[Check, None, _Value]  # and what they leave to the
 
 
 def ok(name: str, says: str, *more: str, **facts: Any) -> Check:
-    return Check(name, Verdict.OK, says, more, facts)
+    return Check(name, CheckVerdict.OK, says, more, facts)
 
 
 def warning(name: str, says: str, *more: str, **facts: Any) -> Check:
-    return Check(name, Verdict.WARNING, says, more, facts)
+    return Check(name, CheckVerdict.WARNING, says, more, facts)
 
 
 def problem(name: str, says: str, *more: str, **facts: Any) -> Check:
-    return Check(name, Verdict.PROBLEM, says, more, facts)
+    return Check(name, CheckVerdict.PROBLEM, says, more, facts)
 
 
 def not_checked(names: Sequence[str], why: str) -> Iterator[Check]:
-    return (Check(name, Verdict.NOT_CHECKED, why) for name in names)
+    return (Check(name, CheckVerdict.NOT_CHECKED, why) for name in names)

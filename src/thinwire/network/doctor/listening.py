@@ -4,49 +4,52 @@ from __future__ import annotations
 
 import errno
 import socket
-from time import monotonic, sleep
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep, time
+from typing import Any
 
 from thinwire.at_rest import layout
 from thinwire.errors import BadInput, ThinwireError
-from thinwire.job.party_view import PartyView
-from thinwire.network.doctor.check import Check, Checks, Patient, Verdict, not_checked, ok, problem, warning
-from thinwire.network.doctor.reception import Reception
-from thinwire.network.handshake import ProbeHello
-from thinwire.transport.certificates import Credentials, Revocations
+from thinwire.network.doctor.check import Check, Checks, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.network.handshake import ProbeHello, answer_probe
+from thinwire.transport.certificates import Credentials
 from thinwire.transport.endpoint import Endpoint
 from thinwire.transport.grpc_channel import ask
 from thinwire.transport.grpc_server import Listener
+from thinwire.transport.network_party import NetworkParty
+from thinwire.transport.peer_link import PeerLink
 from thinwire.transport.records import printable
-from thinwire.transport.service import RPCS, AccessList
+from thinwire.transport.service import RPCS, NotYet, Refused, Rpc
 from thinwire.types import PartyName
 
-__all__ = ["listening"]
+__all__ = ["Reception", "check_listening"]
 
 
-def listening(
-    own: PartyView, credentials: Credentials | None, brought: ProbeHello, patient: Patient
+def check_listening(
+    own: NetworkParty, credentials: Credentials | None, brought: ProbeHello, wait_seconds: float, folder: Path
 ) -> Checks[dict[PartyName, int]]:
     """Gives the embeddings' widths of the parties that were met, and its own."""
     ours = {own.me: brought.width} if brought.width else {}
     try:
-        address = own.network_party.listen_address()
+        address = own.listen_address()
     except BadInput as error:
         yield problem("listen", "the job file does not say where", str(error))
         return ours
     bound = _bound(own, credentials, address)
     yield bound
-    if patient.wait_seconds <= 0:
+    if wait_seconds <= 0:
         return ours
     why = "needs an address to listen at, and the certificate"
-    if bound.verdict is Verdict.OK and credentials is not None:
-        if not (patient.folder / layout.EVENTS).exists():
-            return (yield from _receive(own, brought, patient.wait_seconds)) | ours
-        why = f"a run has begun in {patient.folder}, and its parties would be turned away by a doctor"
+    if bound.verdict is CheckVerdict.OK and credentials is not None:
+        if not (folder / layout.EVENTS).exists():
+            return (yield from _receive(own, brought, wait_seconds)) | ours
+        why = f"a run has begun in {folder}, and its parties would be turned away by a doctor"
     yield from not_checked([f"party {name}" for name in own.feature_parties], why)
     return ours
 
 
-def _bound(own: PartyView, credentials: Credentials | None, address: str) -> Check:
+def _bound(own: NetworkParty, credentials: Credentials | None, address: str) -> Check:
     place = Endpoint.parse(address)
     try:
         kind, *_, where = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
@@ -63,17 +66,17 @@ def _bound(own: PartyView, credentials: Credentials | None, address: str) -> Che
     return ok("listen", f"{address} is free; the other parties call {_called(own)}")
 
 
-def _called(own: PartyView) -> str:
+def _called(own: NetworkParty) -> str:
     try:
-        return own.network_party.dial_address()
+        return own.dial_address()
     except BadInput:
         return "what their own job files give as network.address"
 
 
-def _in_use(own: PartyView, address: str) -> Check:
+def _in_use(own: NetworkParty, address: str) -> Check:
     """By this party's own run, which is as it should be, or by anything else."""
     try:
-        state = ask(own.network_party.target(), RPCS["Status"], {}, seconds=3.0).get("state")
+        state = ask(own.target(), RPCS["Status"], {}, seconds=3.0).get("state")
     except ThinwireError:
         way_out = "stop what listens there, or change the port in network.listen and in the others' network.address"
         return problem("listen", f"{address} is in use by another process", way_out)
@@ -81,14 +84,14 @@ def _in_use(own: PartyView, address: str) -> Check:
     return warning("listen", f"{what} of {own.me!r} listens at {address} already", "`thinwire status` tells more")
 
 
-def _receive(own: PartyView, brought: ProbeHello, seconds: float) -> Checks[dict[PartyName, int]]:
+def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[dict[PartyName, int]]:
     """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
     reception = Reception(brought)
-    roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
+    roster = own.access_list()
     try:
         listener = Listener(
-            own.network_party.listen_address(),
-            own.network_party.load_credentials,
+            own.listen_address(),
+            own.load_credentials,
             roster,
             reception,
             reception.heard,
@@ -115,7 +118,7 @@ def _receive(own: PartyView, brought: ProbeHello, seconds: float) -> Checks[dict
     return {name: one.width for name in own.feature_parties if (one := seen.get(name)) is not None and one.width}
 
 
-def _all_well(own: PartyView, reception: Reception, brought: ProbeHello) -> bool:
+def _all_well(own: NetworkParty, reception: Reception, brought: ProbeHello) -> bool:
     done = reception.done()
     return set(done) == set(own.feature_parties) and not any(one.differences_to(brought) for one in done.values())
 
@@ -130,3 +133,56 @@ def _guest(name: PartyName, seen: ProbeHello | None, brought: ProbeHello) -> Che
     if found:
         return problem(check, "seen, but its job is not ours", *found)
     return ok(check, f"seen; it reads the job as we do, embedding of width {seen.width or 'unknown'}")
+
+
+class Reception:
+    """A desk that answers doctors, and asks everybody else to come later; implements `Desk` for the listener."""
+
+    _NOT_THE_RUN = "this is the doctor, not the run; that begins with the label party's `thinwire party`"
+
+    def __init__(self, ours: ProbeHello) -> None:
+        self._ours = ours
+        self._lock = Lock()
+        self._seen: dict[PartyName, ProbeHello] = {}
+        self._done: dict[PartyName, ProbeHello] = {}
+        self._refusals: dict[str, None] = {}
+
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
+        raise NotYet(self._NOT_THE_RUN)
+
+    def welcome(self, peer: PartyName) -> dict[str, Any]:
+        raise NotYet(self._NOT_THE_RUN)
+
+    def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
+        if rpc.name == "Status":
+            return {"label_party": self._ours.party, "state": "doctor"}
+        if rpc.name != "Probe":
+            raise Refused(self._NOT_THE_RUN)
+        found = answer_probe(request, caller, self._ours, time())
+        if "brought" in request:
+            theirs = ProbeHello.read(request["brought"]).model_copy(update={"party": caller})
+            with self._lock:
+                self._seen[caller] = theirs
+                if request.get("done") is True:
+                    self._done[caller] = theirs
+        return found
+
+    def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
+        """What the listener reports; refused callers are worth knowing."""
+        if event in ("denied", "refused", "certificate_problem"):
+            with self._lock:
+                self._refusals[printable(facts.get("why", event))] = None
+
+    def seen(self) -> dict[PartyName, ProbeHello]:
+        """Who has probed, as it said last."""
+        with self._lock:
+            return dict(self._seen)
+
+    def done(self) -> dict[PartyName, ProbeHello]:
+        """Whose measurements are over."""
+        with self._lock:
+            return dict(self._done)
+
+    def refusals(self) -> list[str]:
+        with self._lock:
+            return list(self._refusals)

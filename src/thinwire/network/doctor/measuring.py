@@ -15,7 +15,7 @@ from thinwire.network.handshake import MOST_FILLER, ProbeHello, make_filler
 from thinwire.transport.grpc_channel import DialTarget, Unreached, grpc
 from thinwire.transport.service import RPCS
 
-__all__ = ["Measured", "Rate", "measured"]
+__all__ = ["LinkMeasurement", "LinkRate", "measure_link"]
 
 _SIZES = (16_000, 64_000, 256_000, MOST_FILLER)
 _ROUND_TRIPS = 10
@@ -24,7 +24,7 @@ _LONG_ENOUGH = 1.0  # seconds that a probe took: a larger one would say no more
 
 
 @dataclass(frozen=True)
-class Rate:
+class LinkRate:
     """How fast a direction carried the largest probe; a short transfer only bounds it from below."""
 
     mbit: float
@@ -32,16 +32,16 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Measured:
+class LinkMeasurement:
     """A link as probes see it."""
 
     round_trip_ms: float  # the median
     clock_seconds: float  # how far the other clock is ahead of ours
-    up: Rate  # towards the label party
-    down: Rate
+    up: LinkRate  # towards the label party
+    down: LinkRate
 
 
-def measured(target: DialTarget, brought: ProbeHello) -> Measured:
+def measure_link(target: DialTarget, brought: ProbeHello) -> LinkMeasurement:
     """About ten small probes, then growing ones; the last one says that we are done."""
     with target.open() as channel:
         call: Any = channel.unary_unary(RPCS["Probe"].path)
@@ -64,7 +64,7 @@ def measured(target: DialTarget, brought: ProbeHello) -> Measured:
             raise Unreached(f"{target.address}: the measurement broke off: {error.code().name}") from None
         except (ValueError, TypeError, KeyError) as error:
             raise Malformed(f"{target.address} answers probes with what cannot be read: {error}") from None
-    return Measured(1000 * usual, min(trips)[1], up, down)
+    return LinkMeasurement(1000 * usual, min(trips)[1], up, down)
 
 
 def _round_trips(probe: Callable[[Mapping[str, Any]], tuple[float, dict[str, Any]]]) -> Iterator[tuple[float, float]]:
@@ -75,14 +75,14 @@ def _round_trips(probe: Callable[[Mapping[str, Any]], tuple[float, dict[str, Any
         yield took, float(answer["time"]) - (began + took / 2)
 
 
-def _rate(round_trip: float, seconds_for: Callable[[int], float]) -> Rate:
+def _rate(round_trip: float, seconds_for: Callable[[int], float]) -> LinkRate:
     """By the largest of growing sizes, or by the first that takes long enough."""
-    found = Rate(0.0, is_bound=True)
+    found = LinkRate(0.0, is_bound=True)
     for size in _SIZES:
         took = seconds_for(size)
         carried = max(took - round_trip, took / 2)
         # A connection begins slowly: within a few round trips it shows its beginning, not the link.
-        found = Rate(8e-6 * size / carried, is_bound=carried < max(0.02, 8 * round_trip))
+        found = LinkRate(8e-6 * size / carried, is_bound=carried < max(0.02, 8 * round_trip))
         if took > _LONG_ENOUGH:
             break
     return found
