@@ -147,7 +147,7 @@ class Recipe:
                 "party's values follow from the sum. Add parties, or use a recipe without secure sum"
             )
 
-    def described(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """The recipe as plain data, canonical: what `digest` is over."""
         described = _plain(self)
         assert isinstance(described, dict)  # noqa: S101
@@ -157,7 +157,7 @@ class Recipe:
 
     def digest(self) -> str:
         """SHA-256 of the canonical description; parties compare it when they connect."""
-        text = json.dumps(self.described(), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

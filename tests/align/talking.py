@@ -20,7 +20,7 @@ from thinwire.align import (
     align_label_party,
     normalize_ids,
 )
-from thinwire.align.worker_pool import Crew
+from thinwire.align.worker_pool import WorkerPool
 from thinwire.errors import ThinwireError
 from thinwire.transport import NO_TIMEOUT, Channel, Message, Simulation, Timeout
 from thinwire.types import Kind, PartyName, Round
@@ -28,7 +28,7 @@ from thinwire.types import Kind, PartyName, Round
 LABEL = "shop"
 Change = Callable[[Message], Message]
 
-CREW = Crew(ThreadPoolExecutor(2))
+CREW = WorkerPool(ThreadPoolExecutor(2))
 SMALL = RistrettoBackend(CREW, chunk=8)
 
 

@@ -12,8 +12,8 @@ import pytest
 import rbcl
 
 from thinwire.align.errors import WorkersFailed
-from thinwire.align.group import InvalidPoint, blinded, fresh_key, hash_to_group, multiplied, tags_of
-from thinwire.align.worker_pool import MOST_THREADS, Crew, crew_of
+from thinwire.align.group import InvalidPoint, blind_ids, compute_tags, fresh_key, hash_to_group, multiply_points
+from thinwire.align.worker_pool import MOST_THREADS, WorkerPool, open_worker_pool
 from thinwire.errors import BadParameter
 
 # RFC 9496, A.3; the first seven inputs are SHA-512 of these texts, as on ristretto.group.
@@ -104,7 +104,7 @@ def test_the_published_points_of_unreduced_bytes(data: str) -> None:
 
 def test_the_published_multiples_of_the_generator() -> None:
     for times, point in enumerate(MULTIPLES, 1):
-        assert multiplied(bytes.fromhex(MULTIPLES[0]), times.to_bytes(32, "little")).hex() == point
+        assert multiply_points(bytes.fromhex(MULTIPLES[0]), times.to_bytes(32, "little")).hex() == point
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -113,10 +113,10 @@ def test_what_is_no_point_is_refused_with_its_place(bad: str) -> None:
     for place in (0, 3):
         points = place * good + bytes.fromhex(bad) + good
         with pytest.raises(InvalidPoint) as caught:
-            multiplied(points, fresh_key())
+            multiply_points(points, fresh_key())
         assert caught.value.place == place
         with pytest.raises(InvalidPoint) as caught:
-            tags_of(points, fresh_key(), 8)
+            compute_tags(points, fresh_key(), 8)
         assert caught.value.place == place
 
 
@@ -129,12 +129,12 @@ def test_an_id_becomes_the_point_that_the_format_says() -> None:
 def test_the_order_of_the_keys_does_not_matter() -> None:
     a, b = fresh_key(), fresh_key()
     texts = TEXTS[:20]
-    one, two = multiplied(blinded(texts, a), b), multiplied(blinded(texts, b), a)
+    one, two = multiply_points(blind_ids(texts, a), b), multiply_points(blind_ids(texts, b), a)
     assert one == two
-    assert tags_of(blinded(texts, a), b, 11) == b"".join(
+    assert compute_tags(blind_ids(texts, a), b, 11) == b"".join(
         sha256(one[at : at + 32]).digest()[:11] for at in range(0, len(one), 32)
     )
-    assert multiplied(one, fresh_key()) != one
+    assert multiply_points(one, fresh_key()) != one
 
 
 def test_keys_are_fresh() -> None:
@@ -156,12 +156,12 @@ def processes() -> Executor:
 
 def test_threads_and_processes_compute_what_one_loop_does(processes: Executor) -> None:
     a, b = fresh_key(), fresh_key()
-    points = blinded(TEXTS, a)
-    tags = tags_of(points, b, 9)
+    points = blind_ids(TEXTS, a)
+    tags = compute_tags(points, b, 9)
     spoiled = points[: 32 * 1100] + bytes(32) + points[32 * 1101 :]
     with ThreadPoolExecutor(3) as threads:
         for executor in (threads, processes):
-            crew = Crew(executor)
+            crew = WorkerPool(executor)
             assert crew.blind(TEXTS, a).result() == points
             assert crew.tag(points, b, 9).result() == tags
             assert crew.blind([], a).result() == b""
@@ -173,12 +173,19 @@ def test_threads_and_processes_compute_what_one_loop_does(processes: Executor) -
 
 
 def test_many_workers_are_processes_and_say_so_when_they_fail() -> None:
-    with crew_of(MOST_THREADS) as few, crew_of(MOST_THREADS + 1) as many, crew_of() as usual:
+    with (
+        open_worker_pool(MOST_THREADS) as few,
+        open_worker_pool(MOST_THREADS + 1) as many,
+        open_worker_pool() as usual,
+    ):
         assert isinstance(few._executor, ThreadPoolExecutor)
         assert isinstance(usual._executor, ThreadPoolExecutor)
         assert isinstance(many._executor, ProcessPoolExecutor)
     for workers in (0, -1, 2.0, True, "2", 1025):
-        with pytest.raises(BadParameter, match="workers must be a whole number from 1 to 1024"), crew_of(workers):  # type: ignore[arg-type]
+        with (
+            pytest.raises(BadParameter, match="workers must be a whole number from 1 to 1024"),
+            open_worker_pool(workers),  # type: ignore[arg-type]
+        ):
             pass
 
 
@@ -190,6 +197,6 @@ def _ends(*_: object) -> bytes:
 
 def test_a_worker_that_is_gone_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-        monkeypatch.setattr("thinwire.align.worker_pool.blinded", _ends)
+        monkeypatch.setattr("thinwire.align.worker_pool.blind_ids", _ends)
         with pytest.raises(WorkersFailed, match=r"a worker process ended.*__main__"):
-            Crew(executor).blind([b"7"], fresh_key()).result()
+            WorkerPool(executor).blind([b"7"], fresh_key()).result()

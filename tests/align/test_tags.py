@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from thinwire.align.group import Tags, first_repeated, places_of, tag_size
+from thinwire.align.group import Tags, find_places, find_repeat, tag_size
 
 
 @pytest.mark.parametrize("ids", [1, 2, 1000, 2**20, 10**6, 10**8])
@@ -33,12 +33,12 @@ def as_tags(tags: list[bytes]) -> Tags:
 def test_places_are_those_of_a_dictionary(tags: list[bytes], among: list[bytes]) -> None:
     among = list(dict.fromkeys(among))
     expected = {tag: place for place, tag in enumerate(among)}
-    assert places_of(as_tags(tags), as_tags(among)).tolist() == [expected.get(tag, -1) for tag in tags]
+    assert find_places(as_tags(tags), as_tags(among)).tolist() == [expected.get(tag, -1) for tag in tags]
 
 
 @given(few_tags)
 def test_a_repeated_tag_is_found(tags: list[bytes]) -> None:
-    found = first_repeated(as_tags(tags))
+    found = find_repeat(as_tags(tags))
     assert (found is None) == (len(set(tags)) == len(tags))
     if found is not None:
         assert found[0] != found[1]

@@ -15,7 +15,7 @@ from thinwire.types import Kind
     [(1, 5, 1), (7, 5, 7), (1.0, 5, 5), (0.5, 5, 3), (0.1, 30, 3), (0.3, 10, 3), (1e-9, 5, 1), (0.07, 100, 7)],
 )
 def test_rows_or_a_fraction_of_ones_own(min_overlap: float, own: int, needed: int) -> None:
-    assert Terms(min_overlap).rows_needed(own) == needed
+    assert Terms(min_overlap).minimum_rows(own) == needed
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 0.0, 1.5, -0.5, float("nan"), True, "3", None])
@@ -34,7 +34,7 @@ IDS = {"bank": [1, 2, 3, 4], "mill": [3, 4, 5, 6, 7, 8], LABEL: [2, 3, 4, 5, 6, 
 def test_whoever_asks_for_more_ends_it_before_rows_are_told(party: str, min_overlap: int | float) -> None:
     wire = Wire()
     terms = Terms(min_overlap)
-    if terms.rows_needed(len(IDS[party])) > 4:
+    if terms.minimum_rows(len(IDS[party])) > 4:
         return  # the sizes alone refuse it: the next test
     for outcome in outcomes(IDS, terms={party: terms}, wire=wire).values():
         assert isinstance(outcome, TooLittleOverlap)

@@ -19,7 +19,7 @@ from thinwire.audit.inversion import inverted
 from thinwire.audit.norm import norm_scores
 from thinwire.audit.spectral import spectral_scores
 from thinwire.compress import PoissonBinomial
-from thinwire.conversations.evaluation import embedded
+from thinwire.conversations.evaluation import embed_in_chunks
 from thinwire.errors import BadTensor
 from thinwire.methods import pbm, svfl
 from thinwire.privacy import NoiseKey
@@ -149,7 +149,7 @@ def test_a_trained_bottom_model_and_forty_labels_beat_forty_labels() -> None:
     assert len(known.unique()) == 40
     unknown = torch.ones(len(odd), dtype=torch.bool)
     unknown[known] = False
-    embeddings = embedded(attacker.bottom, attacker.features)
+    embeddings = embed_in_chunks(attacker.bottom, attacker.features)
     completed = leak_auc(completed_scores(embeddings, known, odd[known])[unknown], odd[unknown])
     alone = from_scratch_scores(half(1), attacker.features, known, odd[known])
     assert completed > leak_auc(alone[unknown], odd[unknown]) + 0.03
@@ -173,7 +173,7 @@ def test_a_wide_embedding_gives_the_features_away_and_heavy_noise_hides_them() -
     described = job(svfl())
     tw.train(described, callbacks=[])
     party = described.parties[0]
-    h = embedded(party.bottom, party.features)
+    h = embed_in_chunks(party.bottom, party.features)
     assert rebuilt(h, party.features) > 0.9
     mechanism = PoissonBinomial(trials=4, beta=0.05)
     noisy = mechanism.compress(h, KEY.for_round(0, 0, 0, "bank")).to_tensor()
@@ -182,7 +182,7 @@ def test_a_wide_embedding_gives_the_features_away_and_heavy_noise_hides_them() -
 
 def test_a_sum_of_parties_hides_a_part_of_each() -> None:
     columns, _ = table()
-    tables = [embedded(bottom(place), x) for place, x in enumerate(columns)]
+    tables = [embed_in_chunks(bottom(place), x) for place, x in enumerate(columns)]
     alone, summed = rebuilt(tables[0], columns[0]), rebuilt(torch.stack(tables).sum(dim=0), columns[0])
     assert summed < alone - 0.3
 

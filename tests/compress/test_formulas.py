@@ -29,7 +29,7 @@ from thinwire.compress import (
     Uniform,
 )
 from thinwire.compress.message import Array
-from thinwire.compress.symbols import Columns, Counts, Dithered, Grid, Lattice, Levels, Sampled, Sparse, Zeros
+from thinwire.compress.symbols import Columns, Counts, Dithered, Lattice, Levels, Sampled, Sparse, UniformGrid, Zeros
 from thinwire.compress.top_k import largest_indices
 from thinwire.errors import BadParameter, BadTensor
 
@@ -205,14 +205,14 @@ def test_an_odd_last_value_of_a_lattice_message_comes_back() -> None:
 def test_std_grid_rounds_to_steps_of_the_deviation() -> None:
     x = torch.randn(100, 30, generator=generator()) * 7 + 3
     symbols = StdGrid(0.5).compress(x, generator())
-    assert isinstance(symbols, Grid)
+    assert isinstance(symbols, UniformGrid)
     assert symbols.step == pytest.approx(0.5 * float(x.double().std(correction=0)), rel=1e-6)
     assert torch.allclose(symbols.to_tensor(), (x / symbols.step).round() * symbols.step, atol=1e-4)
 
 
 def test_std_grid_of_a_constant_message_uses_its_root_mean_square() -> None:
     symbols = StdGrid(1).compress(torch.full((4, 4), -5.0), generator())
-    assert isinstance(symbols, Grid)
+    assert isinstance(symbols, UniformGrid)
     assert symbols.step == pytest.approx(5.0)
     assert torch.equal(symbols.to_tensor(), torch.full((4, 4), -5.0))
     nearly = 1000 + torch.randn(2000, generator=generator()) * 0.1

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from job_files.small import JOB, write_job
-from thinwire.conversations.bottom import Learner, OwnBottom, Untrained
+from thinwire.conversations.bottom import Learner, NoOptimizer, OwnBottom
 from thinwire.errors import BadInput
 from thinwire.group import Group, GroupBottom, Order, Part, Ranks, Shares, TensorTable, follow
 from thinwire.group.ranks import Told
@@ -114,7 +114,7 @@ def test_ranks_together_are_one_process(
     batches = Batches(rows, batch, 3, 0, announced)
     features, test_features = table(rows, 2), table(tests, 3) if tests else None
     alone = model().requires_grad_(not frozen)
-    spec: Any = Untrained() if frozen else Adam(lr=0.05)
+    spec: Any = NoOptimizer() if frozen else Adam(lr=0.05)
     expected = used(OwnBottom(Learner("m", alone, spec, 0, batches.rounds), features, test_features), batches)
 
     lines, shares, test_shares = _Lines(size), Shares(rows, size), Shares(tests, size)
@@ -125,7 +125,7 @@ def test_ranks_together_are_one_process(
                 parameter.zero_()  # rank 0's weights count
 
     def part(rank: int) -> Part:
-        learner = Learner("m", modules[rank], spec if rank == 0 else Untrained(), 0, batches.rounds)
+        learner = Learner("m", modules[rank], spec if rank == 0 else NoOptimizer(), 0, batches.rounds)
         held = None if test_features is None else test_shares.taken(test_features, rank)
         return Part(learner, rank, shares, shares.taken(features, rank), held)
 

@@ -13,7 +13,7 @@ from torch import nn
 import thinwire as tw
 from identities.small import WIDTH, job, same_models, trained
 from thinwire.compress import PoissonBinomial, Uniform
-from thinwire.conversations.label_side import Guard, classes_of
+from thinwire.conversations.label_side import Guard, count_classes
 from thinwire.errors import BadInput, IncompatibleRecipe
 from thinwire.methods import celu, cvfl, pbm, svfl
 from thinwire.party import Batches
@@ -245,10 +245,10 @@ def test_label_dp_does_not_depend_on_which_labels_there_are() -> None:
     top = nn.Linear(WIDTH, 10)
     zeros, one = torch.zeros(500, dtype=torch.int64), torch.zeros(500, dtype=torch.int64)
     one[7] = 9
-    a, b = (guard.labels(labels, classes_of(top, WIDTH)) for labels in (zeros, one))
+    a, b = (guard.labels(labels, count_classes(top, WIDTH)) for labels in (zeros, one))
     assert set(a.tolist()) == set(range(10))
     assert (a != b).nonzero().flatten().tolist() == [7]
-    assert classes_of(nn.Linear(WIDTH, 1), WIDTH) == 2
+    assert count_classes(nn.Linear(WIDTH, 1), WIDTH) == 2
 
 
 def test_a_defence_needs_private_labels() -> None:

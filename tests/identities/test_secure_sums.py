@@ -114,7 +114,7 @@ def test_no_context_repeats_in_a_run(name: str, monkeypatch: pytest.MonkeyPatch)
 def test_pbm_draws_new_noise_for_every_release() -> None:
     """The same embeddings, of frozen models, are never sent twice under the same noise."""
     keys: list[bytes] = []
-    derive = keys_module.derived_key
+    derive = keys_module.derive_key
 
     def noted(key: bytes, info: bytes) -> bytes:
         if b"thinwire noise 1" in info:

@@ -25,7 +25,7 @@ def test_cached_recipes_may_go_on(recipe: Recipe) -> None:
     assert recipe.repeatable
     assert not going_on.repeatable
     assert going_on.digest() != recipe.digest()
-    assert (recipe.described()["on_outage"], going_on.described()["on_outage"]) == ("wait", "continue")
+    assert (recipe.describe()["on_outage"], going_on.describe()["on_outage"]) == ("wait", "continue")
 
 
 @pytest.mark.parametrize("recipe", [svfl(), cvfl(TopK(0.1)), celu(3, 1), fedbcd(1)], ids=lambda recipe: recipe.name)

@@ -17,7 +17,7 @@ from thinwire.errors import BadInput
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data
 from thinwire.job.party_view import PartyView, read_party_view
-from thinwire.models.losses import Weighted, cross_entropy
+from thinwire.models.losses import WeightedLoss, cross_entropy
 
 SHARED = "recipe.labels='shared'"
 OWN_FEATURES = """
@@ -154,7 +154,7 @@ def test_under_shared_labels_every_party_builds_the_same_top_model(path: Path) -
     forget(path, "clinic.csv", "clinic_test.csv", "own.npz")
     top, loss, fusion = read_party_view(path, "bank", settings).top_module(widths)
     assert same_weights(top, theirs.top)
-    assert loss == theirs.loss == Weighted(cross_entropy, (1.0, 2.0))
+    assert loss == theirs.loss == WeightedLoss(cross_entropy, (1.0, 2.0))
     assert fusion == "concat"
     without = read_party_view(path, "bank", settings).top_module({"shop": 4, "bank": 4})[0]
     assert next(without.parameters()).shape == (2, 8)

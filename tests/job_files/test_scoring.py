@@ -30,7 +30,7 @@ def test_it_stands_beside_any_methods_arguments(tmp_path: Path) -> None:
 
 
 def test_exact_scores_leave_a_recipes_digest_as_it_was() -> None:
-    assert "scoring" not in svfl().described()
+    assert "scoring" not in svfl().describe()
     assert replace(svfl(), scoring=Identity()).digest() == svfl().digest()
     assert replace(svfl(), scoring=Cast()).digest() != svfl().digest()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from thinwire.errors import BadParameter, BadTensor
-from thinwire.models import FUSIONS, check_fusion, fuse, fused_width
+from thinwire.models import FUSIONS, check_fusion, fuse, fusion_width
 
 RNG = torch.Generator().manual_seed(0)
 H = [torch.randn(6, 4, generator=RNG) * 10**k for k in range(4)]
@@ -35,7 +35,7 @@ def test_one_party_is_left_as_it_is(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FUSIONS)
 def test_the_fused_width_is_what_fuse_gives(kind: str) -> None:
-    assert fuse(kind, H).shape[1] == fused_width(kind, [4] * 4)
+    assert fuse(kind, H).shape[1] == fusion_width(kind, [4] * 4)
 
 
 @pytest.mark.parametrize(("kind", "share"), [("sum", 1.0), ("mean", 0.25), ("concat", 1.0)])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from thinwire.errors import BadParameter, BadTensor
-from thinwire.models import LOSSES, Loss, binary_cross_entropy, cross_entropy, squared_error, weighted
+from thinwire.models import LOSSES, Loss, binary_cross_entropy, cross_entropy, squared_error, with_class_weights
 
 RNG = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(32, 5, generator=RNG)
@@ -62,10 +62,10 @@ def test_each_row_has_a_loss_of_its_own(loss: Loss, outputs: Tensor, labels: Ten
 def test_class_weights_multiply_the_rows() -> None:
     weights = [1.0, 0.0, 2.0, 0.5, 4.0]
     expected = cross_entropy(LOGITS, CLASSES) * torch.tensor(weights)[CLASSES]
-    assert torch.equal(weighted(cross_entropy, weights)(LOGITS, CLASSES), expected)
+    assert torch.equal(with_class_weights(cross_entropy, weights)(LOGITS, CLASSES), expected)
     expected = binary_cross_entropy(LOGIT, BITS) * torch.tensor([1.0, 3.0])[BITS]
-    assert torch.equal(weighted(binary_cross_entropy, (1, 3))(LOGIT[:, None], BITS.float()), expected)
-    assert weighted(cross_entropy, [1, 2]) == weighted(cross_entropy, (1.0, 2.0))
+    assert torch.equal(with_class_weights(binary_cross_entropy, (1, 3))(LOGIT[:, None], BITS.float()), expected)
+    assert with_class_weights(cross_entropy, [1, 2]) == with_class_weights(cross_entropy, (1.0, 2.0))
 
 
 WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
@@ -78,15 +78,19 @@ WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: binary_cross_entropy(LOGIT, 2 * BITS - 1), BadTensor, "whole numbers from 0 to 1, got -1"),
     (lambda: binary_cross_entropy(LOGITS, BITS), BadTensor, r"expected \[B\] or \[B, 1\]"),
     (lambda: squared_error(LOGIT, TARGET[:5]), BadTensor, "32 rows of outputs but 5 labels"),
-    (lambda: weighted(squared_error, [1, 2]), BadParameter, "squared_error has no classes"),
+    (lambda: with_class_weights(squared_error, [1, 2]), BadParameter, "squared_error has no classes"),
     (
-        lambda: weighted(cross_entropy, [1, -2]),
+        lambda: with_class_weights(cross_entropy, [1, -2]),
         BadParameter,
         r"weighted: class_weights\[1\] must be at least",
     ),
-    (lambda: weighted(cross_entropy, [0, 0]), BadParameter, "one number a class, not all 0"),
-    (lambda: weighted(cross_entropy, [1, 2])(LOGITS, CLASSES), BadParameter, "2 values for 5 classes"),
-    (lambda: weighted(binary_cross_entropy, [1, 2, 3])(LOGIT, BITS), BadParameter, "3 values for 2 classes"),
+    (lambda: with_class_weights(cross_entropy, [0, 0]), BadParameter, "one number a class, not all 0"),
+    (lambda: with_class_weights(cross_entropy, [1, 2])(LOGITS, CLASSES), BadParameter, "2 values for 5 classes"),
+    (
+        lambda: with_class_weights(binary_cross_entropy, [1, 2, 3])(LOGIT, BITS),
+        BadParameter,
+        "3 values for 2 classes",
+    ),
 ]
 
 

@@ -232,11 +232,11 @@ def test_what_is_known_is_not_looked_up_in_the_rows() -> None:
     names = [*known, "insured"]
     some, other = ({name: table(seed=seed)[name] for name in names} for seed in (0, 1))
     preparation = Preparation.fit(some, settings)
-    assert preparation.looked_at == ()
+    assert preparation.row_dependent_columns == ()
     assert preparation == Preparation.fit(other, settings)
     x = preparation.apply({**{name: some[name][:2] for name in names}, "age": ["25", "1000"]})
     assert output(preparation, x, "age").tolist() == [-0.5, 1.0]
-    assert Preparation.fit(some).looked_at == tuple(names)
+    assert Preparation.fit(some).row_dependent_columns == tuple(names)
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from thinwire.privacy import KeyAgreement, Subject, in_process_identities
-from thinwire.privacy.keys import derived_key, framed
+from thinwire.privacy.keys import derive_key, frame_values
 
 
 def pair_keys(parties: Sequence[str], secret: bytes, run: int = 1) -> dict[str, dict[str, bytes]]:
@@ -13,11 +13,13 @@ def pair_keys(parties: Sequence[str], secret: bytes, run: int = 1) -> dict[str, 
     subject = Subject(run, "digest", tuple(parties))
     identities = in_process_identities(tuple(parties))
     agreements = {
-        party: KeyAgreement(party, subject, identities[party], derived_key(secret, framed(party)))
+        party: KeyAgreement(party, subject, identities[party], derive_key(secret, frame_values(party)))
         for party in parties
     }
     offers = {party: agreement.offer() for party, agreement in agreements.items()}
     return {
-        party: agreement.pair_keys(agreement.verified({other: o for other, o in offers.items() if other != party}))
+        party: agreement.pair_keys(
+            agreement.verify_offers({other: o for other, o in offers.items() if other != party})
+        )
         for party, agreement in agreements.items()
     }

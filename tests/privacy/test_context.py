@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thinwire.errors import BadParameter
 from thinwire.privacy import Context, ring_modulus
-from thinwire.privacy.keys import framed
+from thinwire.privacy.keys import frame_values
 
 CONTEXT = Context(7, "ab12", 3, 0, 99, ("a", "bc"), 4, 16)
 
@@ -48,7 +48,7 @@ def test_every_field_is_in_the_bytes(one: Context, other: Context) -> None:
 
 @given(st.lists(texts, max_size=4), st.lists(texts, max_size=4))
 def test_framing_shows_where_a_value_ends(one: list[str], other: list[str]) -> None:
-    assert (framed(*one) == framed(*other)) == (one == other)
+    assert (frame_values(*one) == frame_values(*other)) == (one == other)
 
 
 def test_the_bytes_are_these() -> None:

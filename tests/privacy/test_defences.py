@@ -17,7 +17,7 @@ from thinwire.privacy.defences import (
     Marvell,
     MaxNorm,
     NoDefence,
-    randomised_labels,
+    randomise_labels,
     standard_normal,
 )
 from thinwire.privacy.marvell import Spread, class_noise, least_divergent, sum_kl
@@ -241,7 +241,7 @@ def binomial_tail(hits: int, trials: int, chance: float) -> float:
 def test_labels_are_kept_and_changed_as_often_as_epsilon_says(classes: int, epsilon: float) -> None:
     trials = 1000
     truth = torch.full((trials,), 1)
-    drawn = randomised_labels(truth, classes, epsilon, stream(classes))
+    drawn = randomise_labels(truth, classes, epsilon, stream(classes))
     kept = exp(epsilon) / (exp(epsilon) + classes - 1)
     counts = torch.bincount(drawn, minlength=classes).tolist()
     assert sum(counts) == trials
@@ -259,9 +259,9 @@ def test_the_ratio_of_any_two_chances_is_at_most_e_to_epsilon(classes: int) -> N
 
 def test_labels_are_drawn_once_for_a_key() -> None:
     truth = torch.arange(1000) % 3
-    once = randomised_labels(truth, 3, 1.0, stream())
-    assert torch.equal(randomised_labels(truth, 3, 1.0, stream()), once)
-    assert not torch.equal(randomised_labels(truth, 3, 1.0, stream(1)), once)
+    once = randomise_labels(truth, 3, 1.0, stream())
+    assert torch.equal(randomise_labels(truth, 3, 1.0, stream()), once)
+    assert not torch.equal(randomise_labels(truth, 3, 1.0, stream(1)), once)
 
 
 def test_labels_keep_their_type() -> None:
@@ -280,10 +280,10 @@ def test_a_large_epsilon_changes_nothing_and_derivatives_pass() -> None:
 def test_labels_that_are_no_classes_are_refused() -> None:
     for truth, wrong in ((torch.tensor([0.5]), "0.5"), (torch.tensor([3]), "3"), (torch.tensor([-1]), "-1")):
         with pytest.raises(BadTensor, match=f"labels must be whole numbers from 0 to 2, got {wrong}"):
-            randomised_labels(truth, 3, 1.0, stream())
+            randomise_labels(truth, 3, 1.0, stream())
     for classes in (1, True, 2.0):
         with pytest.raises(BadParameter, match="classes must be a whole number, 2 or more"):
-            randomised_labels(torch.tensor([0]), classes, 1.0, stream())  # type: ignore[arg-type]
+            randomise_labels(torch.tensor([0]), classes, 1.0, stream())  # type: ignore[arg-type]
     for epsilon in (0.0, -1.0, float("inf")):
         with pytest.raises(BadParameter, match="LabelDP: epsilon must be"):
             LabelDP(epsilon)

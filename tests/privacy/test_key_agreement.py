@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from privacy.pairs import pair_keys
 from thinwire.errors import Malformed, ThinwireError
 from thinwire.privacy import KeyAgreement, Subject, in_process_identities
-from thinwire.privacy.keys import BadSignature, InProcessIdentity, framed
+from thinwire.privacy.keys import BadSignature, InProcessIdentity, frame_values
 
 SECRET = bytes(range(32))
 PARTIES = ("bank", "shop", "post")
@@ -50,15 +50,15 @@ def test_a_restarted_party_has_the_same_keys_and_another_run_has_others() -> Non
 def test_the_key_is_this_one() -> None:
     here = agreements()
     offers = {party: agreement.offer() for party, agreement in here.items()}
-    mine = HKDF(SHA256(), 32, salt=None, info=framed("thinwire x25519 1", "bank") + SUBJECT.to_bytes()).derive(
+    mine = HKDF(SHA256(), 32, salt=None, info=frame_values("thinwire x25519 1", "bank") + SUBJECT.to_bytes()).derive(
         bytes([1]) * 32
     )
     private = X25519PrivateKey.from_private_bytes(mine)
     assert offers["bank"][:32] == private.public_key().public_bytes_raw()
     shared = private.exchange(X25519PublicKey.from_public_bytes(offers["post"][:32]))
-    ends = framed("thinwire pair key 1", "bank", "post", offers["bank"][:32].hex(), offers["post"][:32].hex())
+    ends = frame_values("thinwire pair key 1", "bank", "post", offers["bank"][:32].hex(), offers["post"][:32].hex())
     expected = HKDF(SHA256(), 32, salt=None, info=ends + SUBJECT.to_bytes()).derive(shared)
-    found = here["post"].pair_keys(here["post"].verified(others(offers, "post")))
+    found = here["post"].pair_keys(here["post"].verify_offers(others(offers, "post")))
     assert found["bank"] == expected
 
 
@@ -68,7 +68,7 @@ def test_a_changed_offer_is_refused(place: int) -> None:
     offers = {party: bytearray(agreement.offer()) for party, agreement in here.items()}
     offers["shop"][place] ^= 1
     with pytest.raises(BadSignature, match="the key of 'shop' is not signed by 'shop'"):
-        here["bank"].verified(others({party: bytes(o) for party, o in offers.items()}, "bank"))
+        here["bank"].verify_offers(others({party: bytes(o) for party, o in offers.items()}, "bank"))
 
 
 def test_the_label_party_cannot_put_its_own_key_between() -> None:
@@ -77,10 +77,10 @@ def test_the_label_party_cannot_put_its_own_key_between() -> None:
     own = Ed25519PrivateKey.generate()
     liar = KeyAgreement("shop", SUBJECT, InProcessIdentity(own, {}), SECRET)
     with pytest.raises(BadSignature):
-        here["bank"].verified({**others(offers, "bank"), "shop": liar.offer()})
+        here["bank"].verify_offers({**others(offers, "bank"), "shop": liar.offer()})
     # Nor another party's offer, well signed, in its place.
     with pytest.raises(BadSignature):
-        here["bank"].verified({"shop": offers["post"], "post": offers["post"]})
+        here["bank"].verify_offers({"shop": offers["post"], "post": offers["post"]})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_offer_serves_one_run_of_one_recipe_among_its_parties(other: Subject)
     bank = KeyAgreement("bank", SUBJECT, identities["bank"], SECRET)
     post = KeyAgreement("post", SUBJECT, identities["post"], SECRET).offer()
     with pytest.raises(BadSignature):
-        bank.verified({"shop": old, "post": post})
+        bank.verify_offers({"shop": old, "post": post})
 
 
 def test_points_that_everybody_knows_the_secret_of_are_refused() -> None:
@@ -115,7 +115,7 @@ def test_points_that_everybody_knows_the_secret_of_are_refused() -> None:
 )
 def test_offers_that_cannot_be_are_refused(offers: dict[str, bytes], says: str) -> None:
     with pytest.raises(Malformed, match=says):
-        agreements()["bank"].verified(offers)
+        agreements()["bank"].verify_offers(offers)
 
 
 def test_every_refusal_is_ours() -> None:

@@ -9,16 +9,14 @@ import pytest
 
 from thinwire.errors import BadParameter
 from thinwire.privacy import NoiseKey
-from thinwire.privacy.keys import derived_key
+from thinwire.privacy.keys import derive_key
 
 SECRET = bytes(range(32))
 
 
 def test_derived_keys_are_hkdf_sha256() -> None:
     # RFC 5869, test case 3: no salt, no info; the first 32 bytes of its output.
-    assert derived_key(b"\x0b" * 22, b"").hex() == (
-        "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
-    )
+    assert derive_key(b"\x0b" * 22, b"").hex() == ("8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d")
 
 
 def test_noise_never_repeats_over_runs_rounds_attempts_and_streams() -> None:

@@ -15,17 +15,17 @@ from identities.small import job
 from thinwire.errors import BadParameter
 from thinwire.methods import thin
 from thinwire.schedule import CachedSteps
-from thinwire.schedule.step_controller import Learned, Pace
+from thinwire.schedule.step_controller import BatchOutcome, StepController
 
 
-def rested(pace: Pace, *losses: float) -> int:
+def rested(pace: StepController, *losses: float) -> int:
     for loss in losses:
-        pace.learned(Learned(loss, 1.0))
-    return pace.rested(7)
+        pace.observe_batch(BatchOutcome(loss, 1.0))
+    return pace.decide_steps(7)
 
 
 def test_the_mean_since_the_last_rest_is_compared_with_the_lowest() -> None:
-    pace = Pace(11, 1.5)
+    pace = StepController(11, 1.5)
     assert rested(pace, 2.0, 1.0) == 11  # 1.5
     assert rested(pace, 1.0) == 11
     assert rested(pace, 3.0, 0.0, 1.4) == 11  # 1.47
@@ -38,18 +38,18 @@ def test_the_mean_since_the_last_rest_is_compared_with_the_lowest() -> None:
 
 
 def test_worse_than_before_anything_was_learned_is_a_rise() -> None:
-    pace = Pace(11, 1.5)
+    pace = StepController(11, 1.5)
     rested(pace, 2.0, 5.0)
     assert rested(pace, 4.0) == 5
 
 
 def test_an_overshoot_that_comes_back_is_none() -> None:
-    pace = Pace(11, 1.5)
+    pace = StepController(11, 1.5)
     assert [rested(pace, loss) for loss in (1.0, 3.0, 0.9, 3.0, 0.8)] == [11] * 5
 
 
 def test_a_rise_near_zero_is_noise() -> None:
-    pace = Pace(4, 1.5)
+    pace = StepController(4, 1.5)
     rested(pace, 2.0)
     rested(pace, 0.01)
     assert rested(pace, 0.15) == rested(pace, 0.15) == 4
@@ -58,21 +58,21 @@ def test_a_rise_near_zero_is_noise() -> None:
 
 
 def test_steps_are_never_negative_and_stay_without_a_limit() -> None:
-    pace = Pace(1, 1.5)
+    pace = StepController(1, 1.5)
     rested(pace, 1.0)
     assert [rested(pace, loss) for loss in (2.0, 2.0, 4.0, 4.0, 9.0, 9.0)] == [1, 0, 0, 0, 0, 0]
-    free = Pace(3, None)
+    free = StepController(3, None)
     assert rested(free, 1.0) == rested(free, 100.0) == rested(free, 100.0) == 3
     assert free.diagnostics() == {}
-    assert Pace(3, 1.5).rested(0) == 3  # nothing was learned yet
+    assert StepController(3, 1.5).decide_steps(0) == 3  # nothing was learned yet
 
 
 def test_a_pace_survives_saving() -> None:
-    pace = Pace(8, 1.5)
+    pace = StepController(8, 1.5)
     for loss in (1.0, 2.0, 2.0, 5.0):
         rested(pace, loss)
-    pace.learned(Learned(5.0, 1.0))
-    other = Pace(8, 1.5)
+    pace.observe_batch(BatchOutcome(5.0, 1.0))
+    other = StepController(8, 1.5)
     other.load(json.loads(json.dumps(pace.state())))
     assert rested(other) == rested(pace) == 2
     assert other.state() == pace.state()
@@ -87,15 +87,15 @@ def test_the_limits_are_checked() -> None:
 
 @pytest.mark.parametrize(("bits", "steps"), [((0.3, 0.3), 5), ((0.1, 0.5), 5), ((0.1, 0.3), 0)])
 def test_steps_begin_where_messages_turn_out_to_be_worth_it(bits: tuple[float, ...], steps: int) -> None:
-    pace = Pace(5, worth_bits=0.25)
-    assert pace.steps == pace.rested(0) == 0
+    pace = StepController(5, worth_bits=0.25)
+    assert pace.steps == pace.decide_steps(0) == 0
     for one in bits:
-        pace.learned(Learned(1.0, one))
-    saved = Pace(5, worth_bits=0.25)
+        pace.observe_batch(BatchOutcome(1.0, one))
+    saved = StepController(5, worth_bits=0.25)
     saved.load(json.loads(json.dumps(pace.state())))
-    assert pace.rested(2) == saved.rested(2) == steps
-    pace.learned(Learned(1.0, 0.5 - bits[0]))
-    assert pace.rested(3) == steps  # it is decided once
+    assert pace.decide_steps(2) == saved.decide_steps(2) == steps
+    pace.observe_batch(BatchOutcome(1.0, 0.5 - bits[0]))
+    assert pace.decide_steps(3) == steps  # it is decided once
     assert pace.diagnostics() == {"first_bits_a_value": pytest.approx(sum(bits) / 2)}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from every import generator
 from thinwire.errors import BadParameter
-from thinwire.schedule import Shelf
+from thinwire.schedule import ExchangeCache
 from thinwire.streams import Storage
 
 
@@ -33,7 +33,7 @@ def same(first: list[Tensor], second: list[Tensor]) -> bool:
 @pytest.mark.parametrize("limit", [0, 13_000, 1 << 30], ids=["file", "both", "memory"])
 def test_exchanges_come_back_bit_for_bit(limit: int, tmp_path: Path) -> None:
     """Any order of putting, dropping and looking; a model that keeps everything in memory is the oracle."""
-    rng, shelf, oracle = random.Random(0), Shelf(Storage(limit, tmp_path)), {}  # noqa: S311
+    rng, shelf, oracle = random.Random(0), ExchangeCache(Storage(limit, tmp_path)), {}  # noqa: S311
     for round in range(60):
         oracle[round] = exchange(round, rows=rng.choice([100, 37]))
         shelf.put(round, oracle[round])
@@ -48,13 +48,13 @@ def test_exchanges_come_back_bit_for_bit(limit: int, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_goes_to_the_file_and_its_room_is_used_again(tmp_path: Path) -> None:
     one = sum(tensor.nbytes for tensor in exchange(0))
-    shelf = Shelf(Storage(3 * one, tmp_path))
+    shelf = ExchangeCache(Storage(3 * one, tmp_path))
     for round in range(3):
         shelf.put(round, exchange(round))
-    assert shelf.spilled_bytes == 0
+    assert shelf.file_bytes == 0
     for round in range(3, 10):
         shelf.put(round, exchange(round))
-    assert shelf.spilled_bytes >= 7 * one
+    assert shelf.file_bytes >= 7 * one
     for round in range(10, 200):
         shelf.keep(range(round - 9, round))
         shelf.put(round, exchange(round))
@@ -63,7 +63,7 @@ def test_what_does_not_fit_goes_to_the_file_and_its_room_is_used_again(tmp_path:
 
 
 def test_a_copy_does_not_follow_what_comes_after_it(tmp_path: Path) -> None:
-    shelf = Shelf(Storage(0, tmp_path))
+    shelf = ExchangeCache(Storage(0, tmp_path))
     shelf.put(1, exchange(1))
     copied, looked = shelf.get(1), shelf.look(1)
     shelf.keep([])
@@ -74,7 +74,7 @@ def test_a_copy_does_not_follow_what_comes_after_it(tmp_path: Path) -> None:
 
 def test_dropped_exchanges_are_gone(tmp_path: Path) -> None:
     for limit in (0, 1 << 20):
-        shelf = Shelf(Storage(limit, tmp_path))
+        shelf = ExchangeCache(Storage(limit, tmp_path))
         shelf.put(1, exchange(1))
         shelf.drop([1, 7])
         with pytest.raises(KeyError):
@@ -87,4 +87,4 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(BadParameter, match=r"no room for cached exchanges of \d+ bytes in .*: No space left"):
-        Shelf(Storage(0, tmp_path)).put(0, exchange(0))
+        ExchangeCache(Storage(0, tmp_path)).put(0, exchange(0))

@@ -341,7 +341,9 @@ def test_with_a_guarantee(tmp_path: Path) -> None:
     assert "REPLACE prepare.known by what is public" in (tmp_path / "job.toml").read_text()
     job = load_job(tmp_path / "job.toml", ["job.epochs=0.2"])
     assert isinstance(job.training, DPBottom)
-    assert all(party.preparation is not None and party.preparation.looked_at == () for party in job.parties)
+    assert all(
+        party.preparation is not None and party.preparation.row_dependent_columns == () for party in job.parties
+    )
     (first, *_) = train(job, callbacks=[]).summary()["privacy"]
     assert all(isinstance(one["end_to_end_epsilon"], float) for one in first["observers"])
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire import wire
 from thinwire.compress import Directions, Identity, Shorter
-from thinwire.compress.symbols import Counts, Grid, Levels, LevelSum, Masked, Symbols, Zeros
+from thinwire.compress.symbols import Counts, Levels, LevelSum, Masked, Symbols, UniformGrid, Zeros
 from thinwire.types import Kind
 from thinwire.wire import Frame, pack_frame
 
@@ -36,12 +36,12 @@ def examples() -> dict[str, Symbols]:
     made["Zeros"] = Zeros((3, 5))
     rng = np.random.default_rng(13)
     made["coding-zstd"] = Levels((3000,), np.tile(rng.integers(0, 4, 20), 150), 0.0, 1.0, 2)
-    made["coding-range"] = Grid((900,), rng.geometric(0.3, 900) - 3, 0.5)
-    made["coding-range-shifted"] = Grid((900,), rng.normal(0, 4000, 900).astype(np.int64), 0.5)
-    made["coding-unary"] = Grid((70,), rng.geometric(0.6, 70), 0.25)
-    made["coding-sparse"] = Grid((2500,), (rng.random(2500) < 0.02).astype(np.int64) * 7, 2.0)
-    made["coding-constant"] = Grid((4, 5), np.full(20, -3), 1.5)
-    made["coding-packed-32"] = Grid((9,), rng.integers(-(2**31), 2**31, 9), 1e-3)
+    made["coding-range"] = UniformGrid((900,), rng.geometric(0.3, 900) - 3, 0.5)
+    made["coding-range-shifted"] = UniformGrid((900,), rng.normal(0, 4000, 900).astype(np.int64), 0.5)
+    made["coding-unary"] = UniformGrid((70,), rng.geometric(0.6, 70), 0.25)
+    made["coding-sparse"] = UniformGrid((2500,), (rng.random(2500) < 0.02).astype(np.int64) * 7, 2.0)
+    made["coding-constant"] = UniformGrid((4, 5), np.full(20, -3), 1.5)
+    made["coding-packed-32"] = UniformGrid((9,), rng.integers(-(2**31), 2**31, 9), 1e-3)
     made["counts-masked"] = Counts((40,), rng.integers(0, 128, 40), 128, 16, 0.15, 1.0, 4)
     made["level-sum"] = LevelSum((40,), rng.integers(0, 46, 40), -1.0, 1.0, 4, 3, (1, 2, 3))
     made["masked"] = Masked((40,), rng.integers(0, 64, 40), 64, 5)

@@ -15,7 +15,6 @@ from thinwire.compress.symbols import (
     Counts,
     Dense,
     Dithered,
-    Grid,
     Lattice,
     Levels,
     LevelSum,
@@ -27,6 +26,7 @@ from thinwire.compress.symbols import (
     Signs,
     Sparse,
     Symbols,
+    UniformGrid,
     Zeros,
 )
 
@@ -88,10 +88,10 @@ def levels(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> Levels | Di
 
 
 @st.composite
-def grids(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> Grid:
+def grids(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> UniformGrid:
     shape = draw(shapes) if shape is None else shape
     most = draw(st.sampled_from([1, 7, 100, 40_000, 2**31 - 1]))
-    return Grid(shape, draw(integers(prod(shape), -most, most)), draw(positive))
+    return UniformGrid(shape, draw(integers(prod(shape), -most, most)), draw(positive))
 
 
 @st.composite
@@ -205,7 +205,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "Sampled": sampled(),
     "Columns": columns(),
     "Levels": levels(),
-    "Grid": grids(),
+    "UniformGrid": grids(),
     "RowGrid": row_grids(),
     "Product": products(),
     "Signs": signs(),

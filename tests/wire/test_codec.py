@@ -16,7 +16,7 @@ from every import BOUNDED_INPUT, COMPRESSORS, generator, messages, unit_messages
 from thinwire import wire
 from thinwire.compress import QSGD, Compressor, Identity, TopK, Uniform, symbols
 from thinwire.compress.message import Array
-from thinwire.compress.symbols import Counts, Dithered, Grid, Levels, Masked, Symbols, Zeros
+from thinwire.compress.symbols import Counts, Dithered, Levels, Masked, Symbols, UniformGrid, Zeros
 from thinwire.errors import (
     BadInput,
     BadParameter,
@@ -175,7 +175,7 @@ NAN, INF = np.float32(np.nan).tobytes(), np.float32(np.inf).tobytes()
         (altered(LEVELS, 5, INF), Malformed, "a scale is inf"),
         (altered(LEVELS, 5, np.float32(2).tobytes()), Malformed, "a range from 2.0 to 1.0"),
         (altered(LEVELS, 13, b"\x77"), UnknownTag, "coding 119"),
-        (altered(Grid((2,), np.array([1, -1]), 0.5), 3, np.float64(0).tobytes()), Malformed, "a step of 0.0"),
+        (altered(UniformGrid((2,), np.array([1, -1]), 0.5), 3, np.float64(0).tobytes()), Malformed, "a step of 0.0"),
         (
             altered(TopK(0.5).compress(torch.ones(4), generator()), 3, b"\x05"),
             Malformed,
@@ -346,7 +346,9 @@ def test_both_ends_compute_alike_however_the_codes_are_stored() -> None:
         assert torch.equal(wire.decode(wire.encode(made)).to_tensor(), made.to_tensor())
     codes = np.array([1, 40_000, 65_535, 7])
     for dtype in (np.uint16, np.int32, np.int64):
-        assert torch.equal(Grid((4,), codes.astype(dtype), 0.1).to_tensor(), Grid((4,), codes, 0.1).to_tensor())
+        assert torch.equal(
+            UniformGrid((4,), codes.astype(dtype), 0.1).to_tensor(), UniformGrid((4,), codes, 0.1).to_tensor()
+        )
 
 
 def test_sparse_integers_are_not_nested() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire import wire
-from thinwire.compress.symbols import Grid, Levels, Masked
+from thinwire.compress.symbols import Levels, Masked, UniformGrid
 from thinwire.errors import WireError
 from thinwire.types import Kind
 from thinwire.wire import Frame, pack_frame, unpack_frame
@@ -34,13 +34,13 @@ def corpus() -> list[bytes]:
     ]
     made += [
         Levels((2000,), np.tile(rng.integers(0, 4, 20), 100), 0.0, 1.0, 2),  # zstd
-        Grid((500,), rng.geometric(0.4, 500), 1.0),  # range
-        Grid(
+        UniformGrid((500,), rng.geometric(0.4, 500), 1.0),  # range
+        UniformGrid(
             (200, 4), np.rint(rng.normal([-3, 0, 4, 7], [0, 0.2, 1, 2], (200, 4))).astype(int).ravel(), 1.0
         ),  # columns
-        Grid((60,), rng.geometric(0.6, 60), 1.0),  # unary
-        Grid((900,), (rng.random(900) < 0.03).astype(np.int64), 1.0),  # sparse
-        Grid((40,), rng.integers(-(2**30), 2**30, 40), 1e-3),  # wide
+        UniformGrid((60,), rng.geometric(0.6, 60), 1.0),  # unary
+        UniformGrid((900,), (rng.random(900) < 0.03).astype(np.int64), 1.0),  # sparse
+        UniformGrid((40,), rng.integers(-(2**30), 2**30, 40), 1e-3),  # wide
     ]
     return sorted({wire.encode(s, effort) for s in made for effort in ("small", "fast")}, key=lambda b: (len(b), b))
 

@@ -77,7 +77,7 @@ class Terms:
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_IDS:
             raise BadParameter(f"max_peer_ids must be a whole number from 1 to {_MOST_IDS}, got {most!r}")
 
-    def rows_needed(self, own: int) -> int:
+    def minimum_rows(self, own: int) -> int:
         """Of a party that has so many rows of its own."""
         if isinstance(self.min_overlap, int):
             return self.min_overlap

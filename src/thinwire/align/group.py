@@ -56,13 +56,13 @@ def hash_to_group(text: bytes) -> bytes:
     return point
 
 
-def blinded(texts: Sequence[bytes], key: bytes) -> bytes:
+def blind_ids(texts: Sequence[bytes], key: bytes) -> bytes:
     """The key times each id's point, one after the other."""
     times = _load_rbcl().crypto_scalarmult_ristretto255
     return b"".join([times(key, hash_to_group(text)) for text in texts])
 
 
-def multiplied(points: bytes, key: bytes) -> bytes:
+def multiply_points(points: bytes, key: bytes) -> bytes:
     """The key times each point of these bytes. Raises InvalidPoint."""
     times = _load_rbcl().crypto_scalarmult_ristretto255
     found: list[bytes] = []
@@ -74,9 +74,9 @@ def multiplied(points: bytes, key: bytes) -> bytes:
     return b"".join(found)
 
 
-def tags_of(points: bytes, key: bytes, size: int) -> bytes:
+def compute_tags(points: bytes, key: bytes, size: int) -> bytes:
     """The key times each point, as the first `size` bytes of its SHA-256. Raises InvalidPoint."""
-    both = multiplied(points, key)
+    both = multiply_points(points, key)
     return b"".join([sha256(both[at : at + POINT_SIZE]).digest()[:size] for at in range(0, len(both), POINT_SIZE)])
 
 
@@ -95,7 +95,7 @@ def empty_tags(ids: int, size: int) -> Tags:
     return np.empty((ids, size), np.uint8)
 
 
-def first_repeated(tags: Tags) -> tuple[int, int] | None:
+def find_repeat(tags: Tags) -> tuple[int, int] | None:
     """Two places that hold the same tag."""
     texts = _texts(tags)
     order = np.argsort(texts, kind="stable")
@@ -104,7 +104,7 @@ def first_repeated(tags: Tags) -> tuple[int, int] | None:
     return None if not same.size else (int(order[same[0]]), int(order[same[0] + 1]))
 
 
-def places_of(tags: Tags, among: Tags) -> RowNumbers:
+def find_places(tags: Tags, among: Tags) -> RowNumbers:
     """For each tag its place among the others, which are all different; -1 where it is not there."""
     texts, others = _texts(tags), _texts(among)
     order = np.argsort(others)

@@ -195,7 +195,7 @@ def fresh_nonce() -> bytes:
     return token_bytes(NONCE_SIZE)
 
 
-def in_common_order(ids: Ids, rows: RowNumbers, nonce: bytes) -> tuple[RowNumbers, bytes]:
+def sort_common_rows(ids: Ids, rows: RowNumbers, nonce: bytes) -> tuple[RowNumbers, bytes]:
     """These rows in the order that all parties agree on, and the digest of their ids."""
     keys = np.empty((len(rows), DIGEST_SIZE), np.uint8)
     for start in range(0, len(rows), _CHUNK):
@@ -210,7 +210,7 @@ def in_common_order(ids: Ids, rows: RowNumbers, nonce: bytes) -> tuple[RowNumber
     return rows[order], digest.digest()
 
 
-def shuffled(count: int) -> RowNumbers:
+def shuffle_rows(count: int) -> RowNumbers:
     """All rows in an order that nobody can guess: by 64 bits each from the system."""
     weights = np.frombuffer(token_bytes(8 * count), np.uint64)
     return np.argsort(weights)

@@ -18,7 +18,7 @@ from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
 
 
-class Aligned(dict[PartyName, Alignment]):
+class AlignmentResult(dict[PartyName, Alignment]):
     """Each party's alignment, and what was sent for it."""
 
     def __init__(self, alignments: Mapping[PartyName, Alignment], ledger: Ledger) -> None:
@@ -34,7 +34,7 @@ def intersect(
     workers: int | None = None,
     backend: Backend | None = None,
     on_progress: Progress | None = None,
-) -> Aligned:
+) -> AlignmentResult:
     """Which rows all parties have, and in which common order; by the same messages as between real parties.
 
     `on_progress` is told what the label party has done; `workers` is for the default backend.
@@ -61,4 +61,4 @@ def intersect(
             return partial(align_label_party, mine, talk, used, terms, **told)
 
         found = simulation.run({party: program(party, mine) for party, mine in ids.items()})
-    return Aligned({party: found[party] for party in ids}, simulation.ledger)
+    return AlignmentResult({party: found[party] for party in ids}, simulation.ledger)

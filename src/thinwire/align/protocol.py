@@ -14,7 +14,7 @@ import numpy as np
 
 from thinwire.align.alignment import Alignment
 from thinwire.align.errors import ANY_OVERLAP, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
-from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, in_common_order
+from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, sort_common_rows
 from thinwire.errors import BadParameter, Malformed, TooLarge, UnknownTag
 from thinwire.transport.base import Channel, Message
 from thinwire.types import Kind, PartyName
@@ -46,14 +46,14 @@ class Conversation:
     def receive(self, sender: PartyName, kind: Kind, number: int) -> bytes:
         return bytes(self.channel.receive(sender, kind, number).body)
 
-    def receive_sized(self, sender: PartyName, kind: Kind, number: int, size: int) -> bytes:
+    def receive_exactly(self, sender: PartyName, kind: Kind, number: int, size: int) -> bytes:
         """A body of exactly this size."""
         body = self.receive(sender, kind, number)
         if len(body) != size:
-            raise self.malformed(sender, f"{kind.name} {number} of {len(body)} bytes, expected {size}")
+            raise self.build_error(sender, f"{kind.name} {number} of {len(body)} bytes, expected {size}")
         return body
 
-    def malformed(self, sender: PartyName, what: str) -> Malformed:
+    def build_error(self, sender: PartyName, what: str) -> Malformed:
         return Malformed(f"alignment: {sender!r} sent {what}")
 
 
@@ -111,7 +111,7 @@ def greet(
 def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) -> int:
     body = talk.receive(peer, Kind.ALIGNMENT, Step.GREETING)
     if len(body) < _GREETING.size:
-        raise talk.malformed(peer, f"a greeting of {len(body)} bytes, it has {_GREETING.size} at least")
+        raise talk.build_error(peer, f"a greeting of {len(body)} bytes, it has {_GREETING.size} at least")
     version, ids = _GREETING.unpack_from(body)
     if version != VERSION:
         raise UnknownTag(
@@ -121,7 +121,7 @@ def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) ->
         named = body[_GREETING.size :][:64].decode("ascii", "replace")
         raise UnknownTag(f"alignment: {peer!r} matches by {named!r}, this party by {backend!r}; use the same at all")
     if ids < 1:
-        raise talk.malformed(peer, "word that it has no ids")
+        raise talk.build_error(peer, "word that it has no ids")
     if ids > terms.max_peer_ids:
         raise TooLarge(f"alignment: {peer!r} has {ids} ids, over this party's max_peer_ids, {terms.max_peer_ids}")
     return int(ids)
@@ -147,16 +147,16 @@ def tell(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]
     except (ValueError, RecursionError):
         refusing = None
     if not isinstance(refusing, list) or not all(party in talk.parties for party in refusing):
-        raise talk.malformed(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
+        raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
     if not accepts and talk.me not in refusing:
-        raise talk.malformed(talk.label_party, f"an agreement that {talk.me!r} has refused")
+        raise talk.build_error(talk.label_party, f"an agreement that {talk.me!r} has refused")
     return tuple(refusing)
 
 
 def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
-    body = talk.receive_sized(party, Kind.ALIGNMENT, step, 1)
+    body = talk.receive_exactly(party, Kind.ALIGNMENT, step, 1)
     if body not in (_ACCEPTS, _REFUSES):
-        raise talk.malformed(party, f"the verdict {body!r}")
+        raise talk.build_error(party, f"the verdict {body!r}")
     return body == _ACCEPTS
 
 
@@ -166,11 +166,11 @@ def announce_overlap(talk: Conversation, size: int) -> None:
         talk.send(party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.pack(size))
 
 
-def announced_overlap(talk: Conversation, at_most: int) -> int:
+def receive_overlap(talk: Conversation, at_most: int) -> int:
     """What the label party says; no more than the smaller of the two sets."""
-    (size,) = _COUNT.unpack(talk.receive_sized(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.size))
+    (size,) = _COUNT.unpack(talk.receive_exactly(talk.label_party, Kind.ALIGNMENT, Step.OVERLAP, _COUNT.size))
     if size > at_most:
-        raise talk.malformed(talk.label_party, f"an overlap of {size} ids, at most {at_most} can be")
+        raise talk.build_error(talk.label_party, f"an overlap of {size} ids, at most {at_most} can be")
     return int(size)
 
 
@@ -182,7 +182,7 @@ def align_label_party(
     ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
 ) -> Alignment:
     """The label party's half."""
-    needed = terms.rows_needed(len(ids))
+    needed = terms.minimum_rows(len(ids))
     peer_ids = greet(talk, talk.feature_parties, len(ids), backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
     smallest = min(sizes.values())
@@ -201,7 +201,7 @@ def align_label_party(
     _require_accepted(ask_all(talk, Step.OVERLAP_ACCEPTED, accepts), f"{len(common)} ids are in common", needed)
 
     nonce = fresh_nonce()
-    rows, digest = in_common_order(ids, common, nonce)
+    rows, digest = sort_common_rows(ids, common, nonce)
     for peer, found in places.items():
         talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + _bitmap(found[common], peer_ids[peer]))
     differing = ask_all(talk, Step.DIGEST_ACCEPTED, accepts=True)
@@ -214,7 +214,7 @@ def align_feature_party(
     ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
 ) -> Alignment:
     """A feature party's half."""
-    needed = terms.rows_needed(len(ids))
+    needed = terms.minimum_rows(len(ids))
     sizes = greet(talk, [talk.label_party], len(ids), backend.name, terms) | {talk.me: len(ids)}
     smallest = min(sizes.values())
     _require_accepted(
@@ -222,13 +222,13 @@ def align_feature_party(
     )
 
     order = backend.match_as_feature(talk, ids, sizes[talk.label_party], on_progress)
-    size = announced_overlap(talk, at_most=smallest)
+    size = receive_overlap(talk, at_most=smallest)
     if not size:
         raise _no_overlap(ids, "no id is held by all parties")
     _require_accepted(tell(talk, Step.OVERLAP_ACCEPTED, size >= needed), f"{size} ids are in common", needed)
 
     nonce, theirs, places = _common_rows(talk, len(ids), size)
-    rows, digest = in_common_order(ids, order[places], nonce)
+    rows, digest = sort_common_rows(ids, order[places], nonce)
     differing = tell(talk, Step.DIGEST_ACCEPTED, accepts=digest == theirs)
     if differing:
         raise AlignmentsDiffer(differing)
@@ -258,11 +258,11 @@ def _bitmap(places: RowNumbers, count: int) -> bytes:
 def _common_rows(talk: Conversation, count: int, size: int) -> tuple[bytes, bytes, RowNumbers]:
     """Nonce, the label party's digest, and the places in this party's list that all parties hold."""
     head = NONCE_SIZE + DIGEST_SIZE
-    body = talk.receive_sized(talk.label_party, Kind.COMMON_ROWS, 0, head + -(-count // 8))
+    body = talk.receive_exactly(talk.label_party, Kind.COMMON_ROWS, 0, head + -(-count // 8))
     bits = np.unpackbits(np.frombuffer(body, np.uint8, offset=head), bitorder="little")
     places = np.flatnonzero(bits)
     if len(places) != size or places[-1] >= count:
-        raise talk.malformed(talk.label_party, f"{len(places)} common rows of {count}, after announcing {size}")
+        raise talk.build_error(talk.label_party, f"{len(places)} common rows of {count}, after announcing {size}")
     return body[:NONCE_SIZE], body[NONCE_SIZE:head], places
 
 

@@ -29,14 +29,14 @@ from thinwire.align.group import (
     InvalidPoint,
     Tags,
     empty_tags,
-    first_repeated,
+    find_places,
+    find_repeat,
     fresh_key,
-    places_of,
     tag_size,
 )
-from thinwire.align.ids import Ids, RowNumbers, shuffled
+from thinwire.align.ids import Ids, RowNumbers, shuffle_rows
 from thinwire.align.protocol import Conversation, Progress
-from thinwire.align.worker_pool import Crew, Work, crew_of
+from thinwire.align.worker_pool import Work, WorkerPool, open_worker_pool
 from thinwire.errors import BadParameter
 from thinwire.types import Kind, PartyName
 
@@ -49,7 +49,7 @@ _STAGE = "matching"
 class RistrettoBackend:
     """A `Backend`. The parties of a simulation may share one."""
 
-    crew: Crew
+    crew: WorkerPool
     chunk: int = CHUNK
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class RistrettoBackend:
 @contextmanager
 def ristretto(workers: int | None = None, chunk: int = CHUNK) -> Iterator[RistrettoBackend]:
     """The default backend with workers of its own, for as long as the block lasts."""
-    with crew_of(workers) as crew:
+    with open_worker_pool(workers) as crew:
         yield RistrettoBackend(crew, chunk)
 
 
@@ -99,7 +99,7 @@ class _End:
         self, backend: RistrettoBackend, talk: Conversation, ids: Ids, peer: PartyName, peer_ids: int
     ) -> None:
         self.peer = peer
-        self.order = shuffled(len(ids))
+        self.order = shuffle_rows(len(ids))
         self.tag_size = tag_size(len(ids), peer_ids)
         self.theirs = empty_tags(peer_ids, self.tag_size)  # in the order of the peer's list
         self.steps = -(-max(len(ids), peer_ids) // backend.chunk)
@@ -135,7 +135,7 @@ class _End:
         """Takes the peer's chunk and has it tagged."""
         if step < self.steps:
             size = len(self.theirs[self._part(step)]) * POINT_SIZE
-            points = self._talk.receive_sized(self.peer, Kind.BLINDED_IDS, step, size)
+            points = self._talk.receive_exactly(self.peer, Kind.BLINDED_IDS, step, size)
             self._tagging.append(self._crew.tag(points, self._key, self.tag_size))
 
     def take_tags(self, step: int) -> bytes:
@@ -144,7 +144,7 @@ class _End:
             tags = self._tagging.popleft().result()
         except InvalidPoint as error:
             number = step * self._chunk + error.place
-            raise self._talk.malformed(self.peer, f"a blinded id, number {number}, that is no point") from None
+            raise self._talk.build_error(self.peer, f"a blinded id, number {number}, that is no point") from None
         part = self.theirs[self._part(step)]
         part[:] = self._as_tags(tags)
         self.tagged += len(part)
@@ -155,9 +155,9 @@ class _End:
 
     def require_all_different(self, tags: Tags, what: str) -> None:
         """Ids are different, so their points are; a peer that repeats one could count on our answers."""
-        repeated = first_repeated(tags)
+        repeated = find_repeat(tags)
         if repeated is not None:
-            raise self._talk.malformed(
+            raise self._talk.build_error(
                 self.peer, f"{what} of which numbers {repeated[0]} and {repeated[1]} are the same"
             )
 
@@ -190,7 +190,7 @@ class _LabelEnd(_End):
             ours = self._ours[self._part(before)]
             if len(ours):
                 ours[:] = self._as_tags(
-                    self._talk.receive_sized(self.peer, Kind.MATCH_TAGS, before, len(ours) * self.tag_size)
+                    self._talk.receive_exactly(self.peer, Kind.MATCH_TAGS, before, len(ours) * self.tag_size)
                 )
 
     def places(self) -> RowNumbers:
@@ -198,7 +198,7 @@ class _LabelEnd(_End):
         self.require_all_different(self.theirs, "blinded ids")
         self.require_all_different(self._ours, "match tags")
         places = np.empty(len(self.order), np.int64)
-        places[self.order] = places_of(self._ours, self.theirs)
+        places[self.order] = find_places(self._ours, self.theirs)
         return places
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 
 from thinwire.align.errors import WorkersFailed
-from thinwire.align.group import POINT_SIZE, InvalidPoint, blinded, tags_of
+from thinwire.align.group import POINT_SIZE, InvalidPoint, blind_ids, compute_tags
 from thinwire.errors import BadParameter
 
 MOST_THREADS = 8
@@ -44,7 +44,7 @@ class Work:
         return b"".join(found)
 
 
-class Crew:
+class WorkerPool:
     """Hands out pieces of work; its executor computes them in any order."""
 
     def __init__(self, executor: Executor) -> None:
@@ -53,17 +53,17 @@ class Crew:
     def blind(self, texts: Sequence[bytes], key: bytes) -> Work:
         """Ids to points under a key."""
         starts = range(0, len(texts), _PIECE)
-        return Work([self._executor.submit(blinded, texts[at : at + _PIECE], key) for at in starts])
+        return Work([self._executor.submit(blind_ids, texts[at : at + _PIECE], key) for at in starts])
 
     def tag(self, points: bytes, key: bytes, size: int) -> Work:
         """A peer's points under a key of ours, shortened."""
         length = _PIECE * POINT_SIZE
         starts = range(0, len(points), length)
-        return Work([self._executor.submit(tags_of, points[at : at + length], key, size) for at in starts])
+        return Work([self._executor.submit(compute_tags, points[at : at + length], key, size) for at in starts])
 
 
 @contextmanager
-def crew_of(workers: int | None = None) -> Iterator[Crew]:
+def open_worker_pool(workers: int | None = None) -> Iterator[WorkerPool]:
     """So many workers; None: one for each core this process may use, up to eight."""
     if workers is None:
         workers = min(_cores(), MOST_THREADS)
@@ -74,7 +74,7 @@ def crew_of(workers: int | None = None) -> Iterator[Crew]:
     else:
         executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
     try:
-        yield Crew(executor)
+        yield WorkerPool(executor)
     finally:
         executor.shutdown(cancel_futures=True)
 

@@ -17,7 +17,7 @@ from thinwire.audit.norm import norm_scores
 from thinwire.audit.spectral import spectral_scores
 from thinwire.audit.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
 from thinwire.compress import PoissonBinomial
-from thinwire.conversations.evaluation import outputs
+from thinwire.conversations.evaluation import compute_outputs
 from thinwire.errors import BadInput, BadParameter
 from thinwire.job import Job
 from thinwire.models.metrics import metric
@@ -240,7 +240,7 @@ def _model_score(job: Job) -> ModelScore:
     tables = [embeddings(party.bottom, party.test_features if tested else party.features) for party in job.parties]
     if label.bottom is not None:
         tables.append(embeddings(label.bottom, label.test_features if tested else label.features))
-    said = outputs(label.top, label.fusion, tables)
+    said = compute_outputs(label.top, label.fusion, tables)
     binary = said.dim() == 1 or said.shape[1] <= 2
     both = len(labels.unique()) == 2 and bool(((labels == 0) | (labels == 1)).all())
     name = "auc" if binary and both else next(iter(job.metrics), "log_loss")

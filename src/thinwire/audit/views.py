@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Hint
-from thinwire.conversations.context import on
-from thinwire.conversations.evaluation import embedded
-from thinwire.conversations.label_side import Guard, classes_of
+from thinwire.conversations.context import cast_like
+from thinwire.conversations.evaluation import embed_in_chunks
+from thinwire.conversations.label_side import Guard, count_classes
 from thinwire.job import Job
-from thinwire.models.fusion import fuse, fused_width
+from thinwire.models.fusion import fuse, fusion_width
 from thinwire.privacy import Labels, NoiseKey, SecureSum
 from thinwire.streams import ErrorFeedback, StreamSpec
 from thinwire.types import PartyName
@@ -60,7 +60,9 @@ def views(job: Job, rows: Tensor, looks: int) -> ObservedViews:
     labels = job.label_party.labels[rows]
     if job.recipe.labels is Labels.PRIVATE:
         widths = [table.shape[1] for table in (*exact.values(), *own)]
-        labels = guard.labels(labels, classes_of(job.label_party.top, fused_width(job.label_party.fusion, widths)))
+        labels = guard.labels(
+            labels, count_classes(job.label_party.top, fusion_width(job.label_party.fusion, widths))
+        )
 
     def seen(look: int) -> ObservedViews:
         received = _received(job, exact, look)
@@ -80,7 +82,7 @@ def views(job: Job, rows: Tensor, looks: int) -> ObservedViews:
 
 def embeddings(bottom: nn.Module, features: Tensor) -> Tensor:
     """Of these rows, wherever the model lives."""
-    return embedded(bottom, features.to(next(bottom.parameters(), features).device)).cpu()
+    return embed_in_chunks(bottom, features.to(next(bottom.parameters(), features).device)).cpu()
 
 
 def _exact(job: Job, rows: Tensor) -> dict[PartyName, Tensor]:
@@ -113,8 +115,8 @@ def _derivatives(
     top.eval()
     parts: list[list[Tensor]] = []
     for batch in _batches(job, len(labels)):
-        h = [on(like, table[batch]).detach().requires_grad_() for table in received.values()]
-        fused = fuse(label.fusion, [*h, *(on(like, table[batch]) for table in own)])
+        h = [cast_like(like, table[batch]).detach().requires_grad_() for table in received.values()]
+        fused = fuse(label.fusion, [*h, *(cast_like(like, table[batch]) for table in own)])
         losses = label.loss(top(fused), labels[batch].to(like.device))
         found = torch.autograd.grad(losses.mean(), h, allow_unused=True)
         parts.append([torch.zeros_like(x) if g is None else g for g, x in zip(found, h, strict=True)])
@@ -131,7 +133,7 @@ def _sent(
     """The derivatives as the feature parties get them."""
     batches = list(_batches(job, len(labels)))
     parts = [
-        guard.protected([table[batch] for table in derivatives.values()], labels[batch], look * len(batches) + place)
+        guard.protect([table[batch] for table in derivatives.values()], labels[batch], look * len(batches) + place)
         for place, batch in enumerate(batches)
     ]
     summed = isinstance(job.recipe.aggregation, SecureSum)

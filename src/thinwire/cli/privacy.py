@@ -74,10 +74,13 @@ def privacy(
         release = accounting.PoissonBinomialRelease(trials, beta, width)
         facts, show = cost_report(accounting.Exposure(release, among, bottom), epochs, delta), _print_costs
     elif epsilon is not None and trials is None and beta is None:
-        budget = accounting.Budget(epsilon, delta, accounting.Observer.named(observer))
+        budget = accounting.Budget(epsilon, delta, accounting.Observer.parse(observer))
         # Planned as if the bottom model gave nothing away; the report says so where it does.
         planned = accounting.Frozen() if isinstance(bottom, accounting.TrainedOnRawRows) else bottom
-        facts, show = plan_report(accounting.Aim(budget, width, among, epochs, planned), bottom), _print_plans
+        facts, show = (
+            plan_report(accounting.PrivacyTarget(budget, width, among, epochs, planned), bottom),
+            _print_plans,
+        )
     else:
         raise BadInput("give --trials and --beta to see what they protect, or --epsilon alone to have them found")
     print_result(facts, as_json, lambda: show(facts))
@@ -145,7 +148,7 @@ def _format_epochs(facts: dict[str, Any]) -> str:
 def _format_observer(name: str) -> str:
     from thinwire.privacy.accounting import Observer
 
-    return Observer(name).shown
+    return Observer(name).display_name
 
 
 def _format_parties(count: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thinwire.compress.message import Array
-from thinwire.compress.symbols import Counts, Dithered, Grid, Levels, LevelSum, Symbols, Zeros, codes_dtype
+from thinwire.compress.symbols import Counts, Dithered, Levels, LevelSum, Symbols, UniformGrid, Zeros, codes_dtype
 from thinwire.errors import IncompatibleRecipe
 
 
@@ -26,7 +26,7 @@ class Adding(ABC):
         """Refuses symbols that another compressor made."""
 
     @abstractmethod
-    def summed(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> Symbols:
+    def sum_symbols(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> Symbols:
         """What the sum over `parties` stands for; `seeds` are those of their dithers."""
 
     def _refused(self, symbols: Symbols) -> IncompatibleRecipe:
@@ -55,7 +55,7 @@ class AddingCounts(Adding):
             raise self._refused(symbols)
         return symbols.counts
 
-    def summed(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> Counts:
+    def sum_symbols(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> Counts:
         return Counts(shape, totals, parties * self.trials + 1, self.trials, self.beta, self.bound, parties)
 
 
@@ -79,7 +79,7 @@ class AddingLevels(Adding):
             raise self._refused(symbols)
         return symbols.codes
 
-    def summed(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> LevelSum:
+    def sum_symbols(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> LevelSum:
         return LevelSum(shape, totals, self.low, self.high, self.bits, parties, tuple(seeds))
 
 
@@ -97,10 +97,10 @@ class AddingGrids(Adding):
     def integers(self, symbols: Symbols) -> Array:
         if isinstance(symbols, Zeros):
             symbols = symbols.on_grid(self.step)
-        if not isinstance(symbols, Grid) or symbols.step != self.step:
+        if not isinstance(symbols, UniformGrid) or symbols.step != self.step:
             raise self._refused(symbols)
         return symbols.codes.astype(codes_dtype(-1, self.top)) + self.limit
 
-    def summed(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> Grid:
+    def sum_symbols(self, totals: Array, shape: tuple[int, ...], parties: int, seeds: Sequence[int]) -> UniformGrid:
         most = parties * self.limit
-        return Grid(shape, totals.astype(codes_dtype(-1, 2 * most)) - most, self.step)
+        return UniformGrid(shape, totals.astype(codes_dtype(-1, 2 * most)) - most, self.step)

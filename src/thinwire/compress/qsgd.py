@@ -12,7 +12,7 @@ from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, 
 from thinwire.compress.message import blocks, message_values
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round
-from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
+from thinwire.compress.symbols import Symbols, UniformGrid, Zeros, codes_dtype
 from thinwire.errors import BadParameter
 
 
@@ -54,7 +54,7 @@ class QSGD(Compressor):
             # Away from zero by xi, then cut off: sign(v_i) floor(s |v_i| / |v| + xi).
             place += np.copysign(bits.uniform(place.size), place)
             codes[block] = place.astype(np.int32).clip(-levels, levels)
-        return Grid(message.shape, codes, norm / (levels * self._tau(message.size, hint.round)))
+        return UniformGrid(message.shape, codes, norm / (levels * self._tau(message.size, hint.round)))
 
     def _levels(self, round: int) -> int:
         if self.levels is not None:

@@ -13,7 +13,7 @@ from thinwire.compress.compressor import Compressor, ErrorBound, Hint, Promise, 
 from thinwire.compress.message import MessageValues, blocks, message_values
 from thinwire.compress.randomness import Randomness, keystream
 from thinwire.compress.schedules import Schedule, at_round, reaches
-from thinwire.compress.symbols import Grid, Symbols, Zeros, codes_dtype
+from thinwire.compress.symbols import Symbols, UniformGrid, Zeros, codes_dtype
 from thinwire.errors import BadTensor
 
 _MOST_CODE = 2**31 - 4
@@ -88,7 +88,7 @@ class StdGrid(Compressor):
             if self.limit is not None:
                 np.clip(place, -self.limit, self.limit, out=place)
             codes[block] = place
-        return Grid(message.shape, codes, step)
+        return UniformGrid(message.shape, codes, step)
 
     def _step(self, message: MessageValues, hint: Hint) -> float:
         step = at_round(self.step, hint.round)

@@ -45,7 +45,6 @@ __all__ = [
     "Counts",
     "Dense",
     "Dithered",
-    "Grid",
     "Lattice",
     "LevelSum",
     "Levels",
@@ -57,6 +56,7 @@ __all__ = [
     "Signs",
     "Sparse",
     "Symbols",
+    "UniformGrid",
     "Zeros",
     "codes_dtype",
 ]
@@ -172,9 +172,9 @@ class Zeros(_ByContent):
     def to_tensor(self) -> Tensor:
         return torch.zeros(self.shape, dtype=torch.float32)
 
-    def on_grid(self, step: float) -> Grid:
+    def on_grid(self, step: float) -> UniformGrid:
         """The same as integers."""
-        return Grid(self.shape, np.zeros(prod(self.shape), np.int8), step)
+        return UniformGrid(self.shape, np.zeros(prod(self.shape), np.int8), step)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -265,7 +265,7 @@ class Dithered(_ByContent):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Grid(_ByContent):
+class UniformGrid(_ByContent):
     """Integers times one step."""
 
     shape: tuple[int, ...]

@@ -15,7 +15,7 @@ from thinwire.compress.message import Array, message_values
 from thinwire.compress.qsgd import QSGD
 from thinwire.compress.randomness import Keystream, Randomness, keystream
 from thinwire.compress.std_grid import StdGrid
-from thinwire.compress.symbols import Columns, Grid, Product, Sampled, Sparse, Symbols
+from thinwire.compress.symbols import Columns, Product, Sampled, Sparse, Symbols, UniformGrid
 from thinwire.errors import BadParameter, IncompatibleRecipe
 
 
@@ -133,7 +133,7 @@ class Shorter(Compressor):
 def _bits(symbols: Symbols) -> float:
     """About what the codec needs; a message that would be lost is no short one."""
     match symbols:
-        case Grid(shape=shape, codes=codes):
+        case UniformGrid(shape=shape, codes=codes):
             return _entropy(codes.reshape(-1, shape[-1] if shape else 1))
         case Product(levels=levels, basis=basis):
             return _entropy(levels) + _entropy(basis)

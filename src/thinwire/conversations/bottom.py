@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Keystream
-from thinwire.conversations.context import add_prefix, remove_prefix, taken
-from thinwire.conversations.evaluation import embedded
+from thinwire.conversations.context import add_prefix, remove_prefix, select_rows
+from thinwire.conversations.evaluation import embed_in_chunks
 from thinwire.errors import BadState
 from thinwire.privacy.dp_bottom import DPBottom
 from thinwire.seeds import derived_seed
@@ -18,7 +18,7 @@ from thinwire.streams import Rows
 from thinwire.types import Round
 
 
-class OptimizerSpec(Protocol):
+class OptimizerBuilder(Protocol):
     """What `models/optimizers.py` has: a frozen description of an optimiser."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None: ...
@@ -26,7 +26,7 @@ class OptimizerSpec(Protocol):
     def lr_at(self, round: Round, total_rounds: int) -> float: ...
 
 
-class Untrained:
+class NoOptimizer:
     """The optimiser of a model that is not ours to train."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -43,7 +43,7 @@ class Learner:
     do not depend on who else computes in this process, nor on where a run was resumed.
     """
 
-    def __init__(self, name: str, module: nn.Module, spec: OptimizerSpec, seed: int, total_rounds: int) -> None:
+    def __init__(self, name: str, module: nn.Module, spec: OptimizerBuilder, seed: int, total_rounds: int) -> None:
         self.module = module
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._name = name
@@ -121,7 +121,7 @@ class PrivateLearner(Learner):
         self,
         name: str,
         module: nn.Module,
-        spec: OptimizerSpec,
+        spec: OptimizerBuilder,
         seed: int,
         total_rounds: int,
         *,
@@ -196,17 +196,17 @@ class OwnBottom:
         self._learner.begin(round)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
-        return self._learner.forward(taken(self._features, rows))
+        return self._learner.forward(select_rows(self._features, rows))
 
     def embed_all(self) -> Tensor:
         with torch.no_grad():
             return self._learner.forward(self._features)
 
     def embed_test(self) -> Tensor | None:
-        return None if self._test_features is None else embedded(self.module, self._test_features)
+        return None if self._test_features is None else embed_in_chunks(self.module, self._test_features)
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
-        self._learner.learn(rows, lambda: taken(self._features, rows), h, derivative)
+        self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)
 
     def tensors(self) -> dict[str, Tensor]:
         return self._learner.tensors()

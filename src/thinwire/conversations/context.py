@@ -22,7 +22,7 @@ from thinwire.wire.entropy import Effort
 
 
 @dataclass(frozen=True)
-class Seat:
+class PartyContext:
     """One party's place."""
 
     me: PartyName
@@ -77,14 +77,14 @@ class Seat:
         for party in self.feature_parties:
             self.send(party, Kind.ROWS, round, body)
 
-    def announced(self, round: Round) -> Rows:
+    def receive_rows(self, round: Round) -> Rows:
         """The rows that the label party chose."""
         symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round), self.label_party)
         if not isinstance(symbols, Sparse) or symbols.shape != (self.rows,):
             raise Malformed(f"round {round}: {self.label_party!r} announced rows of another table")
         return torch.from_numpy(symbols.indices.astype("int64"))
 
-    def worked(self) -> None:
+    def count_update(self) -> None:
         """Tells the link clock that an update was taken."""
         self.channel.worked(1)
 
@@ -94,14 +94,14 @@ def _in_order(rows: int) -> Tensor:
     return torch.arange(rows)
 
 
-def taken(table: Tensor, rows: Rows) -> Tensor:
+def select_rows(table: Tensor, rows: Rows) -> Tensor:
     """table[rows]; the table itself, not a copy, where the rows are all of them in order."""
     if len(rows) == len(table) and torch.equal(rows, _in_order(len(table))):
         return table
     return table.index_select(0, rows)
 
 
-def on(like: Tensor, tensor: Tensor) -> Tensor:
+def cast_like(like: Tensor, tensor: Tensor) -> Tensor:
     """The tensor where and as `like` is."""
     return tensor.to(device=like.device, dtype=like.dtype)
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from thinwire.compress import Identity, Symbols
 from thinwire.conversations.bottom import Bottom
-from thinwire.conversations.context import Seat, add_prefix, on, remove_prefix, taken
-from thinwire.conversations.label_side import Guard, LabelSide, classes_of
-from thinwire.conversations.sealing import TRAINING, WARM_START, Sealing, opened, relay_keys
-from thinwire.models.fusion import fused_width
+from thinwire.conversations.context import PartyContext, add_prefix, cast_like, remove_prefix, select_rows
+from thinwire.conversations.label_side import Guard, LabelSide, count_classes
+from thinwire.conversations.sealing import TRAINING, WARM_START, Sealing, relay_keys, unseal
+from thinwire.models.fusion import fusion_width
 from thinwire.privacy import SecureSum
-from thinwire.schedule import CachedSteps, CosineTally, Learned, Shelf, cosine_weights
+from thinwire.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, cosine_weights
 from thinwire.streams import Direct, ErrorFeedback, Rows
 from thinwire.types import Kind, PartyName, Round
 
@@ -41,11 +41,11 @@ class _Exchange:
 class _Remembering:
     """Exchanges that may be used again, and how alike they still were when they were. Many of them lie in a file."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, seat: PartyContext) -> None:
         schedule = seat.recipe.schedule
         self.xi_degrees = schedule.xi_degrees if isinstance(schedule, CachedSteps) else None
         self.keeps = isinstance(schedule, CachedSteps) and schedule.reuse > 1
-        self._shelf = Shelf(seat.storage)
+        self._shelf = ExchangeCache(seat.storage)
         self._cosines = CosineTally()
 
     def add(self, round: Round, exchange: _Exchange) -> None:
@@ -103,10 +103,10 @@ def _put_apart(tensors: list[Tensor]) -> _Exchange:
     return _Exchange(tensors[0], tensors[1:half], tensors[half:])
 
 
-class FeatureEnd:
+class DerivativeFeatureEnd:
     """A feature party's end."""
 
-    def __init__(self, seat: Seat, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
+    def __init__(self, seat: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         recipe = seat.recipe
         self._seat = seat
         self._bottom = bottom
@@ -148,14 +148,14 @@ class FeatureEnd:
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
         return [(self._seat.label_party, Kind.DERIVATIVE, round)]
 
-    def answered(self, round: Round) -> bool:
+    def has_answer(self, round: Round) -> bool:
         return self._seat.channel.ready(self._seat.label_party, Kind.DERIVATIVE, round)
 
     def receive(self, round: Round) -> None:
         rows, h = self._sent.pop(round)
         label_party = self._seat.label_party
         symbols = self._seat.decode(self._seat.receive(label_party, Kind.DERIVATIVE, round), label_party)
-        derivative = on(h, self._downlink.incoming(rows, symbols, round))
+        derivative = cast_like(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
         now = self._graph[1] if self._graph and self._graph[0] == round else self._bottom.embed(round, rows)
         self._learn(rows, now, derivative)
@@ -172,7 +172,7 @@ class FeatureEnd:
     def _learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
         self._bottom.learn(rows, h, derivative)
         self._graph = None
-        self._seat.worked()
+        self._seat.count_update()
 
     def forget(self, kept: set[Round]) -> None:
         self._memory.forget(kept)
@@ -213,16 +213,16 @@ class FeatureEnd:
             self._sealing.load(remove_prefix("sealing", tensors))
 
 
-class LabelEnd:
+class DerivativeLabelEnd:
     """The label party's end."""
 
-    def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int], guard: Guard) -> None:
+    def __init__(self, seat: PartyContext, side: LabelSide, widths: Mapping[PartyName, int], guard: Guard) -> None:
         recipe = seat.recipe
         self._seat = seat
         self._side = side
         self._guard = guard
         side.labels = guard.labels(
-            side.labels, classes_of(side.top.module, fused_width(side.fusion, list(widths.values())))
+            side.labels, count_classes(side.top.module, fusion_width(side.fusion, list(widths.values())))
         )
         self._summed = isinstance(recipe.aggregation, SecureSum)
         # Under secure sum there is one embedding, the sum, and one derivative, the same for all.
@@ -245,27 +245,27 @@ class LabelEnd:
         for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
             self._uplinks[owner].incoming(rows, symbols, 0)
 
-    def awaited(self, round: Round) -> bool:
+    def has_embeddings(self, round: Round) -> bool:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
 
-    def exchange(self, round: Round, rows: Rows) -> Learned:
+    def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
         own = self._side.own(rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
         like = self._side.like()
-        embeddings = [on(like, h).requires_grad_() for h in received]
+        embeddings = [cast_like(like, h).requires_grad_() for h in received]
         ours = [h.detach().requires_grad_() for h in own]
         loss = self._side.losses([*embeddings, *ours], rows).mean()
         # Before the top model's own step, in the order of the parties.
         every = self._side.derivatives(loss, [*embeddings, *ours])
         derivatives = every[: len(embeddings)]
-        self._answer(round, rows, self._guard.protected(derivatives, taken(self._side.labels, rows), round))
+        self._answer(round, rows, self._guard.protect(derivatives, select_rows(self._side.labels, rows), round))
         for h, derivative in zip(own, every[len(embeddings) :], strict=True):  # while the answer is on its way
             if h.requires_grad:
                 h.backward(derivative)
         self._step()
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
-        return Learned(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))
+        return BatchOutcome(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))
 
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""
@@ -282,7 +282,7 @@ class LabelEnd:
         symbols = {party: self._seat.decode(body, party) for party, body in bodies.items()}
         if not self._summed:
             return symbols
-        return {self._seat.label_party: opened(self._seat, list(symbols.values()), round, rows, use)}
+        return {self._seat.label_party: unseal(self._seat, list(symbols.values()), round, rows, use)}
 
     def _estimates(self, rows: Rows) -> list[Tensor]:
         return [uplink.state_dict()["surrogate"].index_select(0, rows) for uplink in self._uplinks.values()]
@@ -316,7 +316,7 @@ class LabelEnd:
 
     def _step(self) -> None:
         self._side.step()
-        self._seat.worked()
+        self._seat.count_update()
 
     def forget(self, kept: set[Round]) -> None:
         self._memory.forget(kept)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Hint
-from thinwire.conversations.context import Seat, on
-from thinwire.conversations.sealing import EVALUATION, Sealing, opened, sum_compressor
+from thinwire.conversations.context import PartyContext, cast_like
+from thinwire.conversations.sealing import EVALUATION, Sealing, sum_compressor, unseal
 from thinwire.errors import Malformed
 from thinwire.models.fusion import fuse
 from thinwire.types import Kind, Round
@@ -26,7 +26,7 @@ _GO_ON = Struct("<BH")  # stop, local steps a round
 
 
 @contextmanager
-def evaluating(*modules: nn.Module | None) -> Iterator[None]:
+def evaluation_mode(*modules: nn.Module | None) -> Iterator[None]:
     """Modules in evaluation mode, and back as they were; no graph."""
     here = [module for module in modules if module is not None]
     training = [module.training for module in here]
@@ -40,13 +40,13 @@ def evaluating(*modules: nn.Module | None) -> Iterator[None]:
             module.train(was)
 
 
-def embedded(module: nn.Module, features: Tensor) -> Tensor:
+def embed_in_chunks(module: nn.Module, features: Tensor) -> Tensor:
     """The embeddings of many rows, in chunks."""
-    with evaluating(module):
+    with evaluation_mode(module):
         return torch.cat([module(features[start : start + _CHUNK]) for start in range(0, len(features), _CHUNK)])
 
 
-def send_test_embedding(seat: Seat, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:
+def send_test_embedding(seat: PartyContext, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:
     """Under secure sum by the same mechanism as in training, with noise and masks of its own."""
     body = b""
     if h is not None:
@@ -59,7 +59,7 @@ def send_test_embedding(seat: Seat, h: Tensor | None, round: Round, sealing: Sea
     seat.send(seat.label_party, Kind.EVALUATION, round, body)
 
 
-def told(seat: Seat, round: Round) -> tuple[bool, int]:
+def receive_decision(seat: PartyContext, round: Round) -> tuple[bool, int]:
     """Whether to stop, and how many local steps to take a round otherwise."""
     body = bytes(seat.receive(seat.label_party, Kind.EVALUATION, round))
     if len(body) != _GO_ON.size or body[0] > 1:
@@ -68,7 +68,7 @@ def told(seat: Seat, round: Round) -> tuple[bool, int]:
     return bool(stop), steps
 
 
-def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
+def receive_test_embeddings(seat: PartyContext, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
     """Each party's test embedding in order, or their sum; None where there are no test rows."""
     bodies = [seat.receive(party, Kind.EVALUATION, round) for party in seat.feature_parties]
     if not all(len(body) for body in bodies):
@@ -78,17 +78,17 @@ def received_test_embeddings(seat: Seat, rows: int, round: Round, summed: bool) 
         if one.shape[0] != rows:
             raise Malformed(f"{party!r} sent {one.shape[0]} test rows, there are {rows} test labels")
     if summed:
-        return [opened(seat, symbols, round, torch.arange(rows), EVALUATION).to_tensor()]
+        return [unseal(seat, symbols, round, torch.arange(rows), EVALUATION).to_tensor()]
     return [one.to_tensor() for one in symbols]
 
 
-def say_go_on(seat: Seat, round: Round, stop: bool, steps: int) -> None:
+def send_decision(seat: PartyContext, round: Round, stop: bool, steps: int) -> None:
     for party in seat.feature_parties:
         seat.send(party, Kind.EVALUATION, round, _GO_ON.pack(stop, steps))
 
 
-def outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -> Tensor:
+def compute_outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -> Tensor:
     """What the top model says of these embeddings."""
     like = next(top.parameters(), embeddings[0])
-    with evaluating(top):
-        return top(fuse(fusion, [on(like, h) for h in embeddings]))  # type: ignore[no-any-return]
+    with evaluation_mode(top):
+        return top(fuse(fusion, [cast_like(like, h) for h in embeddings]))  # type: ignore[no-any-return]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.conversations.bottom import Learner
-from thinwire.conversations.context import add_prefix, remove_prefix, taken
-from thinwire.conversations.evaluation import evaluating
+from thinwire.conversations.context import add_prefix, remove_prefix, select_rows
+from thinwire.conversations.evaluation import evaluation_mode
 from thinwire.models.fusion import fuse
-from thinwire.models.losses import Weighted
+from thinwire.models.losses import WeightedLoss
 from thinwire.privacy import NoiseKey
 from thinwire.privacy.defences import Defence, NoDefence
 from thinwire.streams import Rows
@@ -35,11 +35,11 @@ class LabelSide:
         """The label party's own embedding, last in the order; none where it has no features."""
         if self.bottom is None or self.features is None:
             return []
-        return [self.bottom.forward(taken(self.features, rows))]
+        return [self.bottom.forward(select_rows(self.features, rows))]
 
     def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
         """One loss a row."""
-        losses = self.loss(self.top.forward(fuse(self.fusion, embeddings)), taken(self.labels, rows))
+        losses = self.loss(self.top.forward(fuse(self.fusion, embeddings)), select_rows(self.labels, rows))
         self._running = (self._running[0] + losses.detach().sum().item(), self._running[1] + len(losses))
         return losses
 
@@ -94,15 +94,15 @@ class LabelSide:
 
 def _named(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
     """A loss by its name, and its class weights; never by its address."""
-    if isinstance(loss, Weighted):
+    if isinstance(loss, WeightedLoss):
         return f"{_named(loss.loss)} weighted by {list(loss.class_weights)}"
     return getattr(loss, "__name__", type(loss).__name__)
 
 
-def classes_of(top: nn.Module, width: int) -> int:
+def count_classes(top: nn.Module, width: int) -> int:
     """As many as the top model tells apart; a single output tells two. It must not follow from the labels."""
     like = next(top.parameters(), torch.zeros(1))
-    with evaluating(top):
+    with evaluation_mode(top):
         outputs: Tensor = top(torch.zeros(1, width, dtype=like.dtype, device=like.device))
     return max(2, outputs.shape[-1])
 
@@ -121,7 +121,7 @@ class Guard:
         """The labels to train on: the same ones whenever this run goes on. `classes` must not follow from them."""
         return self.defence.labels(labels, classes, self.noise_key.for_round(self.run, 0, 0, self._named("labels")))
 
-    def protected(self, derivatives: list[Tensor], labels: Tensor, round: Round) -> list[Tensor]:
+    def protect(self, derivatives: list[Tensor], labels: Tensor, round: Round) -> list[Tensor]:
         """What goes down. Parties that put theirs together must not find more noise draws than one."""
         if isinstance(self.defence, NoDefence):  # nothing is drawn, and a round's key costs as much as a small batch
             return derivatives

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.compress import Identity, Remembers, Symbols
-from thinwire.compress.symbols import Counts, Grid, LevelSum
-from thinwire.conversations.bottom import Bottom, Learner, OwnBottom, Untrained
-from thinwire.conversations.context import Seat, add_prefix, on, remove_prefix
+from thinwire.compress.symbols import Counts, LevelSum, UniformGrid
+from thinwire.conversations.bottom import Bottom, Learner, NoOptimizer, OwnBottom
+from thinwire.conversations.context import PartyContext, add_prefix, cast_like, remove_prefix
 from thinwire.conversations.label_side import LabelSide
-from thinwire.conversations.sealing import TRAINING, WARM_START, Sealing, opened, relay_keys
+from thinwire.conversations.sealing import TRAINING, WARM_START, Sealing, relay_keys, unseal
 from thinwire.errors import Malformed
 from thinwire.privacy import SecureSum
 from thinwire.streams import ErrorFeedback, Rows, Stream
@@ -39,7 +39,7 @@ _SUM = "the sum"  # what goes down under secure sum, beside the label party's ow
 _TOP_ROW = torch.zeros(1, dtype=torch.int64)
 
 
-def _top_stream(seat: Seat, top: nn.Module) -> Stream:
+def _top_stream(seat: PartyContext, top: nn.Module) -> Stream:
     """The top model's parameters as one row of one table."""
     width = max(1, sum(parameter.numel() for parameter in top.parameters()))
     return replace(seat, rows=1).stream(seat.recipe.top, f"{seat.label_party}/top", width)
@@ -59,7 +59,7 @@ def _unflatten(module: nn.Module, flat: Tensor) -> None:
             start += parameter.numel()
 
 
-def _shown(seat: Seat, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+def _shown(seat: PartyContext, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
     """What goes down, by name and width, in order: everyone's embedding, or their sum."""
     if not isinstance(seat.recipe.aggregation, SecureSum):
         return dict(widths)
@@ -70,7 +70,7 @@ def _shown(seat: Seat, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
 class _Others:
     """The other parties' embeddings as this party knows them: one receiving stream each."""
 
-    def __init__(self, seat: Seat, widths: Mapping[PartyName, int]) -> None:
+    def __init__(self, seat: PartyContext, widths: Mapping[PartyName, int]) -> None:
         self._seat = seat
         self.names = tuple(party for party in widths if party != seat.me)
         self._symbols = seat.recipe.broadcast == "symbols" or seat.me == seat.label_party
@@ -118,7 +118,7 @@ class _Others:
 class _Sender:
     """A party's own uplink: its exact embedding, and the symbols that leave."""
 
-    def __init__(self, seat: Seat, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
+    def __init__(self, seat: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
         self._seat = seat
         self._bottom = bottom
         self._sealing = sealing
@@ -155,17 +155,17 @@ class _Sender:
             self.stream.observe(rows, derivative)
 
 
-def _labels_body(seat: Seat, side: LabelSide) -> bytes:
+def _labels_body(seat: PartyContext, side: LabelSide) -> bytes:
     """The labels, and what the top model is, in words: every party builds it from its own job, never from these."""
     labels = side.labels
     if labels.is_floating_point():
         symbols: Symbols = Identity().compress(labels.float(), torch.Generator())
     else:
-        symbols = Grid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0)
+        symbols = UniformGrid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0)
     return pack_bundle({0: seat.encode(symbols), 1: side.architecture().encode()})
 
 
-def _labels(seat: Seat, side: LabelSide, body: bytes | memoryview) -> Tensor:
+def _labels(seat: PartyContext, side: LabelSide, body: bytes | memoryview) -> Tensor:
     parts = unpack_bundle(body)
     if set(parts) != {0, 1}:
         raise Malformed(f"{seat.label_party!r} sent {len(parts)} parts where labels and architecture belong")
@@ -175,15 +175,15 @@ def _labels(seat: Seat, side: LabelSide, body: bytes | memoryview) -> Tensor:
     symbols = seat.decode(parts[0], seat.label_party)
     if symbols.shape[0] != seat.rows:
         raise Malformed(f"{seat.label_party!r} sent labels of {symbols.shape[0]} rows, there are {seat.rows}")
-    return symbols.to_tensor().long() if isinstance(symbols, Grid) else symbols.to_tensor()
+    return symbols.to_tensor().long() if isinstance(symbols, UniformGrid) else symbols.to_tensor()
 
 
-class FeatureEnd:
+class RepresentationFeatureEnd:
     """A feature party's end."""
 
     def __init__(
         self,
-        seat: Seat,
+        seat: PartyContext,
         bottom: Bottom,
         side: LabelSide,
         widths: Mapping[PartyName, int],
@@ -197,7 +197,7 @@ class FeatureEnd:
         self._others = _Others(seat, shown)
         self._shown = tuple(shown)
         self._side = LabelSide(
-            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), Untrained(), seat.seed, 1),
+            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), NoOptimizer(), seat.seed, 1),
             labels=side.labels[:0],  # they come with the first message
             loss=side.loss,
             fusion=side.fusion,
@@ -230,7 +230,7 @@ class FeatureEnd:
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
         return [(self._seat.label_party, Kind.TOP_MODEL, round)]
 
-    def answered(self, round: Round) -> bool:
+    def has_answer(self, round: Round) -> bool:
         return self._seat.channel.ready(self._seat.label_party, Kind.TOP_MODEL, round)
 
     def receive(self, round: Round) -> None:
@@ -256,15 +256,15 @@ class FeatureEnd:
         derivative = torch.zeros_like(own) if own.grad is None else own.grad
         self._sender.observe(rows, derivative)
         self._bottom.learn(rows, h, derivative)
-        self._seat.worked()
+        self._seat.count_update()
         self._sent = (rows, None)
 
     def _embeddings(self, h: Tensor) -> list[Tensor]:
         """What is fused: this party's exact embedding, and what it received of the others."""
-        received = {party: on(h, other) for party, other in self._received.items()}
+        received = {party: cast_like(h, other) for party, other in self._received.items()}
         if self._sealing is None:
             return [h if party == self._seat.me else received[party] for party in self._shown]
-        rest = received.pop(_SUM) - on(h, self._sender.share)
+        rest = received.pop(_SUM) - cast_like(h, self._sender.share)
         return [h, rest, *received.values()]
 
     def _pending(self, round: Round) -> tuple[Rows, Tensor | None]:
@@ -307,10 +307,10 @@ class FeatureEnd:
             self._sealing.load(remove_prefix("sealing", tensors))
 
 
-class LabelEnd:
+class RepresentationLabelEnd:
     """The label party's end; it forwards every body as it came, never re-encoded."""
 
-    def __init__(self, seat: Seat, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
+    def __init__(self, seat: PartyContext, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
         self._seat = seat
         self._side = side
         shown = _shown(seat, widths)
@@ -341,7 +341,7 @@ class LabelEnd:
         if self._seat.recipe.broadcast == "symbols":
             self._broadcast(Kind.WARM_START, bodies, 0)
 
-    def awaited(self, round: Round) -> bool:
+    def has_embeddings(self, round: Round) -> bool:
         return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
 
     def exchange(self, round: Round, rows: Rows) -> None:
@@ -372,7 +372,7 @@ class LabelEnd:
         if not self._summed:
             return bodies
         sealed = [self._seat.decode(body, party) for party, body in bodies.items()]
-        return {_SUM: self._seat.encode(opened(self._seat, sealed, round, rows, use))}
+        return {_SUM: self._seat.encode(unseal(self._seat, sealed, round, rows, use))}
 
     def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes | memoryview], round: Round) -> None:
         for receiver in self._seat.feature_parties:
@@ -384,7 +384,7 @@ class LabelEnd:
             raise RuntimeError(f"round {round}: nothing was exchanged")
         own = self._side.own(self._rows) if self._h is None else [self._h]
         like = self._side.like()
-        embeddings = [on(like, self._received[party]) for party in self._others.names]
+        embeddings = [cast_like(like, self._received[party]) for party in self._others.names]
         loss = self._side.losses([*embeddings, *own], self._rows).mean()
         if loss.requires_grad:  # a top model may have nothing to learn
             loss.backward()
@@ -392,7 +392,7 @@ class LabelEnd:
             self._own.observe(self._rows, self._h.grad if self._h.retains_grad else None)
         self._h = None
         self._side.step()
-        self._seat.worked()
+        self._seat.count_update()
 
     def forget(self, kept: set[Round]) -> None:
         self._rows = None

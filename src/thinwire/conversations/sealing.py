@@ -12,13 +12,13 @@ from torch import Tensor
 from thinwire.compress import Compressor, Keystream, Symbols
 from thinwire.compress.adding import Adding
 from thinwire.compress.symbols import Masked
-from thinwire.conversations.context import Seat, add_prefix, remove_prefix
+from thinwire.conversations.context import PartyContext, add_prefix, remove_prefix
 from thinwire.errors import BadState, IncompatibleRecipe
 from thinwire.privacy import (
     Context,
-    Identity,
     KeyAgreement,
     NoiseKey,
+    PartyIdentity,
     SecureSum,
     SecureSumSender,
     Subject,
@@ -54,7 +54,7 @@ class Charges(Protocol):
         """On disk once this returns; a charge that is there already, in a replay, is not written again."""
 
 
-class Unrecorded:
+class NoChargeLog:
     """For parties in one process: what is sent there is seen by nobody else."""
 
     def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
@@ -82,7 +82,7 @@ class Spending:
 
     def _figures(self) -> dict[str, Any]:
         """What the worst-off row has lost by now."""
-        spent = self.ledger.spent()
+        spent = self.ledger.summary()
         epsilons = {
             one["observer"]: [one["releases_epsilon"], one["end_to_end_epsilon"]] for one in spent["observers"]
         }
@@ -100,9 +100,9 @@ class Sealing:
 
     def __init__(
         self,
-        seat: Seat,
+        seat: PartyContext,
         aggregation: SecureSum,
-        identity: Identity,
+        identity: PartyIdentity,
         secret: bytes,
         spending: Releases,
         nonce: str = "",
@@ -129,7 +129,7 @@ class Sealing:
 
     def take(self, offers: Mapping[PartyName, bytes]) -> None:
         """The others' signed keys; refuses one that its party has not signed."""
-        self._open(self._agreement.verified(offers))
+        self._open(self._agreement.verify_offers(offers))
 
     def _open(self, publics: dict[PartyName, bytes]) -> None:
         keys = self._agreement.pair_keys(publics)
@@ -166,14 +166,14 @@ def _bytes_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def relay_keys(seat: Seat) -> None:
+def relay_keys(seat: PartyContext) -> None:
     """The label party passes the signed keys on; it cannot use them, nor change them unnoticed."""
     offers = {i: seat.receive(party, Kind.KEYS, 0) for i, party in enumerate(seat.feature_parties)}
     for place, party in enumerate(seat.feature_parties):
         seat.send(party, Kind.KEYS, 0, pack_bundle({i: offer for i, offer in offers.items() if i != place}))
 
 
-def opened(seat: Seat, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
+def unseal(seat: PartyContext, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
     """The sum of all parties' integers; nothing else can be read from them."""
     adding = _adding(seat, round, use)
     return open_sum(sealed, adding, _context(seat, adding, round, rows, use))
@@ -185,7 +185,7 @@ def sum_compressor(recipe: Recipe, use: str) -> Compressor:
     return compressor.at_once() if use in (EVALUATION, PREDICTION) else compressor
 
 
-def _adding(seat: Seat, round: Round, use: str) -> Adding:
+def _adding(seat: PartyContext, round: Round, use: str) -> Adding:
     compressor = sum_compressor(seat.recipe, use)
     adding = compressor.adding(round)
     if adding is None:
@@ -193,7 +193,7 @@ def _adding(seat: Seat, round: Round, use: str) -> Adding:
     return adding
 
 
-def _context(seat: Seat, adding: Adding, round: Round, rows: Rows, use: str) -> Context:
+def _context(seat: PartyContext, adding: Adding, round: Round, rows: Rows, use: str) -> Context:
     return Context(
         run=seat.run,
         recipe=seat.recipe.digest() + use,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from thinwire.conversations.evaluation import embedded, outputs
+from thinwire.conversations.evaluation import compute_outputs, embed_in_chunks
 from thinwire.job import Job
 from thinwire.job.result import compute_scores, require_finite_loss
 from thinwire.models.fusion import fuse
@@ -55,6 +55,6 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
                 on_round(round + 1)
     tested = label.test_labels is not None
     looked_at: list[Tensor] = [test if tested else training for training, test in tables]
-    found = [embedded(bottom, x.to(device)) for bottom, x in zip(bottoms, looked_at, strict=True)]
+    found = [embed_in_chunks(bottom, x.to(device)) for bottom, x in zip(bottoms, looked_at, strict=True)]
     truth = label.test_labels if tested else label.labels
-    return compute_scores(outputs(top, label.fusion, found), truth, label.loss, job.metrics)
+    return compute_scores(compute_outputs(top, label.fusion, found), truth, label.loss, job.metrics)

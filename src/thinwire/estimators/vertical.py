@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from thinwire.conversations.evaluation import embedded, outputs
+from thinwire.conversations.evaluation import compute_outputs, embed_in_chunks
 from thinwire.errors import BadInput, BadLabels, BadParameter
 from thinwire.estimators.columns import Prepared, split
 from thinwire.job import Job, train
@@ -114,7 +114,9 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         features = self.prepared_.apply(split(self.parties, X))
         own = [name for name in features if name == self.label_party]
         order = [name for name in features if name != self.label_party] + own
-        found = outputs(self.models_["top"], "sum", [embedded(self.models_[name], features[name]) for name in order])
+        found = compute_outputs(
+            self.models_["top"], "sum", [embed_in_chunks(self.models_[name], features[name]) for name in order]
+        )
         return found.double().numpy()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.conversations.bottom import Learner
-from thinwire.conversations.evaluation import embedded
+from thinwire.conversations.evaluation import embed_in_chunks
 from thinwire.streams import Rows
 
 __all__ = ["Part", "Shares"]
@@ -70,7 +70,7 @@ class Part:
     def embed_test(self) -> Tensor | None:
         if self._test_features is None or not len(self._test_features):
             return None
-        return embedded(self.learner.module, self._test_features)
+        return embed_in_chunks(self.learner.module, self._test_features)
 
     def gradient(self, derivative: Tensor) -> Tensor:
         """Of the rows that were embedded last, all parameters in one line; zeros where there were none."""

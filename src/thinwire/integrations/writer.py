@@ -138,7 +138,7 @@ def parameters(job: Job) -> dict[str, str | int | float]:
 
 def plain_parameters(recipe: Recipe, settings: Mapping[str, object]) -> dict[str, str | int | float]:
     """Numbers and words; what is None is left out."""
-    parts = {f"recipe/{name}": value for name, value in _leaves(recipe.described(), "")}
+    parts = {f"recipe/{name}": value for name, value in _leaves(recipe.describe(), "")}
     found = {"recipe_digest": recipe.digest(), **settings, "thinwire": __version__, **parts}
     return {
         name: value if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)

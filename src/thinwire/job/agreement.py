@@ -24,7 +24,7 @@ def agreement(recipe: Recipe, settings: JobSection, roster: Participants, top: L
     "recipe" is the recipe's digest; the fields below it only serve to name a difference.
     """
     found = {"recipe": recipe.digest()}
-    found |= _leaves("recipe", {key: part for key, part in recipe.described().items() if key != "is"})
+    found |= _leaves("recipe", {key: part for key, part in recipe.describe().items() if key != "is"})
     given = settings.model_dump()
     for field in _SETTINGS:
         found[f"job.{field}"] = _text(given[field])

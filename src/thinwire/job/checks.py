@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from thinwire.conversations.evaluation import evaluating
+from thinwire.conversations.evaluation import evaluation_mode
 from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
 from thinwire.job.messages import at
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.settings import RunSettings
 from thinwire.models.fusion import check_fusion
-from thinwire.models.losses import Weighted, binary_cross_entropy, cross_entropy
+from thinwire.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
 from thinwire.models.metrics import metric
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.party.parties import check_name
@@ -66,7 +66,7 @@ def find_embedding_width(where: str, bottom: nn.Module, features: Tensor) -> int
     """The width of a bottom model's embedding; `where` names the model in a refusal."""
     like = next(bottom.parameters(), features)
     try:
-        with evaluating(bottom):
+        with evaluation_mode(bottom):
             h = bottom(features[:2].to(like.device))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise BadInput(f"{where} does not take features of shape {list(features.shape[1:])}: {error}") from error
@@ -128,7 +128,7 @@ def _fused(party: LabelParty, widths: Sequence[int]) -> int:
 
 
 def _outputs(party: LabelParty, fused: int, rows: int) -> Tensor:
-    with evaluating(party.top):
+    with evaluation_mode(party.top):
         like = next(party.top.parameters(), torch.zeros(1))
         return party.top(torch.zeros(rows, fused, dtype=like.dtype, device=like.device))  # type: ignore[no-any-return]
 
@@ -176,7 +176,7 @@ def check_outputs(party: LabelParty, widths: Sequence[int], settings: RunSetting
 
 def _check_classes(party: LabelParty, outputs: Tensor) -> None:
     """Every label is a class that the top model knows, and that some training row has."""
-    loss = party.loss.loss if isinstance(party.loss, Weighted) else party.loss
+    loss = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
     if loss not in (cross_entropy, binary_cross_entropy):
         return
     training = party.labels.unique()

@@ -57,7 +57,7 @@ def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) ->
         return f"no privacy budget is set: every use of a row costs, and is counted; the bottom models {how}; {bare}"
     return (
         f"no row of a feature party loses more than epsilon {limit.epsilon:g} (delta {limit.delta:g}) from end to "
-        f"end to {limit.observer.shown}; the bottom models {how}; {bare}"
+        f"end to {limit.observer.display_name}; the bottom models {how}; {bare}"
     )
 
 

@@ -72,7 +72,7 @@ def run_dry(job: Job) -> DryRun:
 
 def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
     """A line a column, for each party that prepares a table."""
-    return {party.name: party.preparation.described() for party in job.everyone if party.preparation is not None}
+    return {party.name: party.preparation.describe() for party in job.everyone if party.preparation is not None}
 
 
 def _participants(job: Job) -> Participants:

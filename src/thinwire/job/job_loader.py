@@ -21,7 +21,7 @@ from thinwire.job.row_selection import RowSource, require_one_alignment, require
 from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
 from thinwire.job.settings import RunSettings
 from thinwire.job.toml_text import toml_text
-from thinwire.models import LOSSES, fused_width
+from thinwire.models import LOSSES, fusion_width
 from thinwire.models.losses import Loss
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.prepare import LabelCoding, Preparation
@@ -112,7 +112,7 @@ class PartyLoader:
     def top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
         """The same first weights wherever it is built; how many classes there are follows from the labels' coding."""
         with at("label_party.fusion"):
-            width = fused_width(section.fusion, widths)
+            width = fusion_width(section.fusion, widths)
         if section.top is None:
             raise BadInput.of("label_party.top", "is missing")
         seed = derive_weight_seed(self.seed, section.name, "top")

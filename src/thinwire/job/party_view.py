@@ -52,7 +52,7 @@ from thinwire.job.schema import (
 from thinwire.job.settings import RunSettings
 from thinwire.job.toml_text import toml_text
 from thinwire.models import MODELS
-from thinwire.models.losses import Loss, weighted
+from thinwire.models.losses import Loss, with_class_weights
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import FeatureParty, LabelParty
 from thinwire.privacy import Labels
@@ -253,7 +253,7 @@ class PartyView:
             top = self._sections.top(self.shared_top, list(ordered.values()))
             loss, weights = find_loss(self.shared_top), self.shared_top.class_weights
             with at("label_party"):
-                return top, loss if weights is None else weighted(loss, weights), self.shared_top.fusion
+                return top, loss if weights is None else with_class_weights(loss, weights), self.shared_top.fusion
 
     def data_digests(self, data: FeatureParty | LabelData) -> dict[str, str]:
         """One digest for each table, so that a resumed party can tell whether its data has changed."""

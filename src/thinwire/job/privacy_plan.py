@@ -22,7 +22,7 @@ from thinwire.privacy.accounting import (
     Uses,
 )
 from thinwire.privacy.accounting.exposure import end_to_end_epsilon
-from thinwire.privacy.dp_bottom import DPBottom, Training, accounted
+from thinwire.privacy.dp_bottom import DPBottom, Training, to_accounting
 from thinwire.recipe import Recipe
 from thinwire.schedule import CachedSteps, LocalSteps
 from thinwire.types import PartyName
@@ -50,7 +50,7 @@ class PrivacyPlan:
         mechanism: Mechanism = Exact()
         if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
             mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
-        return Exposure(mechanism, self.parties, accounted(self.training))
+        return Exposure(mechanism, self.parties, to_accounting(self.training))
 
     def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
         """Where nothing bounds what leaves, every row counts as shown from the start."""
@@ -77,7 +77,7 @@ class PrivacyPlan:
                 f"{self.budget.epsilon:g} --width {self.width} --parties {self.parties.noisy} --epochs 1` plans the "
                 "noise that it needs"
             )
-        return batches.limited(allowed)
+        return batches.limit(allowed)
 
     def _allowed(self, budget: Budget, batches: Batches, eval_every: int, test_rows: int) -> int:
         def fits(rounds: int) -> bool:

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 from thinwire.compress import Keystream
 from thinwire.conversations import derivatives, representations
-from thinwire.conversations.bottom import Bottom, Learner, OwnBottom, PrivateLearner, Untrained
-from thinwire.conversations.context import Seat
+from thinwire.conversations.bottom import Bottom, Learner, NoOptimizer, OwnBottom, PrivateLearner
+from thinwire.conversations.context import PartyContext
 from thinwire.conversations.label_side import Guard, LabelSide
 from thinwire.conversations.sealing import Sealing, Spending
 from thinwire.group import Group, GroupBottom, Part
 from thinwire.job.settings import RunSettings
 from thinwire.models.optimizers import OptimizerSpec
-from thinwire.party import Batches, Control, Evaluated, FeatureParty, FeatureProgram, LabelParty, LabelProgram
-from thinwire.privacy import Identity, Labels, NoiseKey, SecureSum
+from thinwire.party import Batches, Control, EvaluationOutputs, FeatureParty, FeatureProgram, LabelParty, LabelProgram
+from thinwire.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
@@ -38,7 +38,7 @@ def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyNam
 class PartySecrets:
     """What only this feature party has: who it is, its secret, and its privacy ledger."""
 
-    identity: Identity
+    identity: PartyIdentity
     secret: bytes = field(repr=False)
     spending: Spending
     nonce: str = ""  # of the run: a signed key serves no other
@@ -64,8 +64,8 @@ class ProgramFactory:
     def run(self) -> int:
         return derive_run_number(self.recipe, self.settings.seed, self.feature_parties)
 
-    def seat(self, me: PartyName, channel: TimedChannel) -> Seat:
-        return Seat(
+    def seat(self, me: PartyName, channel: TimedChannel) -> PartyContext:
+        return PartyContext(
             me=me,
             label_party=self.label_party,
             feature_parties=self.feature_parties,
@@ -95,7 +95,7 @@ class ProgramFactory:
     def feature_program(
         self,
         party: FeatureParty,
-        seat: Seat,
+        seat: PartyContext,
         widths: Mapping[PartyName, int],
         control: Control,
         *,
@@ -109,9 +109,9 @@ class ProgramFactory:
         bottom = self._bottom(party, own, widths[party.name])
         end: Any
         if side is not None:
-            end = representations.FeatureEnd(seat, bottom, side, widths, sealing)
+            end = representations.RepresentationFeatureEnd(seat, bottom, side, widths, sealing)
         else:
-            end = derivatives.FeatureEnd(seat, bottom, widths[party.name], sealing)
+            end = derivatives.DerivativeFeatureEnd(seat, bottom, widths[party.name], sealing)
         return FeatureProgram(
             seat,
             end,
@@ -126,21 +126,21 @@ class ProgramFactory:
         self,
         party: LabelParty,
         side: LabelSide,
-        seat: Seat,
+        seat: PartyContext,
         widths: Mapping[PartyName, int],
         control: Control,
         *,
         secret: bytes,
-        at_rest: Callable[[Evaluated], bool],
+        at_rest: Callable[[EvaluationOutputs], bool],
         on_round: Callable[[int], None] | None = None,
     ) -> LabelProgram:
         """The label party's program; `secret` is its own, behind the noise of a defence."""
         end: Any
         if self.recipe.labels is Labels.SHARED:
-            end = representations.LabelEnd(seat, side, widths)
+            end = representations.RepresentationLabelEnd(seat, side, widths)
         else:
             guard = Guard(self.recipe.defence, NoiseKey(secret), self.run, party.name, party.fusion)
-            end = derivatives.LabelEnd(seat, side, widths, guard)
+            end = derivatives.DerivativeLabelEnd(seat, side, widths, guard)
         test = None
         if party.test_labels is not None:
             test = (party.test_labels, self._moved(party.test_features))
@@ -152,7 +152,7 @@ class ProgramFactory:
             test=test,
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
-            at_rest=at_rest,
+            at_evaluation=at_rest,
             on_round=on_round,
         )
 
@@ -171,7 +171,7 @@ class ProgramFactory:
                 return self._learner(party.name, "bottom", party.bottom, party.optimizer)
             case Frozen():
                 party.bottom.requires_grad_(False).to(self.settings.device).eval()  # running averages are frozen too
-                return Learner(name, party.bottom, Untrained(), self.settings.seed, self.batches.rounds)
+                return Learner(name, party.bottom, NoOptimizer(), self.settings.seed, self.batches.rounds)
             case DPBottom() as dp:
                 party.bottom.to(self.settings.device).train()
                 noise, run = NoiseKey(own.secret), self.run

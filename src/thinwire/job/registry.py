@@ -34,7 +34,7 @@ from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefe
 from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
 from thinwire.recipe import Recipe
 from thinwire.seeds import derived_seed
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 
 __all__ = [
     "build_compressor",

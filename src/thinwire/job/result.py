@@ -15,7 +15,7 @@ from thinwire.errors import BadInput, Diverged
 from thinwire.extras import needed
 from thinwire.job.settings import RunSettings
 from thinwire.models.metrics import METRICS, metric
-from thinwire.party import Batches, Evaluated, LabelParty
+from thinwire.party import Batches, EvaluationOutputs, LabelParty
 from thinwire.report.keeping import write_report
 from thinwire.report.record import ByteCounts, Evaluation, RunRecord
 from thinwire.transport.ledger import Ledger, Traffic
@@ -137,7 +137,7 @@ class Evaluator:
 
     def evaluate(
         self,
-        evaluated: Evaluated,
+        evaluated: EvaluationOutputs,
         train: Mapping[str, float],
         seconds: float,
         link_seconds: float | None,

@@ -14,7 +14,7 @@ from thinwire.models.metrics import metric
 from thinwire.party.batches import Batches
 from thinwire.privacy.accounting import Budget
 from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
-from thinwire.surrogates import Storage
+from thinwire.streams import Storage
 from thinwire.wire.entropy import Effort, check_effort
 
 __all__ = ["RunSettings"]

@@ -9,15 +9,15 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from thinwire.conversations.context import on
-from thinwire.conversations.evaluation import embedded, outputs
-from thinwire.conversations.sealing import Spending, Unrecorded
+from thinwire.conversations.context import cast_like
+from thinwire.conversations.evaluation import compute_outputs, embed_in_chunks
+from thinwire.conversations.sealing import NoChargeLog, Spending
 from thinwire.job.job import Job
 from thinwire.job.program_factory import PartySecrets, ProgramFactory
 from thinwire.models.fusion import fuse
-from thinwire.party import Control, Evaluated, FeatureProgram, LabelProgram
+from thinwire.party import Control, EvaluationOutputs, FeatureProgram, LabelProgram
 from thinwire.privacy import Labels, in_process_identities
-from thinwire.privacy.keys import derived_key, framed
+from thinwire.privacy.keys import derive_key, frame_values
 from thinwire.streams import Direct, Storage
 from thinwire.transport.simulated import Simulation
 from thinwire.types import PartyName
@@ -34,7 +34,7 @@ class SimulatedParties:
     def __init__(
         self,
         job: Job,
-        at_rest: Callable[[Evaluated], bool],
+        at_rest: Callable[[EvaluationOutputs], bool],
         noise_secret: bytes,
         on_round: Callable[[int], None] | None = None,
         storage: Storage | None = None,
@@ -45,7 +45,7 @@ class SimulatedParties:
         self.widths = job.check()
         plan = job.privacy_plan(self.widths)
         self.spending = {
-            party.name: Spending(plan.ledger(party.name, job.rows + job.test_rows), job.rows, Unrecorded())
+            party.name: Spending(plan.ledger(party.name, job.rows + job.test_rows), job.rows, NoChargeLog())
             for party in job.parties
         }
         self.control = Control()
@@ -97,15 +97,17 @@ class SimulatedParties:
         """The outputs of all training rows at the present weights, without compression."""
         top, fusion = self.side.top.module, self.side.fusion
         # A chunk of every party's at a time: all embeddings of all rows may be more than memory holds.
-        return torch.cat([outputs(top, fusion, self._tables(start)) for start in range(0, self.job.rows, _CHUNK)])
+        return torch.cat(
+            [compute_outputs(top, fusion, self._tables(start)) for start in range(0, self.job.rows, _CHUNK)]
+        )
 
     def _tables(self, start: int = 0, size: int = _CHUNK) -> list[Tensor]:
         """Every party's embeddings of `size` rows, without compression."""
         rows = slice(start, start + size)
         pairs = zip(self.features, self._features, strict=True)
-        tables = [embedded(program.bottom.module, features[rows]) for program, features in pairs]
+        tables = [embed_in_chunks(program.bottom.module, features[rows]) for program, features in pairs]
         if self.side.bottom is not None and self.side.features is not None:
-            tables.append(embedded(self.side.bottom.module, self.side.features[rows]))
+            tables.append(embed_in_chunks(self.side.bottom.module, self.side.features[rows]))
         return tables
 
     def _chunks(self, tables: list[Tensor]) -> list[list[Tensor]]:
@@ -124,7 +126,7 @@ class SimulatedParties:
         for start, x in zip(range(0, self.job.rows, _CHUNK), self._chunks(tables), strict=True):
             rows = slice(start, start + _CHUNK)
             h = [module(part) for module, part in zip(modules, x, strict=False)]
-            fused = fuse(self.side.fusion, [on(self.side.like(), part) for part in h])
+            fused = fuse(self.side.fusion, [cast_like(self.side.like(), part) for part in h])
             losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
             if losses.requires_grad:
                 (losses.sum() / self.job.rows).backward()
@@ -153,4 +155,4 @@ class SimulatedParties:
 
 def own_secret(noise_secret: bytes, party: PartyName) -> bytes:
     """One for each party, as each has its own over the network."""
-    return derived_key(noise_secret, framed("thinwire simulated party 1", party))
+    return derive_key(noise_secret, frame_values("thinwire simulated party 1", party))

@@ -23,8 +23,8 @@ from thinwire.job.result import Evaluator, Result, compute_scores, meets_goal
 from thinwire.job.run_info import describe_job
 from thinwire.job.simulator import SimulatedParties
 from thinwire.models.losses import Outputs
-from thinwire.party import Evaluated, FeatureParty, LabelParty
-from thinwire.party.parties import kept_of
+from thinwire.party import EvaluationOutputs, FeatureParty, LabelParty
+from thinwire.party.parties import collect_metadata
 from thinwire.report.progress import RunProgress
 from thinwire.report.record import Evaluation, Quality
 from thinwire.runs import RunDirectory, RunFacts
@@ -56,10 +56,10 @@ def train(
         run = _Run(job, looking, directory, on_round, noise_secret)
         with run.followed() as following:
             if directory is not None:
-                directory.begin(job.recipe.described(), noise_secret, _facts(job, run.parties.widths))
+                directory.begin(job.recipe.describe(), noise_secret, _facts(job, run.parties.widths))
                 everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
                 for party in everyone:
-                    directory.keep(party.name, kept_of(party))
+                    directory.keep(party.name, collect_metadata(party))
                 directory.write(layout.MODEL, indented_json({"format": 1, **describe_models(job)}))
             return following.ended(run.go())
     if directory is None:
@@ -108,7 +108,7 @@ class _Run:
         self.directory = directory
         self._callbacks = callbacks
         self._history: list[Evaluation] = []
-        self._tested: Evaluated | None = None  # the last evaluation
+        self._tested: EvaluationOutputs | None = None  # the last evaluation
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
         self._digests = cache(job.digests)
@@ -164,7 +164,7 @@ class _Run:
         return result
 
     def _privacy(self) -> list[dict[str, Any]]:
-        return [spending.ledger.spent() for spending in self.parties.spending.values()]
+        return [spending.ledger.summary() for spending in self.parties.spending.values()]
 
     def _quality(self) -> Quality | None:
         if self._tested is None or self._tested.outputs is None:
@@ -178,7 +178,7 @@ class _Run:
 
     # At rest --------------------------------------------------------------------------------------------
 
-    def _at_rest(self, evaluated: Evaluated) -> bool:
+    def _at_rest(self, evaluated: EvaluationOutputs) -> bool:
         """All parties wait: look, tell, save, and say whether to stop."""
         evaluation = self._evaluate(evaluated)
         self._history.append(evaluation)
@@ -192,7 +192,7 @@ class _Run:
             callback(evaluation.to_dict())
         return stop
 
-    def _evaluate(self, evaluated: Evaluated) -> Evaluation:
+    def _evaluate(self, evaluated: EvaluationOutputs) -> Evaluation:
         clock = self.parties.simulation.clock
         label = self.job.label_party
         # Where there are no test rows, the training rows are what a run is judged by.
@@ -269,8 +269,8 @@ class _Run:
         enough = bool(self._history) and meets_goal(self.job.settings, self._history[-1])
         if data["resting"]:
             for program in self.parties.programs:
-                program.resting = True
-            self.parties.label.stop_at_rest = enough
+                program.at_barrier = True
+            self.parties.label.stop_after_evaluation = enough
         elif enough and self._history[-1].round == data["round"]:
             for program in self.parties.programs:
                 program.start = self.parties.batches.rounds  # it had ended there

@@ -3,8 +3,8 @@
     exchange batch i; both ends insert (rows, h, dL/dh)     conversations/derivatives.py
     draw a cached batch, round robin, W - 1 draws apart     schedule/cached_steps.py
       party A:  w = cos(h now, h cached), 0 below cos(xi);  schedule/cosine_weights.py
-                back-propagate w * dL/dh cached             FeatureEnd.local
-      party B:  w = cos(dL/dh now, cached); back-propagate w * loss   LabelEnd.local
+                back-propagate w * dL/dh cached             DerivativeFeatureEnd.local
+      party B:  w = cos(dL/dh now, cached); back-propagate w * loss   DerivativeLabelEnd.local
 
 Differs from the paper: any number of feature parties (the label party's cosine is then over the derivatives of
 all of them); a fixed number of local steps a round, so that a run repeats to the bit. overlap=True takes them

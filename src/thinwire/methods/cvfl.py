@@ -1,8 +1,8 @@
 """C-VFL (Castiglia et al., ICML 2022), Algorithm 1; its Q = 1 variant, Algorithm 2, is labels="private".
 
     each round t0:
-      party m:  send C_m(h_m)                               conversations/representations.py, FeatureEnd.send
-      label:    send all C_j(h_j) and C_0(theta_0) to all   LabelEnd.exchange
+      party m:  send C_m(h_m)                               RepresentationFeatureEnd.send
+      label:    send all C_j(h_j) and C_0(theta_0) to all   RepresentationLabelEnd.exchange
       for t = t0 .. t0 + Q - 1:                             schedule/plan.py
         party m:  gradient at its own exact h_m, the others' received ones, the received top model; step
         label:    step of the exact theta_0 on the received embeddings

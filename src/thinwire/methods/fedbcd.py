@@ -2,8 +2,8 @@
 
     exchange batch i as in split learning                   conversations/derivatives.py
     then, Q - 1 times, on the *same* batch:                 schedule/cached_steps.py, capacity 1
-      party k:  re-run f_k, back-propagate the same dL/dh_k   FeatureEnd.local
-      label:    re-run the top model on the same h_k          LabelEnd.local
+      party k:  re-run f_k, back-propagate the same dL/dh_k   DerivativeFeatureEnd.local
+      label:    re-run the top model on the same h_k          DerivativeLabelEnd.local
 
 Differs from the paper: Q counts the exchange's own update, as CELU-VFL's R does, so that fedbcd(1) is svfl.
 """

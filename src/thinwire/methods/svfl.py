@@ -1,10 +1,10 @@
 """Standard split learning (Vepakomma et al., 2018), the baseline of every paper here.
 
     each round t, rows of the epoch's shuffle               party/batches.py
-      party k:  h_k <- f_k(x_k[rows]); send h_k             conversations/derivatives.py, FeatureEnd.send
-      label:    loss at fuse(h_1 .. h_K); send dL/dh_k;     LabelEnd.exchange
+      party k:  h_k <- f_k(x_k[rows]); send h_k             conversations/derivatives.py, DerivativeFeatureEnd.send
+      label:    loss at fuse(h_1 .. h_K); send dL/dh_k;     DerivativeLabelEnd.exchange
                 one step of the top model
-      party k:  h_k.backward(dL/dh_k); one step             FeatureEnd.receive
+      party k:  h_k.backward(dL/dh_k); one step             DerivativeFeatureEnd.receive
 
 Plain SGD on the whole network, whose parts live with their owners.
 """

@@ -9,7 +9,7 @@ from torch import nn
 from thinwire.models import losses, metrics
 from thinwire.models.cnn import CNN, MVCNN
 from thinwire.models.dssm import ScaledCosine
-from thinwire.models.fusion import FUSIONS, check_fusion, fuse, fused_width
+from thinwire.models.fusion import FUSIONS, check_fusion, fuse, fusion_width
 from thinwire.models.learning_rates import (
     STEP_SIZES,
     Constant,
@@ -22,11 +22,11 @@ from thinwire.models.learning_rates import (
 from thinwire.models.losses import (
     LOSSES,
     Loss,
-    Weighted,
+    WeightedLoss,
     binary_cross_entropy,
     cross_entropy,
     squared_error,
-    weighted,
+    with_class_weights,
 )
 from thinwire.models.lstm import LSTM
 from thinwire.models.metrics import METRICS, Metric, metric
@@ -78,17 +78,17 @@ __all__ = [
     "ScaledCosine",
     "StepMilestones",
     "StepSize",
-    "Weighted",
+    "WeightedLoss",
     "WideAndDeep",
     "binary_cross_entropy",
     "check_fusion",
     "cross_entropy",
     "fuse",
-    "fused_width",
+    "fusion_width",
     "losses",
     "metric",
     "metrics",
     "set_lr",
     "squared_error",
-    "weighted",
+    "with_class_weights",
 ]

@@ -11,20 +11,20 @@ from torch import Tensor, nn
 from thinwire.errors import BadParameter, BadTensor
 
 
-def checked_size(owner: object, field: str, value: object, low: int = 1) -> int:
+def require_size(owner: object, field: str, value: object, low: int = 1) -> int:
     """The value as a plain int of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise BadParameter(f"{_name(owner)}: {field} must be a whole number from {low} up, got {value!r}")
     return int(value)
 
 
-def checked_sizes(owner: object, field: str, values: object, low: int = 1) -> tuple[int, ...]:
+def require_sizes(owner: object, field: str, values: object, low: int = 1) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise BadParameter(f"{_name(owner)}: {field} must be a list of whole numbers, got {values!r}")
-    return tuple(checked_size(owner, f"{field}[{i}]", value, low) for i, value in enumerate(values))
+    return tuple(require_size(owner, f"{field}[{i}]", value, low) for i, value in enumerate(values))
 
 
-def checked_number(
+def require_number(
     owner: object,
     field: str,
     value: object,

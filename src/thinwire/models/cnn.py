@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from thinwire.errors import BadParameter
-from thinwire.models.checks import activation, check_input, checked_size, checked_sizes
+from thinwire.models.checks import activation, check_input, require_size, require_sizes
 
 
 def convolutions(in_channels: int, channels: Sequence[int]) -> nn.Sequential:
@@ -31,10 +31,10 @@ class CNN(nn.Module):
         out_activation: str | None = None,
     ) -> None:
         super().__init__()
-        self.in_channels = checked_size(self, "in_channels", in_channels)
-        self.width = checked_size(self, "width", width)
-        self.image_size = checked_sizes(self, "image_size", image_size, low=4)
-        kernels = checked_sizes(self, "channels", channels)
+        self.in_channels = require_size(self, "in_channels", in_channels)
+        self.width = require_size(self, "width", width)
+        self.image_size = require_sizes(self, "image_size", image_size, low=4)
+        kernels = require_sizes(self, "channels", channels)
         if len(self.image_size) != 2 or len(kernels) != 2:
             raise BadParameter(f"CNN: image_size and channels need two numbers each, got {image_size} and {channels}")
         height, side = self.image_size
@@ -60,8 +60,8 @@ class MVCNN(nn.Module):
 
     def __init__(self, width: int, views: int = 1, out_activation: str | None = None) -> None:
         super().__init__()
-        self.width = checked_size(self, "width", width)
-        self.views = checked_size(self, "views", views)
+        self.width = require_size(self, "width", width)
+        self.views = require_size(self, "views", views)
         self.features = nn.Sequential(convolutions(1, _CHANNELS), nn.AdaptiveAvgPool2d(_GRID))
         self.linear = nn.Linear(_CHANNELS[-1] * _GRID**2, self.width)
         self.activation = activation(out_activation, self, "out_activation")

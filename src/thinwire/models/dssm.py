@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from thinwire.errors import BadTensor
-from thinwire.models.checks import checked_number
+from thinwire.models.checks import require_number
 
 
 class ScaledCosine(nn.Module):
@@ -23,7 +23,7 @@ class ScaledCosine(nn.Module):
 
     def __init__(self, scale: float = 10.0) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor([checked_number(self, "scale", scale, above=0)]))
+        self.scale = nn.Parameter(torch.tensor([require_number(self, "scale", scale, above=0)]))
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dim() != 2 or x.shape[1] % 2 or not x.shape[1]:

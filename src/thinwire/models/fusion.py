@@ -25,7 +25,7 @@ def check_fusion(kind: str, widths: Sequence[int]) -> None:
         )
 
 
-def fused_width(kind: str, widths: Sequence[int]) -> int:
+def fusion_width(kind: str, widths: Sequence[int]) -> int:
     """How wide the top model's input is."""
     check_fusion(kind, widths)
     return sum(widths) if kind == "concat" else widths[0]

@@ -8,7 +8,7 @@ from math import cos, pi, sqrt
 from typing import TypeAlias
 
 from thinwire.errors import BadParameter
-from thinwire.models.checks import checked_number, checked_size
+from thinwire.models.checks import require_number, require_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class _Scaled:
     lr: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", checked_number(self, "lr", self.lr, above=0))
+        object.__setattr__(self, "lr", require_number(self, "lr", self.lr, above=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class StepMilestones(_Scaled):
             )
         pairs = tuple(
             (
-                checked_size(self, f"milestones[{i}]'s round", first, low=0),
-                checked_number(self, f"milestones[{i}]'s factor", factor, above=0),
+                require_size(self, f"milestones[{i}]'s round", first, low=0),
+                require_number(self, f"milestones[{i}]'s factor", factor, above=0),
             )
             for i, (first, factor) in enumerate(self.milestones)
         )
@@ -85,7 +85,7 @@ class Cosine(_Scaled):
 
     def __post_init__(self) -> None:
         _Scaled.__post_init__(self)
-        object.__setattr__(self, "minimum", checked_number(self, "minimum", self.minimum, at_least=0))
+        object.__setattr__(self, "minimum", require_number(self, "minimum", self.minimum, at_least=0))
         if self.minimum > self.lr:
             raise BadParameter(f"Cosine: minimum must be at most lr = {self.lr}, got {self.minimum}")
 

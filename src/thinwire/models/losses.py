@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from thinwire.errors import BadParameter, BadTensor
-from thinwire.models.checks import checked_number
+from thinwire.models.checks import require_number
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, labels [B]) -> [B]
 
@@ -44,7 +44,7 @@ def squared_error(prediction: Tensor, labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class WeightedLoss:
     """A loss whose rows count by the weight of their class."""
 
     loss: Loss
@@ -59,17 +59,17 @@ class Weighted:
         return rows * weights[labels.reshape(-1).long()]
 
 
-def weighted(loss: Loss, class_weights: Sequence[float]) -> Loss:
+def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
     """The loss with each row's value multiplied by its class's weight."""
     if loss is squared_error:
         raise BadParameter("weighted: squared_error has no classes; use it without class_weights")
     weights = tuple(
-        checked_number("weighted", f"class_weights[{i}]", weight, at_least=0)
+        require_number("weighted", f"class_weights[{i}]", weight, at_least=0)
         for i, weight in enumerate(class_weights)
     )
     if len(weights) < 2 or not any(weights):
         raise BadParameter(f"weighted: class_weights needs one number a class, not all 0, got {list(weights)}")
-    return Weighted(loss, weights)
+    return WeightedLoss(loss, weights)
 
 
 def _line(x: Tensor, name: str) -> Tensor:
@@ -115,7 +115,7 @@ class Outputs(Enum):
 
     @classmethod
     def of(cls, loss: Any) -> Outputs:
-        plain = loss.loss if isinstance(loss, Weighted) else loss
+        plain = loss.loss if isinstance(loss, WeightedLoss) else loss
         known: dict[Any, Outputs] = {
             cross_entropy: cls.CLASSES,
             binary_cross_entropy: cls.PROBABILITY,
@@ -133,7 +133,7 @@ class Outputs(Enum):
                 return ("value",)
         return tuple(f"output_{one}" for one in range(width))
 
-    def shown(self, outputs: Tensor) -> Tensor:
+    def to_predictions(self, outputs: Tensor) -> Tensor:
         """Probabilities or values, [rows, columns]; row by row."""
         table = outputs if outputs.dim() == 2 else outputs.reshape(len(outputs), -1)
         match self:

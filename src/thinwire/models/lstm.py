@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from thinwire.models.checks import activation, check_input, checked_size
+from thinwire.models.checks import activation, check_input, require_size
 
 
 class LSTM(nn.Module):
@@ -12,9 +12,9 @@ class LSTM(nn.Module):
 
     def __init__(self, in_features: int, hidden: int, width: int, out_activation: str | None = None) -> None:
         super().__init__()
-        self.in_features = checked_size(self, "in_features", in_features)
-        self.width = checked_size(self, "width", width)
-        self.lstm = nn.LSTM(self.in_features, checked_size(self, "hidden", hidden), batch_first=True)
+        self.in_features = require_size(self, "in_features", in_features)
+        self.width = require_size(self, "width", width)
+        self.lstm = nn.LSTM(self.in_features, require_size(self, "hidden", hidden), batch_first=True)
         self.linear = nn.Linear(self.lstm.hidden_size, self.width)
         self.activation = activation(out_activation, self, "out_activation")
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from thinwire.models.checks import activation as activation_named
-from thinwire.models.checks import checked_size, checked_sizes, flat_rows
+from thinwire.models.checks import flat_rows, require_size, require_sizes
 
 
 class LinearBottom(nn.Module):
@@ -16,8 +16,8 @@ class LinearBottom(nn.Module):
 
     def __init__(self, in_features: int, width: int, bias: bool = True, activation: str | None = None) -> None:
         super().__init__()
-        self.in_features = checked_size(self, "in_features", in_features)
-        self.width = checked_size(self, "width", width)
+        self.in_features = require_size(self, "in_features", in_features)
+        self.width = require_size(self, "width", width)
         self.linear = nn.Linear(self.in_features, self.width, bias=bias)
         self.activation = activation_named(activation, self)
 
@@ -39,9 +39,9 @@ class MLP(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.in_features = checked_size(self, "in_features", in_features)
-        self.width = checked_size(self, "width", width)
-        sizes = [self.in_features, *checked_sizes(self, "hidden", hidden), self.width]
+        self.in_features = require_size(self, "in_features", in_features)
+        self.width = require_size(self, "width", width)
+        sizes = [self.in_features, *require_sizes(self, "hidden", hidden), self.width]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(sizes):
             layers += [nn.Linear(inputs, outputs, bias=bias), activation_named(activation, self)]
@@ -58,8 +58,8 @@ class LinearTop(nn.Module):
 
     def __init__(self, in_features: int, classes: int, bias: bool = True) -> None:
         super().__init__()
-        self.in_features = checked_size(self, "in_features", in_features)
-        self.linear = nn.Linear(self.in_features, checked_size(self, "classes", classes), bias=bias)
+        self.in_features = require_size(self, "in_features", in_features)
+        self.linear = nn.Linear(self.in_features, require_size(self, "classes", classes), bias=bias)
 
     def forward(self, h: Tensor) -> Tensor:
         outputs: Tensor = self.linear(flat_rows(self, h, self.in_features))

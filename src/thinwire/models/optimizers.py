@@ -10,7 +10,7 @@ from torch import nn, optim
 
 from thinwire.compress.compressor import check_flag
 from thinwire.errors import BadParameter
-from thinwire.models.checks import checked_number, checked_size
+from thinwire.models.checks import require_number, require_size
 from thinwire.models.learning_rates import StepSize
 
 
@@ -31,8 +31,8 @@ class OptimizerSpec(ABC):
 
     def lr_at(self, round: int, total_rounds: int) -> float:
         """The step size of round `round`, counted from 0, in a run of `total_rounds`."""
-        checked_size(self, "round", round, low=0)
-        checked_size(self, "total_rounds", total_rounds)
+        require_size(self, "round", round, low=0)
+        require_size(self, "total_rounds", total_rounds)
         return self.lr.at(round, total_rounds) if isinstance(self.lr, StepSize) else self.lr
 
     @abstractmethod
@@ -43,7 +43,7 @@ class OptimizerSpec(ABC):
             self._check("lr", above=0)
 
     def _check(self, field: str, **bounds: float) -> None:
-        object.__setattr__(self, field, checked_number(self, field, getattr(self, field), **bounds))
+        object.__setattr__(self, field, require_number(self, field, getattr(self, field), **bounds))
 
 
 # foreach and fused kernels may round otherwise than the plain loop over parameters.
@@ -91,7 +91,7 @@ class Adam(OptimizerSpec):
         self._check_lr()
         if isinstance(self.betas, str) or not isinstance(self.betas, Sequence) or len(self.betas) != 2:
             raise BadParameter(f"Adam: betas must be two numbers, got {self.betas!r}; write (0.9, 0.999)")
-        betas = [checked_number(self, f"betas[{i}]", b, at_least=0, below=1) for i, b in enumerate(self.betas)]
+        betas = [require_number(self, f"betas[{i}]", b, at_least=0, below=1) for i, b in enumerate(self.betas)]
         object.__setattr__(self, "betas", tuple(betas))
         self._check("eps", above=0)
         self._check("weight_decay", at_least=0)

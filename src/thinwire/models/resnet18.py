@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from thinwire.models.checks import activation, check_input, checked_size
+from thinwire.models.checks import activation, check_input, require_size
 
 
 class _Block(nn.Module):
@@ -32,9 +32,9 @@ class ResNet18(nn.Module):
 
     def __init__(self, in_channels: int, width: int, base_width: int = 64, out_activation: str | None = None) -> None:
         super().__init__()
-        self.in_channels = checked_size(self, "in_channels", in_channels)
-        self.width = checked_size(self, "width", width)
-        channels = base_width = checked_size(self, "base_width", base_width)
+        self.in_channels = require_size(self, "in_channels", in_channels)
+        self.width = require_size(self, "width", width)
+        channels = base_width = require_size(self, "base_width", base_width)
         layers: list[nn.Module] = [*_convolution(self.in_channels, channels, 3), nn.ReLU()]
         for stage in range(4):
             outputs = base_width * 2**stage

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import BadParameter, BadTensor
-from thinwire.models.checks import check_input, checked_size, checked_sizes
+from thinwire.models.checks import check_input, require_size, require_sizes
 from thinwire.models.mlp import MLP
 
 _EXACT = 1 << 24  # float32 columns carry every whole number up to here
@@ -61,11 +61,11 @@ class DeepTower(nn.Module):
         width: int = 256,
     ) -> None:
         super().__init__()
-        self.fields_vocab = checked_sizes(self, "fields_vocab", fields_vocab or ())
-        self.dense_features = checked_size(self, "dense_features", dense_features, low=0)
-        self.width = checked_size(self, "width", width)
+        self.fields_vocab = require_sizes(self, "fields_vocab", fields_vocab or ())
+        self.dense_features = require_size(self, "dense_features", dense_features, low=0)
+        self.width = require_size(self, "width", width)
         self.in_features = len(self.fields_vocab) + self.dense_features
-        vector = checked_size(self, "embedding_width", embedding_width)
+        vector = require_size(self, "embedding_width", embedding_width)
         if not self.in_features:
             raise BadParameter(f"{type(self).__name__}: give fields_vocab, dense_features or both")
         if max(self.fields_vocab, default=0) > _EXACT:

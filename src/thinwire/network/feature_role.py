@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from thinwire.at_rest import layout
-from thinwire.conversations.bottom import Learner, Untrained
+from thinwire.conversations.bottom import Learner, NoOptimizer
 from thinwire.conversations.label_side import LabelSide
 from thinwire.conversations.sealing import Spending
 from thinwire.group import Group
@@ -20,7 +20,7 @@ from thinwire.network.party_run import PreparedProgram
 from thinwire.network.session import PartySession
 from thinwire.party import Control, FeatureParty
 from thinwire.privacy import Labels, SecureSum
-from thinwire.privacy.keys import derived_key, framed
+from thinwire.privacy.keys import derive_key, frame_values
 from thinwire.report.record import Quality
 from thinwire.runs import ChargeLog
 from thinwire.transport.grpc_channel import Dialer, Unreached
@@ -34,7 +34,7 @@ _TELL_SECONDS = 10.0
 
 def run_secret(secret: bytes, nonce: str) -> bytes:
     """A party's secret for one run: a folder that was copied before its run began serves no second one."""
-    return derived_key(secret, framed("thinwire run secret 1", nonce))
+    return derive_key(secret, frame_values("thinwire run secret 1", nonce))
 
 
 class FeatureRole:
@@ -110,7 +110,7 @@ class FeatureRole:
         secrets = PartySecrets(identity, run_secret(session.private.noise_secret, nonce), self._spending, nonce)
         program = factory.feature_program(self._party, seat, widths, control, own=secrets, side=side)
         models = {own.me: program.bottom.module}
-        spending = partial(list_spending, own.recipe, lambda: [ledger.spent()])
+        spending = partial(list_spending, own.recipe, lambda: [ledger.summary()])
         return PreparedProgram(program, self._party, models, spending)
 
     def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
@@ -121,7 +121,7 @@ class FeatureRole:
         """The label party's top model as this party's own job file describes it; its weights come every round."""
         top, loss, fusion = self._own.top_module(widths)
         labels = self._party.features.new_zeros(0).long()
-        learner = Learner(f"{self._own.label_party}/top", top.to(self._own.settings.device), Untrained(), 0, 1)
+        learner = Learner(f"{self._own.label_party}/top", top.to(self._own.settings.device), NoOptimizer(), 0, 1)
         return LabelSide(learner, labels.to(self._own.settings.device), loss, fusion)
 
     # The greeter: what is said when the line is up -----------------------------------------------------------
@@ -173,7 +173,7 @@ class FeatureRole:
     # The end ----------------------------------------------------------------------------------------------------
 
     def results(self) -> dict[str, Any]:
-        return {"privacy": [self._spending.ledger.spent()]}
+        return {"privacy": [self._spending.ledger.summary()]}
 
     def quality(self) -> Quality | None:
         """Only the label party can tell."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from thinwire.conversations.bottom import Learner, Untrained
+from thinwire.conversations.bottom import Learner, NoOptimizer
 from thinwire.errors import BadInput
 from thinwire.group import Order, Part, Ranks, follow, joined
 from thinwire.job.party_view import PartyView
 from thinwire.job.rank_share import Share, load_share
 from thinwire.network.party_run import batches_of
 from thinwire.party import FeatureParty
-from thinwire.privacy.dp_bottom import APART, DPBottom, Frozen, rows_seen_together
+from thinwire.privacy.dp_bottom import APART, DPBottom, Frozen, find_row_coupling
 
 __all__ = ["first_share", "follow_party", "joined_for", "require_separate_rows"]
 
@@ -51,7 +51,7 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
         party.bottom.requires_grad_(False).eval()
     # A name of its own: dropout must not draw alike for different rows.
     name = f"{own.me}/bottom/rank {ranks.rank}"
-    learner = Learner(name, party.bottom, Untrained(), own.settings.seed, batches.rounds)
+    learner = Learner(name, party.bottom, NoOptimizer(), own.settings.seed, batches.rounds)
     tests = None if party.test_features is None else party.test_features.to(device)
     follow(
         ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, party.width or 0
@@ -61,7 +61,7 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
 def require_separate_rows(own: PartyView, party: FeatureParty) -> None:
     """Refuses a bottom model in which rows see each other: a part of a batch would come out otherwise."""
     like = next(party.bottom.parameters(), party.features)
-    why = rows_seen_together(party.bottom, party.features[:3].to(like.device))
+    why = find_row_coupling(party.bottom, party.features[:3].to(like.device))
     if why is not None:
         raise BadInput(
             f"party.{own.me}.model: {why}; its rows would lie in several processes, and come out otherwise than in "

@@ -17,7 +17,7 @@ from thinwire.network.handshake import ProbeHello, answer_probe, check_training_
 from thinwire.network.party_checkpoints import InitialWeights
 from thinwire.network.party_run import Audience, PreparedProgram, batches_of
 from thinwire.network.session import PartySession
-from thinwire.party import Control, Evaluated, LabelParty, LabelProgram
+from thinwire.party import Control, EvaluationOutputs, LabelParty, LabelProgram
 from thinwire.report.record import Evaluation, Quality
 from thinwire.transport.grpc_server import Listener
 from thinwire.transport.peer_link import PeerLink
@@ -47,7 +47,7 @@ class LabelRole:
         self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
-        self._tested: Evaluated | None = None  # the last evaluation of this process
+        self._tested: EvaluationOutputs | None = None  # the last evaluation of this process
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._agreed_widths = self.widths() if session.private.finished else None
         if not weights.from_checkpoint:
@@ -191,7 +191,7 @@ class LabelRole:
 
     # Evaluations ------------------------------------------------------------------------------------------------
 
-    def _at_rest(self, evaluated: Evaluated) -> bool:
+    def _at_rest(self, evaluated: EvaluationOutputs) -> bool:
         """The running loss of the batches, and scores on test rows; all other parties wait."""
         evaluation = self._evaluate(evaluated)
         event = evaluation.to_dict()
@@ -201,7 +201,7 @@ class LabelRole:
         self._audience.event(event)
         return meets_goal(self._own.settings, evaluation)
 
-    def _evaluate(self, evaluated: Evaluated) -> Evaluation:
+    def _evaluate(self, evaluated: EvaluationOutputs) -> Evaluation:
         session, running = self._session, self._program.side.running_loss()
         evaluator = Evaluator(self._party, self._own.settings.metrics, self._batches, session.ledger)
         diagnostics = {

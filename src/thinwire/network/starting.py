@@ -18,7 +18,7 @@ from thinwire.network.label_role import LabelRole
 from thinwire.network.party_checkpoints import InitialWeights, PartyCheckpoints
 from thinwire.network.party_run import Audience, PartyRole, PartyRun
 from thinwire.network.session import PartySession, PartySizes
-from thinwire.party.parties import kept_of
+from thinwire.party.parties import collect_metadata
 from thinwire.runs import Earlier, FolderLock, RunDirectory
 
 __all__ = ["party_run"]
@@ -59,18 +59,18 @@ def party_run(
         data = own.load_label_data()
         tests = 0 if data.test_labels is None else len(data.test_labels)
         sizes = PartySizes(len(data.labels), tests, **digests, width=data.width or 0)
-        _keep(own, folder, own.data_digests(data), kept_of(data))
+        _keep(own, folder, own.data_digests(data), collect_metadata(data))
         return open_run(sizes, lambda session, weights: LabelRole(session, weights, data, audience))
     if ranks is not None:
         share = first_share(own, ranks)
         party, group = share.party, share.group
         sizes = PartySizes(group.rows, group.test_rows, **digests, width=party.width or 0)
-        _keep(own, folder, share.digests(), kept_of(party))
+        _keep(own, folder, share.digests(), collect_metadata(party))
         return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party, group))
     party = own.load_features()
     tests = 0 if party.test_features is None else len(party.test_features)
     sizes = PartySizes(len(party.features), tests, **digests, width=party.width or 0)
-    _keep(own, folder, own.data_digests(party), kept_of(party))
+    _keep(own, folder, own.data_digests(party), collect_metadata(party))
     return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party))
 
 

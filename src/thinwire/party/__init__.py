@@ -2,8 +2,8 @@
 
 from thinwire.party.batches import Batches
 from thinwire.party.feature_program import FeatureProgram
-from thinwire.party.label_program import Evaluated, LabelProgram
+from thinwire.party.label_program import EvaluationOutputs, LabelProgram
 from thinwire.party.parties import FeatureParty, LabelParty
 from thinwire.party.program import Control
 
-__all__ = ["Batches", "Control", "Evaluated", "FeatureParty", "FeatureProgram", "LabelParty", "LabelProgram"]
+__all__ = ["Batches", "Control", "EvaluationOutputs", "FeatureParty", "FeatureProgram", "LabelParty", "LabelProgram"]

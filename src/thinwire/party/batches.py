@@ -34,7 +34,7 @@ class Batches:
         self.rounds = max(1, round(epochs * self.rounds_per_epoch))
         self._shuffle = lru_cache(maxsize=2)(self._shuffled)
 
-    def limited(self, rounds: int) -> Batches:
+    def limit(self, rounds: int) -> Batches:
         """The first of these rounds only."""
         fewer = copy.copy(self)
         fewer.rounds = min(self.rounds, rounds)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from thinwire.conversations.bottom import Bottom
-from thinwire.conversations.context import Seat
-from thinwire.conversations.evaluation import send_test_embedding, told
+from thinwire.conversations.context import PartyContext
+from thinwire.conversations.evaluation import receive_decision, send_test_embedding
 from thinwire.conversations.sealing import Sealing
 from thinwire.party.batches import Batches
 from thinwire.party.program import Control, Program
@@ -18,13 +18,13 @@ from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
 
 
-class FeatureConversation(Protocol):
+class FeatureProtocol(Protocol):
     """A feature party's end of either conversation."""
 
     def begin(self) -> None: ...
     def warm_start(self, rows: Rows) -> None: ...
     def send(self, round: Round, rows: Rows) -> None: ...
-    def answered(self, round: Round) -> bool: ...
+    def has_answer(self, round: Round) -> bool: ...
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]: ...
     def receive(self, round: Round) -> None: ...
     def local(self, round: Round) -> None: ...
@@ -41,8 +41,8 @@ class FeatureProgram(Program):
 
     def __init__(
         self,
-        seat: Seat,
-        end: FeatureConversation,
+        seat: PartyContext,
+        end: FeatureProtocol,
         bottom: Bottom,
         batches: Batches,
         *,
@@ -64,32 +64,32 @@ class FeatureProgram(Program):
     def _round(self, t: Round) -> None:
         self.bottom.begin(t)
         for action in self.plan.feature_round(
-            t, lambda: self.end.answered(t), lambda: self._away(self.end.awaits(t))
+            t, lambda: self.end.has_answer(t), lambda: self._away(self.end.awaits(t))
         ):
             match action:
                 case Send(round):
-                    if round == t or not self._rests_after(round):  # nothing passes a rest
+                    if round == t or not self._evaluates_after(round):  # nothing passes a rest
                         self.end.send(round, self._rows(round))
                 case Await():
                     self.end.receive(t)
                 case Local(round):
                     self._locally(self.end.local, round)
-        self.end.forget(self.plan.kept())
+        self.end.forget(self.plan.usable_rounds())
 
     def _rows(self, round: Round) -> Rows:
-        return self.seat.announced(round) if self._batches.announced else self._batches.rows(round)
+        return self.seat.receive_rows(round) if self._batches.announced else self._batches.rows(round)
 
-    def _rest(self, done: Round) -> bool:
+    def _evaluate(self, done: Round) -> bool:
         if done:
             self.end.show_surrogates(done)
         with self.seat.channel.untimed():
             send_test_embedding(self.seat, self.bottom.embed_test(), done, self._sealing)
-        stop = self._end_of_rest(done)
+        stop = self._finish_evaluation(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop
 
-    def _end_of_rest(self, done: Round) -> bool:
+    def _finish_evaluation(self, done: Round) -> bool:
         with self.seat.channel.untimed():
-            stop, steps = told(self.seat, done)
-        self.plan.keep_pace(steps)
+            stop, steps = receive_decision(self.seat, done)
+        self.plan.set_steps(steps)
         return stop

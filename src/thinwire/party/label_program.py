@@ -8,24 +8,24 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from thinwire.conversations.context import Seat
-from thinwire.conversations.evaluation import embedded, outputs, received_test_embeddings, say_go_on
+from thinwire.conversations.context import PartyContext
+from thinwire.conversations.evaluation import compute_outputs, embed_in_chunks, receive_test_embeddings, send_decision
 from thinwire.conversations.label_side import LabelSide
 from thinwire.party.batches import Batches
 from thinwire.party.program import Control, Program
 from thinwire.privacy import SecureSum
-from thinwire.schedule import Await, Learned, Local
+from thinwire.schedule import Await, BatchOutcome, Local
 from thinwire.streams import Rows
 from thinwire.types import Kind, PartyName, Round
 
 
-class LabelConversation(Protocol):
+class LabelProtocol(Protocol):
     """The label party's end of either conversation."""
 
     def begin(self) -> None: ...
     def warm_start(self, rows: Rows) -> None: ...
-    def awaited(self, round: Round) -> bool: ...
-    def exchange(self, round: Round, rows: Rows) -> Learned | None: ...
+    def has_embeddings(self, round: Round) -> bool: ...
+    def exchange(self, round: Round, rows: Rows) -> BatchOutcome | None: ...
     def local(self, round: Round) -> None: ...
     def forget(self, kept: set[Round]) -> None: ...
     def compare_surrogates(self, round: Round) -> None: ...
@@ -35,7 +35,7 @@ class LabelConversation(Protocol):
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationOutputs:
     """A rest after `round` rounds: the test rows' outputs, where there are test rows."""
 
     round: Round
@@ -47,23 +47,23 @@ class LabelProgram(Program):
 
     def __init__(
         self,
-        seat: Seat,
-        end: LabelConversation,
+        seat: PartyContext,
+        end: LabelProtocol,
         side: LabelSide,
         batches: Batches,
         *,
         test: tuple[Tensor, Tensor | None] | None,
         eval_every: int,
         control: Control,
-        at_rest: Callable[[Evaluated], bool],
+        at_evaluation: Callable[[EvaluationOutputs], bool],
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
         super().__init__(seat, batches, eval_every, control)
         self.end = end
         self.side = side
-        self.stop_at_rest = False  # what a resumed rest ends with
+        self.stop_after_evaluation = False  # what a resumed rest ends with
         self._test = test  # labels, and the label party's own test features
-        self._at_rest = at_rest
+        self._at_rest = at_evaluation
         self._on_round = on_round
 
     def _begin(self) -> None:
@@ -84,10 +84,10 @@ class LabelProgram(Program):
                 case Await():
                     fresh = self.end.exchange(t, rows)
                     if fresh is not None:
-                        self.plan.learned(fresh)
+                        self.plan.observe_batch(fresh)
                 case Local(round):
                     self._locally(self.end.local, round)
-        self.end.forget(self.plan.kept())
+        self.end.forget(self.plan.usable_rounds())
         if self._on_round is not None:
             self._on_round(t + 1)
 
@@ -96,28 +96,28 @@ class LabelProgram(Program):
 
     def _next_is_here(self, t: Round) -> bool:
         """The next round's embeddings; before a rest, the test embeddings."""
-        if not self._rests_after(t):
-            return self.end.awaited(t)
+        if not self._evaluates_after(t):
+            return self.end.has_embeddings(t)
         return all(self.seat.channel.ready(party, Kind.EVALUATION, t) for party in self.seat.feature_parties)
 
-    def _rest(self, done: Round) -> bool:
+    def _evaluate(self, done: Round) -> bool:
         if done:
             self.end.compare_surrogates(done)
         with self.seat.channel.untimed():
-            self.stop_at_rest = self._at_rest(Evaluated(done, self._outputs(done)))
-        return self._end_of_rest(done)
+            self.stop_after_evaluation = self._at_rest(EvaluationOutputs(done, self._outputs(done)))
+        return self._finish_evaluation(done)
 
-    def _end_of_rest(self, done: Round) -> bool:
+    def _finish_evaluation(self, done: Round) -> bool:
         with self.seat.channel.untimed():
-            say_go_on(self.seat, done, self.stop_at_rest, self.plan.rested(done))
-        return self.stop_at_rest
+            send_decision(self.seat, done, self.stop_after_evaluation, self.plan.decide_steps(done))
+        return self.stop_after_evaluation
 
     def _outputs(self, done: Round) -> Tensor | None:
         labels, own_features = self._test or (None, None)
         summed = isinstance(self.seat.recipe.aggregation, SecureSum)
-        received = received_test_embeddings(self.seat, 0 if labels is None else len(labels), done, summed)
+        received = receive_test_embeddings(self.seat, 0 if labels is None else len(labels), done, summed)
         if received is None:
             return None
         if self.side.bottom is not None and own_features is not None:
-            received.append(embedded(self.side.bottom.module, own_features))
-        return outputs(self.side.top.module, self.side.fusion, received)
+            received.append(embed_in_chunks(self.side.bottom.module, own_features))
+        return compute_outputs(self.side.top.module, self.side.fusion, received)

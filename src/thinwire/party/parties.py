@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.errors import BadInput, BadTensor, NotFinite
-from thinwire.models.losses import cross_entropy, weighted
+from thinwire.models.losses import cross_entropy, with_class_weights
 from thinwire.models.optimizers import OptimizerSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -25,7 +25,7 @@ def check_name(name: str) -> None:
         raise BadInput("party 'top': that name stands for the top model; choose another")
 
 
-def floats(party: str, field: str, values: Any) -> Tensor:
+def to_float_tensor(party: str, field: str, values: Any) -> Tensor:
     """Features as a float32 tensor [N, ...], finite."""
     tensor = torch.as_tensor(values) if isinstance(values, (np.ndarray, Tensor)) else torch.tensor(values)
     tensor = tensor.to(torch.float32) if not tensor.is_floating_point() or tensor.dtype == torch.float64 else tensor
@@ -39,7 +39,7 @@ def floats(party: str, field: str, values: Any) -> Tensor:
     return tensor
 
 
-class Coded(Protocol):
+class LabelMeaning(Protocol):
     """What the labels' numbers stand for."""
 
     @property
@@ -53,19 +53,19 @@ class Coded(Protocol):
     def to_json(self) -> str: ...
 
 
-class Prepared(Protocol):
+class FeaturePreparation(Protocol):
     """How a table became features."""
 
     def to_json(self) -> str: ...
 
     @property
-    def looked_at(self) -> Sequence[str]:
+    def row_dependent_columns(self) -> Sequence[str]:
         """Columns whose preparation follows from single rows."""
 
-    def described(self) -> list[dict[str, Any]]: ...
+    def describe(self) -> list[dict[str, Any]]: ...
 
 
-def kept_of(party: object) -> dict[str, str]:
+def collect_metadata(party: object) -> dict[str, str]:
     """What belongs beside a party's model, as JSON: `preparation` of its table, `labels` for their coding."""
     found = {"preparation": getattr(party, "preparation", None), "labels": getattr(party, "coding", None)}
     return {name: part.to_json() for name, part in found.items() if part is not None}
@@ -80,14 +80,14 @@ class FeatureParty:
     bottom: nn.Module
     test_features: Any = None
     optimizer: OptimizerSpec | None = None  # the job's unless given
-    preparation: Prepared | None = None  # where the features come from a table of any columns
+    preparation: FeaturePreparation | None = None  # where the features come from a table of any columns
     width: int | None = field(default=None, init=False)  # of its embedding, once it was measured
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        self.features = floats(self.name, "features", self.features)
+        self.features = to_float_tensor(self.name, "features", self.features)
         if self.test_features is not None:
-            self.test_features = floats(self.name, "test_features", self.test_features)
+            self.test_features = to_float_tensor(self.name, "test_features", self.test_features)
         if not isinstance(self.bottom, nn.Module):
             raise BadInput(f"party {self.name!r}: bottom must be a torch module, got {type(self.bottom).__name__}")
 
@@ -107,8 +107,8 @@ class LabelParty:
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     class_weights: Sequence[float] | None = None
     optimizer: OptimizerSpec | None = None
-    preparation: Prepared | None = None
-    coding: Coded | None = None  # what the labels' numbers stand for
+    preparation: FeaturePreparation | None = None
+    coding: LabelMeaning | None = None  # what the labels' numbers stand for
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -119,11 +119,11 @@ class LabelParty:
             raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
         for table in ("features", "test_features"):
             if getattr(self, table) is not None:
-                setattr(self, table, floats(self.name, table, getattr(self, table)))
+                setattr(self, table, to_float_tensor(self.name, table, getattr(self, table)))
         if not isinstance(self.top, nn.Module):
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
         if self.class_weights is not None:
-            self.loss = weighted(self.loss, self.class_weights)
+            self.loss = with_class_weights(self.loss, self.class_weights)
 
     def _labels(self, field: str, values: Any) -> Tensor:
         tensor = torch.as_tensor(values)

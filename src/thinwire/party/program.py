@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from threading import Lock
 
-from thinwire.conversations.context import Seat
+from thinwire.conversations.context import PartyContext
 from thinwire.party.batches import Batches
 from thinwire.schedule import Plan
 from thinwire.types import Kind, PartyName, Round
@@ -40,12 +40,12 @@ class Control:
 class Program(ABC):
     """One party's program; `run` blocks until the job is done, stopped or at its target."""
 
-    def __init__(self, seat: Seat, batches: Batches, eval_every: int, control: Control) -> None:
+    def __init__(self, seat: PartyContext, batches: Batches, eval_every: int, control: Control) -> None:
         self.seat = seat
         self.plan: Plan = seat.recipe.schedule.open(seat.seed, seat.rows)
         self.start: Round = 0
         self.fresh = True  # not resumed
-        self.resting = False  # resumed in the middle of a rest
+        self.at_barrier = False  # resumed in the middle of a rest
         self._batches = batches
         self._eval_every = eval_every
         self._control = control
@@ -54,9 +54,9 @@ class Program(ABC):
         """False where `control` ended it before its time."""
         if self.fresh:
             self._begin()
-            if self._rest(0):
+            if self._evaluate(0):
                 return True
-        elif self.resting and self._end_of_rest(self.start):
+        elif self.at_barrier and self._finish_evaluation(self.start):
             return True
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
@@ -64,7 +64,7 @@ class Program(ABC):
             self.seat.stopwatch.round = t
             self._round(t)
             self.start = t + 1
-            if self._rests_after(t + 1) and self._rest(t + 1):
+            if self._evaluates_after(t + 1) and self._evaluate(t + 1):
                 return True
         return True
 
@@ -78,7 +78,7 @@ class Program(ABC):
         """Whether to learn from what is here instead of waiting for a party that is away."""
         return self.seat.recipe.on_outage == "continue" and self.seat.channel.away(awaited)
 
-    def _rests_after(self, done: Round) -> bool:
+    def _evaluates_after(self, done: Round) -> bool:
         return done % self._eval_every == 0 or done == self._batches.rounds
 
     @abstractmethod
@@ -89,9 +89,9 @@ class Program(ABC):
     def _round(self, t: Round) -> None: ...
 
     @abstractmethod
-    def _rest(self, done: Round) -> bool:
+    def _evaluate(self, done: Round) -> bool:
         """An evaluation after this many rounds; whether to stop."""
 
     @abstractmethod
-    def _end_of_rest(self, done: Round) -> bool:
+    def _finish_evaluation(self, done: Round) -> bool:
         """The rest's last message; whether to stop."""

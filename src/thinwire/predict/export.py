@@ -26,7 +26,7 @@ from thinwire.job.job_loader import find_loss
 from thinwire.job.messages import did_you_mean
 from thinwire.job.party_view import LabelData, PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
-from thinwire.models.fusion import fuse, fused_width
+from thinwire.models.fusion import fuse, fusion_width
 from thinwire.models.losses import Outputs
 from thinwire.party import FeatureParty
 from thinwire.predict.model_store import RunFolder, load_model
@@ -278,7 +278,7 @@ def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[d
         raise BadInput(f"{own.me!r} is no label party")
     widths = {name: width for name, width in facts.widths.items() if name != own.me}
     party = own.label_party_of(data, widths)
-    models, rows = {"top": party.top}, {"top": _made_up(fused_width(party.fusion, list(facts.widths.values())))}
+    models, rows = {"top": party.top}, {"top": _made_up(fusion_width(party.fusion, list(facts.widths.values())))}
     if data.bottom is not None and data.features is not None:
         models[own.me], rows[own.me] = data.bottom, data.features[:_LOOKED_AT]
     said = {

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from thinwire.conversations.evaluation import evaluating
+from thinwire.conversations.evaluation import evaluation_mode
 from thinwire.errors import BadInput
 from thinwire.streams import Rows
 
@@ -31,7 +31,7 @@ def run_fixed_batches(module: nn.Module, values: Tensor, rows: Rows) -> Tensor:
     source = torch.zeros(blocks * BLOCK, dtype=torch.long)
     source[slots] = torch.arange(len(rows))
     filled = values[source.to(values.device)]
-    with evaluating(module):
+    with evaluation_mode(module):
         parts = [module(filled[start : start + BLOCK]) for start in range(0, len(filled), BLOCK)]
     for part in parts:
         if len(part) != BLOCK:

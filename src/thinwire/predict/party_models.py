@@ -34,7 +34,7 @@ from thinwire.predict.scoring import (
     make_silent_seat,
     open_encoder,
 )
-from thinwire.privacy import Identity
+from thinwire.privacy import PartyIdentity
 from thinwire.types import PartyName
 
 __all__ = ["FeatureModel", "LabelModel", "NewRows", "PartyRows", "ReadyModel", "check_unchanged", "read_party_rows"]
@@ -105,7 +105,7 @@ class FeatureModel:
     """A feature party's model of one run."""
 
     def __init__(
-        self, me: PartyName, folder: RunFolder, which: RowSet | None, new: NewRows | None, identity: Identity
+        self, me: PartyName, folder: RunFolder, which: RowSet | None, new: NewRows | None, identity: PartyIdentity
     ) -> None:
         own = read_party_view(folder.job, me)
         party = own.load_features()

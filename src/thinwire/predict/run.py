@@ -31,7 +31,7 @@ from thinwire.job.training import describe_models
 from thinwire.methods import svfl
 from thinwire.models.losses import Outputs
 from thinwire.party import FeatureParty, LabelParty
-from thinwire.party.parties import floats
+from thinwire.party.parties import to_float_tensor
 from thinwire.predict.export import RunInputs, export_models
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
 from thinwire.predict.rows import read_new_features, read_new_ids
@@ -157,7 +157,7 @@ class TrainedRun:
         """Checked: every party's, finite, as many rows each."""
         if set(features) != set(self.parties):
             raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
-        tables = {name: floats(name, "features", features[name]) for name in self.parties}
+        tables = {name: to_float_tensor(name, "features", features[name]) for name in self.parties}
         counts = {name: len(table) for name, table in tables.items()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} has {count}" for name, count in counts.items())

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from thinwire.at_rest import files_of, layout
 from thinwire.compress import Hint, Symbols
-from thinwire.conversations.context import Seat, on
-from thinwire.conversations.sealing import PREDICTION, Sealing, opened, sum_compressor
+from thinwire.conversations.context import PartyContext, cast_like
+from thinwire.conversations.sealing import PREDICTION, Sealing, sum_compressor, unseal
 from thinwire.errors import BadInput, WireError
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.program_factory import derive_run_number
@@ -29,7 +29,7 @@ from thinwire.predict.errors import PartyFailed
 from thinwire.predict.fixed_batch import run_fixed_batches
 from thinwire.predict.model_store import RunFolder
 from thinwire.prepare import LabelCoding
-from thinwire.privacy import Identity, SecureSum
+from thinwire.privacy import PartyIdentity, SecureSum
 from thinwire.recipe import Recipe
 from thinwire.streams import Rows
 from thinwire.transport.simulated import Simulation
@@ -72,7 +72,7 @@ class ScoreFormat:
 
     def shown(self, outputs: Tensor) -> Tensor:
         """Probabilities or values, [rows, columns]; row by row."""
-        table = self.outputs.shown(outputs)
+        table = self.outputs.to_predictions(outputs)
         if self.outputs is Outputs.VALUE and self.coding is not None:
             return self.coding.in_units(table)
         return table
@@ -88,7 +88,7 @@ class EmbeddingEncoder(Protocol):
 class PlainEncoder:
     """As in an evaluation: every value as it is, or as the recipe's `scoring` rounds it."""
 
-    seat: Seat
+    seat: PartyContext
 
     def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
         return self.seat.encode(self.seat.recipe.scoring.compress(h.cpu(), torch.Generator()))
@@ -98,7 +98,7 @@ class PlainEncoder:
 class SealedEncoder:
     """Under secure sum: the recipe's integers, with noise and masks of this question alone."""
 
-    seat: Seat
+    seat: PartyContext
     sealing: Sealing
 
     def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
@@ -125,7 +125,7 @@ class BottomScorer:
 class TopScorer:
     """The label party's top model, and its own rows where it holds features."""
 
-    seat: Seat
+    seat: PartyContext
     top: nn.Module
     fusion: str
     outputs: ScoreFormat
@@ -156,7 +156,7 @@ class TopScorer:
         """In party order, or their sum alone."""
         if self.summed:
             ordered = [symbols[party] for party in self.seat.feature_parties]
-            return [opened(self.seat, ordered, number, rows, PREDICTION).to_tensor()]
+            return [unseal(self.seat, ordered, number, rows, PREDICTION).to_tensor()]
         return [_finite(party, symbols[party]) for party in self.seat.feature_parties]
 
     def scored(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
@@ -164,7 +164,7 @@ class TopScorer:
         if self.bottom is not None:
             embeddings = [*embeddings, run_fixed_batches(self.bottom, self._own(rows, own), rows)]
         like = next(self.top.parameters(), embeddings[0])
-        return run_fixed_batches(self.top, fuse(self.fusion, [on(like, h) for h in embeddings]), rows).cpu()
+        return run_fixed_batches(self.top, fuse(self.fusion, [cast_like(like, h) for h in embeddings]), rows).cpu()
 
     def _own(self, rows: Rows, own: Tensor | None) -> Tensor:
         if own is not None:
@@ -220,10 +220,10 @@ class PrivacySource:
     folder: RunFolder
     plan: PrivacyPlan
     counted: LedgerRows
-    identity: Identity
+    identity: PartyIdentity
 
 
-def open_encoder(seat: Seat, means: PrivacySource | None) -> EncoderState:
+def open_encoder(seat: PartyContext, means: PrivacySource | None) -> EncoderState:
     """Plain embeddings, or sealed ones where the recipe says so."""
     aggregation = seat.recipe.aggregation
     if not isinstance(aggregation, SecureSum) or means is None:
@@ -241,8 +241,8 @@ def open_encoder(seat: Seat, means: PrivacySource | None) -> EncoderState:
 
 def make_silent_seat(
     me: PartyName, label_party: PartyName, features: tuple[PartyName, ...], recipe: Recipe, seed: int, effort: Effort
-) -> Seat:
+) -> PartyContext:
     """A seat of which only the names, the recipe and the codec are used: questions have a way of their own."""
     run = derive_run_number(recipe, seed, features)
     silent = Simulation([*features, label_party], run, label_party=label_party).channel(me)
-    return Seat(me, label_party, features, silent, recipe, rows=1, seed=seed, run=run, effort=effort)
+    return PartyContext(me, label_party, features, silent, recipe, rows=1, seed=seed, run=run, effort=effort)

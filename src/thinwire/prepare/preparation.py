@@ -114,11 +114,11 @@ class Preparation(StrictModel):
         return tuple(column.size for column in found)
 
     @property
-    def looked_at(self) -> tuple[str, ...]:
+    def row_dependent_columns(self) -> tuple[str, ...]:
         """Columns whose preparation follows from single rows, so that no guarantee covers them."""
         return tuple(column.name for column in self.columns if not column.public)
 
-    def described(self) -> list[dict[str, Any]]:
+    def describe(self) -> list[dict[str, Any]]:
         """A line a column, for people."""
         return [
             {"column": column.name, "type": column.kind, "outputs": len(column.outputs), "says": column.says}

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from thinwire.privacy.dp_bottom import DPBottom
     from thinwire.privacy.keys import (
         Context,
-        Identity,
         KeyAgreement,
         NoiseKey,
+        PartyIdentity,
         Subject,
         in_process_identities,
         ring_modulus,
@@ -71,7 +71,6 @@ __all__ = [
     "Context",
     "DPBottom",
     "Frozen",
-    "Identity",
     "KeyAgreement",
     "LabelDP",
     "Labels",
@@ -80,6 +79,7 @@ __all__ = [
     "NoDefence",
     "NoiseKey",
     "Observer",
+    "PartyIdentity",
     "Plain",
     "PrivacyLedger",
     "SecureSum",

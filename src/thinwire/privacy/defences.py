@@ -118,7 +118,7 @@ class LabelDP:
         check_number(self, "epsilon", above=0, up_to=50)
 
     def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
-        return randomised_labels(labels, classes, self.epsilon, rng)
+        return randomise_labels(labels, classes, self.epsilon, rng)
 
     def protect(self, derivatives: Tensor, labels: Tensor, rng: Keystream) -> Tensor:
         return derivatives
@@ -127,7 +127,7 @@ class LabelDP:
 Defence: TypeAlias = NoDefence | MaxNorm | Marvell | LabelDP
 
 
-def randomised_labels(labels: Tensor, classes: int, epsilon: float, noise: Keystream) -> Tensor:
+def randomise_labels(labels: Tensor, classes: int, epsilon: float, noise: Keystream) -> Tensor:
     """Each label kept with probability e^epsilon / (e^epsilon + classes - 1), or else any other one.
 
     The same key gives the same labels again, for a resumed run; a draw under another key costs another epsilon.

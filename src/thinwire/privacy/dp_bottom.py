@@ -29,10 +29,10 @@ __all__ = [
     "Frozen",
     "TrainedOnRawRows",
     "Training",
-    "accounted",
+    "find_row_coupling",
     "require_row_gradients",
     "require_separate_rows",
-    "rows_seen_together",
+    "to_accounting",
 ]
 
 _ROWS = 256  # at once: a gradient a row is as large as the model
@@ -90,7 +90,7 @@ class DPBottom:
 
 def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
     """Refuses a model in which rows of a batch see each other: no bound on one row's influence would hold."""
-    why = rows_seen_together(module, x)
+    why = find_row_coupling(module, x)
     if why is not None:
         raise BadInput(f"{where} {why}, and no privacy guarantee holds; {APART}")
 
@@ -98,7 +98,7 @@ def require_separate_rows(where: str, module: nn.Module, x: Tensor) -> None:
 APART = "let every row be computed by itself; use LayerNorm or GroupNorm for BatchNorm"
 
 
-def rows_seen_together(module: nn.Module, x: Tensor) -> str | None:
+def find_row_coupling(module: nn.Module, x: Tensor) -> str | None:
     """How rows of a batch see each other in this model, in words; None where they do not.
 
     It looks for what can be seen from outside: with other rows beside it, and other weights, a row must come out the
@@ -162,6 +162,6 @@ def require_row_gradients(where: str, dp: DPBottom, module: nn.Module, x: Tensor
 Training: TypeAlias = TrainedOnRawRows | Frozen | DPBottom  # of every feature party's bottom model
 
 
-def accounted(training: Training) -> BottomModel:
+def to_accounting(training: Training) -> BottomModel:
     """What the accounting has to know of it."""
     return PrivatelyTrained(training.noise_multiplier) if isinstance(training, DPBottom) else training

@@ -32,7 +32,7 @@ def ring_modulus(parties: int, top: int) -> int:
     return 1 << (parties * top).bit_length()
 
 
-def framed(*values: int | str) -> bytes:
+def frame_values(*values: int | str) -> bytes:
     """Each value behind its length in 4 bytes: injective for a fixed sequence of types."""
     return b"".join(len(data).to_bytes(4, "big") + data for data in map(_data, values))
 
@@ -76,7 +76,7 @@ class Context:
     def to_bytes(self) -> bytes:
         """Canonical and injective: equal bytes mean equal contexts."""
         numbers = (self.run, self.round, self.attempt, self.rows_digest, self.top, self.modulus)
-        return framed("thinwire secure sum 1", self.recipe, *numbers, len(self.parties), *self.parties)
+        return frame_values("thinwire secure sum 1", self.recipe, *numbers, len(self.parties), *self.parties)
 
 
 KEY_SIZE = 32  # bytes
@@ -88,7 +88,7 @@ def require_key(key: bytes, name: str) -> None:
         raise BadParameter(f"{name} must be {KEY_SIZE} secret bytes, got {got}")
 
 
-def derived_key(key: bytes, info: bytes) -> bytes:
+def derive_key(key: bytes, info: bytes) -> bytes:
     """HKDF-SHA256 without salt: as secret as `key`, and independent of that of any other `info`."""
     return HKDF(SHA256(), KEY_SIZE, salt=None, info=info).derive(key)
 
@@ -112,7 +112,7 @@ class NoiseKey:
 
     def for_round(self, run: int, round: int, attempt: int, stream: str) -> Keystream:
         """The bits to draw one message's noise from; the same arguments give the same bits, for a retry."""
-        return Keystream(derived_key(self.secret, framed("thinwire noise 1", run, round, attempt, stream)))
+        return Keystream(derive_key(self.secret, frame_values("thinwire noise 1", run, round, attempt, stream)))
 
 
 _MOST_PROOF = 64 << 10  # bytes: a signature and a few certificates
@@ -122,7 +122,7 @@ class BadSignature(ThinwireError):
     """A party's key for the secure sum is not signed by that party."""
 
 
-class Identity(Protocol):
+class PartyIdentity(Protocol):
     """Who this party is to the others, and whose signatures it believes."""
 
     def sign(self, statement: bytes) -> bytes:
@@ -141,25 +141,25 @@ class Subject:
     parties: tuple[PartyName, ...]  # that add, in the job's order
 
     def to_bytes(self) -> bytes:
-        return framed(self.run, self.recipe, len(self.parties), *self.parties)
+        return frame_values(self.run, self.recipe, len(self.parties), *self.parties)
 
 
 class KeyAgreement:
     """One party's half. The key follows from the party's secret, so that a restarted process has the same one."""
 
-    def __init__(self, me: PartyName, subject: Subject, identity: Identity, secret: bytes) -> None:
+    def __init__(self, me: PartyName, subject: Subject, identity: PartyIdentity, secret: bytes) -> None:
         self._me = me
         self._subject = subject
         self._identity = identity
-        info = framed("thinwire x25519 1", me) + subject.to_bytes()
-        self._private = X25519PrivateKey.from_private_bytes(derived_key(secret, info))
+        info = frame_values("thinwire x25519 1", me) + subject.to_bytes()
+        self._private = X25519PrivateKey.from_private_bytes(derive_key(secret, info))
         self._public = self._private.public_key().public_bytes_raw()
 
     def offer(self) -> bytes:
         """This party's public key and the proof that it is its own."""
         return self._public + self._identity.sign(self._statement(self._me, self._public))
 
-    def verified(self, offers: Mapping[PartyName, bytes]) -> dict[PartyName, bytes]:
+    def verify_offers(self, offers: Mapping[PartyName, bytes]) -> dict[PartyName, bytes]:
         """The others' public keys; refuses one that its party has not signed."""
         others = [party for party in self._subject.parties if party != self._me]
         if set(offers) != set(others):
@@ -181,11 +181,11 @@ class KeyAgreement:
             raise BadSignature(f"{party!r} offers a key that everybody could guess") from None
         keys = {self._me: self._public, party: public}
         first, second = (name for name in self._subject.parties if name in keys)
-        ends = framed("thinwire pair key 1", first, second, keys[first].hex(), keys[second].hex())
-        return derived_key(shared, ends + self._subject.to_bytes())
+        ends = frame_values("thinwire pair key 1", first, second, keys[first].hex(), keys[second].hex())
+        return derive_key(shared, ends + self._subject.to_bytes())
 
     def _statement(self, party: PartyName, public: bytes) -> bytes:
-        return framed("thinwire secure sum key 1", party, public.hex()) + self._subject.to_bytes()
+        return frame_values("thinwire secure sum key 1", party, public.hex()) + self._subject.to_bytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from thinwire.compress.message import Array, blocks
 from thinwire.compress.randomness import Keystream
 from thinwire.compress.symbols import Dithered, Masked, Symbols, codes_dtype
 from thinwire.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
-from thinwire.privacy.keys import Context, derived_key, framed, require_key
+from thinwire.privacy.keys import Context, derive_key, frame_values, require_key
 from thinwire.types import PartyName
 
 _DIGEST_SIZE = 32  # bytes
@@ -108,7 +108,7 @@ class SecureSumSender:
         # Wraps modulo 2^32 from here on.
         total = mine.astype(np.uint32)
         for key, mask in self._masks:
-            stream = Keystream(derived_key(key, context.to_bytes()))
+            stream = Keystream(derive_key(key, context.to_bytes()))
             for block in blocks(total.size):
                 mask(total[block], stream.words(total[block].size), out=total[block])
         seed = symbols.seed if isinstance(symbols, Dithered) else None
@@ -125,7 +125,7 @@ class SecureSumSender:
     def _record(self, sealed: Masked, context: Context) -> None:
         # The digest of the sealed integers, not of the plain ones: those few bits could be guessed from it.
         # Under one context the two are as good, for the masks are the same.
-        header = framed(len(sealed.shape), *sealed.shape)
+        header = frame_values(len(sealed.shape), *sealed.shape)
         digest = sha256(header + sealed.values.tobytes()).digest()
         if self._sealed.setdefault(sha256(context.to_bytes()).digest(), digest) != digest:
             raise BadParameter(
@@ -179,7 +179,7 @@ def open_sum(sealed: Sequence[Symbols], adding: Adding, context: Context) -> Sym
             "a party used another key or context. Compare the parties' recipes, rows and attempts"
         )
     seeds = [message.seed for message in received if message.seed is not None]
-    return adding.summed(added, first.shape, len(context.parties), seeds)
+    return adding.sum_symbols(added, first.shape, len(context.parties), seeds)
 
 
 def _received(symbols: Symbols, party: PartyName, context: Context) -> Masked:

@@ -15,7 +15,7 @@ from thinwire.job import Job
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.messages import within
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
-from thinwire.models import LOSSES, MODELS, fused_width
+from thinwire.models import LOSSES, MODELS, fusion_width
 from thinwire.models.learning_rates import StepMilestones
 from thinwire.models.optimizers import OptimizerSpec
 from thinwire.party import FeatureParty, LabelParty
@@ -79,7 +79,7 @@ def _label_party(
         shape = tuple(data.label_features.shape[1:])
         bottom = build_module("model.label_bottom", table, shape, derive_weight_seed(seed, LABEL, "bottom"), Path())
         widths.append(find_embedding_width("model.label_bottom:", bottom, data.label_features))
-    fused = fused_width(model.fusion, widths)
+    fused = fusion_width(model.fusion, widths)
     if model.loss not in LOSSES:
         raise BadInput(f"model.loss must be one of {', '.join(LOSSES)}, got {model.loss!r}")
     return LabelParty(

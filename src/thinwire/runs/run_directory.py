@@ -39,7 +39,7 @@ class RunDirectory:
 
     def storage(self, wanted: Storage) -> Storage:
         """Where large tables may go: what is encrypted here must not lie readable elsewhere."""
-        return wanted.named_only() if self._key is not None or self.files.encrypted else wanted
+        return wanted.require_folder() if self._key is not None or self.files.encrypted else wanted
 
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""

@@ -6,19 +6,20 @@ order: `Send`, `Await`, `Local`. It decides; the conversation carries it out.
 
 from thinwire.schedule.cached_steps import CachedSteps, Overlap, Workset
 from thinwire.schedule.cosine_weights import CosineTally, cosine_weights
-from thinwire.schedule.exchange_cache import Shelf
+from thinwire.schedule.exchange_cache import ExchangeCache
 from thinwire.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, Plan, Ready, Send
-from thinwire.schedule.step_controller import Learned
+from thinwire.schedule.step_controller import BatchOutcome
 
 Schedule = EveryBatch | LocalSteps | CachedSteps
 
 __all__ = [
     "Action",
     "Await",
+    "BatchOutcome",
     "CachedSteps",
     "CosineTally",
     "EveryBatch",
-    "Learned",
+    "ExchangeCache",
     "Local",
     "LocalSteps",
     "Overlap",
@@ -26,7 +27,6 @@ __all__ = [
     "Ready",
     "Schedule",
     "Send",
-    "Shelf",
     "Workset",
     "cosine_weights",
 ]

@@ -14,7 +14,7 @@ from typing import Any
 from thinwire.compress.compressor import check_choice, check_number, check_whole
 from thinwire.errors import BadParameter
 from thinwire.schedule.plan import Action, Await, Local, Plan, Ready, Send
-from thinwire.schedule.step_controller import Learned, Pace
+from thinwire.schedule.step_controller import BatchOutcome, StepController
 from thinwire.seeds import derived_seed
 from thinwire.types import Round
 
@@ -170,7 +170,7 @@ class CachedSteps:
 class _CachedPlan:
     def __init__(self, schedule: CachedSteps, seed: int) -> None:
         self._schedule = schedule
-        self._pace = Pace(schedule.steps, schedule.rise_limit, schedule.worth_bits)
+        self._pace = StepController(schedule.steps, schedule.rise_limit, schedule.worth_bits)
         self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
 
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
@@ -210,16 +210,16 @@ class _CachedPlan:
                 return
             yield Local(drawn)
 
-    def kept(self) -> set[Round]:
+    def usable_rounds(self) -> set[Round]:
         return self._workset.rounds()
 
-    def learned(self, fresh: Learned) -> None:
-        self._pace.learned(fresh)
+    def observe_batch(self, fresh: BatchOutcome) -> None:
+        self._pace.observe_batch(fresh)
 
-    def rested(self, done: Round) -> int:
-        return self._pace.rested(done)
+    def decide_steps(self, done: Round) -> int:
+        return self._pace.decide_steps(done)
 
-    def keep_pace(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         self._pace.steps = steps
 
     def diagnostics(self) -> dict[str, Any]:

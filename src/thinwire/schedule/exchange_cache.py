@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from thinwire.streams import Storage, let_go
-from thinwire.streams.storage import mapped
+from thinwire.streams.storage import map_file
 from thinwire.types import Round
 
 _ALIGNED = 64  # bytes
@@ -38,7 +38,7 @@ class _Spilled:
     places: tuple[_Place, ...]
 
 
-class Shelf:
+class ExchangeCache:
     """What exchanges left behind. One that no longer fits the storage's limit goes to a file, bit for bit."""
 
     def __init__(self, storage: Storage) -> None:
@@ -55,7 +55,7 @@ class Shelf:
         return sorted([*self._held, *self._spilled])
 
     @property
-    def spilled_bytes(self) -> int:
+    def file_bytes(self) -> int:
         """How much of it is in the file."""
         return sum(spilled.size for spilled in self._spilled.values())
 
@@ -113,7 +113,7 @@ class Shelf:
             finalize(self, self._file.close)
         self._storage.reserve(self._file, self._length, size, "cached exchanges")
         self._length += size
-        self._mapped = mapped(self._file, self._length)
+        self._mapped = map_file(self._file, self._length)
         return self._length - size
 
     def _at(self, place: _Place) -> Tensor:

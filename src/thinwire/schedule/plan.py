@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from thinwire.compress.compressor import check_whole
-from thinwire.schedule.step_controller import Learned
+from thinwire.schedule.step_controller import BatchOutcome
 from thinwire.types import Round
 
 
@@ -53,19 +53,19 @@ class Plan(Protocol):
         """
         ...
 
-    def kept(self) -> set[Round]:
+    def usable_rounds(self) -> set[Round]:
         """The rounds whose exchange may still be used."""
         ...
 
-    def learned(self, fresh: Learned) -> None:
+    def observe_batch(self, fresh: BatchOutcome) -> None:
         """The label party has learned from a fresh batch."""
         ...
 
-    def rested(self, done: Round) -> int:
+    def decide_steps(self, done: Round) -> int:
         """How many local steps a round from this rest on: the label party decides."""
         ...
 
-    def keep_pace(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """As many as the label party said."""
         ...
 
@@ -83,16 +83,16 @@ class Plan(Protocol):
 class ForgetfulPlan:
     """The part of a plan that keeps nothing from one round to the next."""
 
-    def kept(self) -> set[Round]:
+    def usable_rounds(self) -> set[Round]:
         return set()
 
-    def learned(self, fresh: Learned) -> None:
+    def observe_batch(self, fresh: BatchOutcome) -> None:
         """Nothing follows from it."""
 
-    def rested(self, done: Round) -> int:
+    def decide_steps(self, done: Round) -> int:
         return 0
 
-    def keep_pace(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """There is nothing to change."""
 
     def diagnostics(self) -> dict[str, Any]:

@@ -22,14 +22,14 @@ _IN_A_ROW = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class BatchOutcome:
     """What the label party knows after a fresh batch."""
 
     loss: float  # the mean, before anything was learned from it
     bits_a_value: float  # of embeddings and derivatives, as they were sent
 
 
-class Pace:
+class StepController:
     """`steps` a round, if a value costs `worth_bits` or more; without limits they stay as they are."""
 
     def __init__(self, steps: int, rise_limit: float | None = None, worth_bits: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Pace:
         self._high = 0  # rests in a row
         self._halved: list[dict[str, Any]] = []
 
-    def learned(self, fresh: Learned) -> None:
+    def observe_batch(self, fresh: BatchOutcome) -> None:
         if self._first == inf:  # nothing was learned yet
             self._first = self._lowest = fresh.loss
         self._total += fresh.loss
@@ -54,7 +54,7 @@ class Pace:
         if not self._decided:
             self._bits += fresh.bits_a_value
 
-    def rested(self, done: Round) -> int:
+    def decide_steps(self, done: Round) -> int:
         """The steps to take from here on."""
         if not self._batches:
             return self.steps

@@ -42,7 +42,7 @@ class Storage:
         if self.folder is not None and not Path(self.folder).is_dir():
             raise BadParameter(f"Storage: the folder {self.folder} does not exist; make it first")
 
-    def named_only(self) -> Storage:
+    def require_folder(self) -> Storage:
         """For an encrypted run: files in `folder` are not encrypted, so its owner must have chosen it."""
         return self if self.folder is not None else replace(self, spills=False)
 
@@ -82,7 +82,7 @@ BLOCK = 1 << 24  # bytes
 _MAPS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
 
 
-def mapped(file: BinaryIO, size: int) -> Tensor:
+def map_file(file: BinaryIO, size: int) -> Tensor:
     """The file's first `size` bytes, not a copy: who changes the tensor changes the file."""
     area = mmap.mmap(file.fileno(), size)
     area.madvise(mmap.MADV_RANDOM)  # a batch's rows lie anywhere; their neighbours are not worth reading

@@ -9,7 +9,7 @@ import xxhash
 from torch import Tensor
 
 from thinwire.errors import BadParameter, BadState
-from thinwire.streams.storage import Storage, blocks, let_go, mapped
+from thinwire.streams.storage import Storage, blocks, let_go, map_file
 
 _TOUCHED = 1 << 16  # bytes that the system maps around a single row
 _DEFAULT = Storage()
@@ -95,4 +95,4 @@ def _in_a_file(rows: int, width: int, storage: Storage) -> Tensor:
     size = 4 * rows * width
     with storage.file() as file:
         storage.reserve(file, 0, size, "a surrogate")
-        return mapped(file, size).view(torch.float32).view(rows, width)
+        return map_file(file, size).view(torch.float32).view(rows, width)

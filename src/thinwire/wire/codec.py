@@ -24,7 +24,6 @@ from thinwire.compress.symbols import (
     Counts,
     Dense,
     Dithered,
-    Grid,
     Lattice,
     Levels,
     LevelSum,
@@ -36,6 +35,7 @@ from thinwire.compress.symbols import (
     Signs,
     Sparse,
     Symbols,
+    UniformGrid,
     Zeros,
     codes_dtype,
 )
@@ -215,18 +215,18 @@ def _read_dithered(reader: Reader) -> Dithered:
     return Dithered(plain.shape, plain.codes, plain.low, plain.high, plain.bits, seed)
 
 
-def _write_grid(out: Writer, s: Grid, effort: Effort) -> None:
+def _write_grid(out: Writer, s: UniformGrid, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.step)
     _write_codes(out, s, effort)
 
 
-def _read_grid(reader: Reader) -> Grid:
+def _read_grid(reader: Reader) -> UniformGrid:
     shape = reader.shape()
     step = reader.float64()
     if not 0 < step < _MOST_STEP:
         raise Malformed(f"a step of {step}")
-    return Grid(shape, _read_codes(reader, shape, -(2**31), 2**31 - 1), step)
+    return UniformGrid(shape, _read_codes(reader, shape, -(2**31), 2**31 - 1), step)
 
 
 def _write_row_grid(out: Writer, s: RowGrid, effort: Effort) -> None:
@@ -444,7 +444,7 @@ def _read_range(reader: Reader) -> tuple[float, float]:
     return low, high
 
 
-def _write_codes(out: Writer, s: Levels | Dithered | Grid | RowGrid, effort: Effort) -> None:
+def _write_codes(out: Writer, s: Levels | Dithered | UniformGrid | RowGrid, effort: Effort) -> None:
     write_integers(out, s.codes, effort, s.shape[-1] if len(s.shape) > 1 else 1)
 
 
@@ -470,7 +470,7 @@ _CODECS = (
     _Codec(6, Columns, _write_columns, _read_columns),
     _Codec(7, Levels, _write_levels, _read_levels),
     _Codec(8, Dithered, _write_dithered, _read_dithered),
-    _Codec(9, Grid, _write_grid, _read_grid),
+    _Codec(9, UniformGrid, _write_grid, _read_grid),
     _Codec(10, RowGrid, _write_row_grid, _read_row_grid),
     _Codec(11, Signs, _write_signs, _read_signs),
     _Codec(12, Lattice, _write_lattice, _read_lattice),

@@ -28,12 +28,12 @@ from thinwire.privacy.accounting import (
     PrivatelyTrained,
     TrainedOnRawRows,
     Uses,
-    epsilon_of,
+    convert_to_epsilon,
     poisson_binomial_epsilon,
 )
 from thinwire.privacy.accounting.exposure import end_to_end_epsilon
 from thinwire.privacy.accounting.poisson_binomial import coordinate
-from thinwire.privacy.accounting.renyi import composed, gaussian_rdp
+from thinwire.privacy.accounting.renyi import compose, gaussian_rdp
 
 PBM = PoissonBinomialRelease(trials=4, beta=0.05, width=16)
 FOUR = Parties(4)
@@ -59,7 +59,7 @@ EVERY_ROW = np.arange(ROWS)
 
 
 def epsilons(one: PrivacyLedger) -> list[float]:
-    return [figure.end_to_end for figure in one.figures()]
+    return [figure.end_to_end for figure in one.privacy_losses()]
 
 
 def release_epsilon(unknown: int, releases: int) -> float:
@@ -79,7 +79,7 @@ def test_the_worst_off_row_counts_for_every_observer() -> None:
     for batch in ([0, 1, 2], [3, 4, 5], [2, 6]):
         one.charge_release(rows(*batch))
     assert epsilons(one) == [release_epsilon(unknown, 2) for unknown in (4, 3, 1)]
-    assert [figure.unknown_parties for figure in one.figures()] == [4, 3, 1]
+    assert [figure.unknown_parties for figure in one.privacy_losses()] == [4, 3, 1]
     assert one.state()["releases"].tolist() == [1, 1, 2, 1, 1, 1, 1, 0, 0, 0]
 
 
@@ -87,14 +87,16 @@ def test_a_bottom_model_that_learns_from_raw_rows_has_no_bound() -> None:
     one = ledger(TrainedOnRawRows())
     one.charge_release(rows(3))
     assert epsilons(one) == [inf, inf, inf]
-    assert [figure.releases for figure in one.figures()] == [release_epsilon(unknown, 1) for unknown in (4, 3, 1)]
+    assert [figure.releases for figure in one.privacy_losses()] == [
+        release_epsilon(unknown, 1) for unknown in (4, 3, 1)
+    ]
 
 
 def test_exact_embeddings_have_no_bound_at_all() -> None:
     one = ledger(mechanism=Exact())
     one.charge_release(rows(3))
-    assert {figure.releases for figure in one.figures()} == {inf} == set(epsilons(one))
-    assert "without noise" in one.spent()["not_protected"][0]
+    assert {figure.releases for figure in one.privacy_losses()} == {inf} == set(epsilons(one))
+    assert "without noise" in one.summary()["not_protected"][0]
 
 
 def test_releases_and_noisy_steps_add_up() -> None:
@@ -102,15 +104,15 @@ def test_releases_and_noisy_steps_add_up() -> None:
     for _ in range(5):
         one.charge_release(EVERY_ROW)
         one.charge_step(EVERY_ROW)
-    for figure in one.figures():
+    for figure in one.privacy_losses():
         release = coordinate(4, 0.05, figure.unknown_parties).rdp
-        assert figure.end_to_end == epsilon_of(composed((5 * 16, release), (5, gaussian_rdp(3.0))), 1e-5)
+        assert figure.end_to_end == convert_to_epsilon(compose((5 * 16, release), (5, gaussian_rdp(3.0))), 1e-5)
         assert figure.releases == release_epsilon(figure.unknown_parties, 5)
         assert figure.end_to_end > figure.releases
     at_once = ledger(PrivatelyTrained(3.0))
     for _ in range(5):
         at_once.charge_round(EVERY_ROW)
-    assert at_once.spent() == one.spent()
+    assert at_once.summary() == one.summary()
 
 
 @pytest.mark.parametrize("noise_multiplier", [5.0, 2.5, 0.5])  # a release costs more than a step, the same, less
@@ -124,7 +126,7 @@ def test_the_worst_of_rows_that_were_used_differently(counts: list[tuple[int, in
             one.charge_step(rows(row))
     exposure = Exposure(PBM, FOUR, PrivatelyTrained(noise_multiplier))
     most = Uses(*map(max, zip(*counts, strict=True)))
-    for figure in one.figures():
+    for figure in one.privacy_losses():
         each = [end_to_end_epsilon(exposure, figure.observer, Uses(*pair), 1e-5) for pair in counts]
         assert figure.end_to_end == max(each)
         # Not of a row that never was, with the most of both.
@@ -141,7 +143,7 @@ def test_any_charges_are_what_counting_by_hand_gives(charges: list[tuple[bool, l
             (releases if release else steps)[row] += 1
     assert {name: counts.tolist() for name, counts in one.state().items()} == {"releases": releases, "steps": steps}
     exposure = Exposure(PBM, FOUR, PrivatelyTrained(2.5))
-    for figure in one.figures():
+    for figure in one.privacy_losses():
         assert figure.end_to_end == max(
             end_to_end_epsilon(exposure, figure.observer, Uses(*pair), 1e-5)
             for pair in zip(releases, steps, strict=True)
@@ -178,17 +180,17 @@ def test_so_many_epochs_fit_and_not_one_more(bottom: BottomModel, observer: Obse
     budget = Budget(12.0, observer=observer)
     one = ledger(bottom, budget)
     charge = one.charge_release if isinstance(bottom, Frozen) else one.charge_round
-    allowed = one.allowed_uses(budget)
+    allowed = one.max_epochs(budget)
     assert allowed >= 1
     for _ in range(allowed):
         charge(rows(*range(5)))
         charge(rows(*range(5, ROWS)))
-    before, spent = one.state(), one.spent()
+    before, spent = one.state(), one.summary()
     with pytest.raises(BudgetExceeded) as refused:
         charge(rows(4))
     for name, counts in one.state().items():
         assert counts.tolist() == before[name].tolist()
-    assert one.spent() == spent
+    assert one.summary() == spent
     assert spent["budget"]["spent"] <= 12 < refused.value.next_epsilon
     assert refused.value.spent == spent["budget"]["spent"]
 
@@ -224,10 +226,10 @@ def test_a_budget_that_nothing_keeps_is_refused_at_once(mechanism: Mechanism, bo
 
 
 def test_how_many_uses_are_allowed() -> None:
-    assert ledger().allowed_uses(Budget(0.5)) == 0
-    assert ledger(TrainedOnRawRows()).allowed_uses(Budget(1e9)) == 0
+    assert ledger().max_epochs(Budget(0.5)) == 0
+    assert ledger(TrainedOnRawRows()).max_epochs(Budget(1e9)) == 0
     for epsilon in (4.0, 15.0, 70.0):
-        allowed = ledger().allowed_uses(Budget(epsilon))
+        allowed = ledger().max_epochs(Budget(epsilon))
         assert release_epsilon(4, allowed) <= epsilon < release_epsilon(4, allowed + 1)
 
 
@@ -282,7 +284,7 @@ def test_a_full_count_does_not_start_again() -> None:
 def test_the_summary_is_plain_data() -> None:
     one = ledger(TrainedOnRawRows())
     one.charge_release(rows(3))
-    spent = one.spent()
+    spent = one.summary()
     assert json.loads(json.dumps(spent, allow_nan=False)) == spent
     assert spent["party"] == "bank"
     assert spent["delta"] == 1e-5

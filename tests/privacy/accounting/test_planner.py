@@ -9,16 +9,16 @@ import pytest
 from thinwire.errors import BadParameter
 from thinwire.privacy import ring_modulus
 from thinwire.privacy.accounting import (
-    Aim,
     Budget,
     Frozen,
+    NoisePlan,
     Observer,
     Parties,
-    Plan,
+    PrivacyTarget,
     PrivatelyTrained,
-    plan,
+    assess_usefulness,
+    plan_noise,
     poisson_binomial_epsilon,
-    usefulness,
 )
 from thinwire.privacy.accounting.planner import noise_std
 
@@ -34,8 +34,8 @@ def aim(
     epochs: int = 10,
     observer: Observer = Observer.LABEL_PARTY,
     bottom: Frozen | PrivatelyTrained = FROZEN,
-) -> Aim:
-    return Aim(Budget(epsilon, observer=observer), width, Parties(parties), epochs, bottom)
+) -> PrivacyTarget:
+    return PrivacyTarget(Budget(epsilon, observer=observer), width, Parties(parties), epochs, bottom)
 
 
 AIMS = [
@@ -51,8 +51,8 @@ AIMS = [
 
 
 @pytest.mark.parametrize("wanted", AIMS)
-def test_both_plans_keep_the_budget_and_use_it(wanted: Aim) -> None:
-    plans = plan(wanted)
+def test_both_plans_keep_the_budget_and_use_it(wanted: PrivacyTarget) -> None:
+    plans = plan_noise(wanted)
     unknown = wanted.budget.observer.unknown(wanted.parties)
     for one in (plans.least_noise, plans.fewest_bits):
         epsilon = poisson_binomial_epsilon(one.trials, one.beta, wanted.width, unknown, wanted.epochs, 1e-5)
@@ -66,8 +66,8 @@ def test_both_plans_keep_the_budget_and_use_it(wanted: Aim) -> None:
 
 
 @pytest.mark.parametrize("wanted", AIMS)
-def test_nothing_with_clearly_less_noise_keeps_it(wanted: Aim) -> None:
-    least = plan(wanted).least_noise.noise_std
+def test_nothing_with_clearly_less_noise_keeps_it(wanted: PrivacyTarget) -> None:
+    least = plan_noise(wanted).least_noise.noise_std
     for trials in (1, 2, 3, 5, 8, 16, 40, 100):
         beta = sqrt(wanted.parties.noisy / (4 * trials)) / (0.98 * least)
         if beta <= 0.25:
@@ -78,38 +78,38 @@ def test_nothing_with_clearly_less_noise_keeps_it(wanted: Aim) -> None:
 @pytest.mark.parametrize(("width", "epochs"), [(16, 10), (64, 1), (4, 100)])
 def test_the_noise_is_set_by_width_times_epochs_alone(epsilon: float, width: int, epochs: int) -> None:
     for parties in (4, 12):
-        found = plan(aim(epsilon, width, parties, epochs)).least_noise.noise_std
+        found = plan_noise(aim(epsilon, width, parties, epochs)).least_noise.noise_std
         assert found == pytest.approx(sqrt(2 * width * epochs / RHO[epsilon]), rel=0.02)
 
 
 def test_one_throw_a_value_is_enough_for_many_releases() -> None:
-    few = plan(aim(8.0, 16, 4, 10)).fewest_bits
+    few = plan_noise(aim(8.0, 16, 4, 10)).fewest_bits
     assert (few.trials, few.bits_per_value) == (1, 3)
     with_seven_bits = next(trials for trials in range(1, 100) if (4 * trials).bit_length() == 7)
-    assert noise_std(1, few.beta, 4) < 1.05 * plan(aim(8.0, 16, 4, 10)).least_noise.noise_std
+    assert noise_std(1, few.beta, 4) < 1.05 * plan_noise(aim(8.0, 16, 4, 10)).least_noise.noise_std
     assert with_seven_bits == 16
 
 
 def test_colluders_cost_noise() -> None:
-    noise = [plan(aim(observer=observer)).least_noise.noise_std for observer in Observer]
+    noise = [plan_noise(aim(observer=observer)).least_noise.noise_std for observer in Observer]
     assert noise == sorted(noise)
     assert noise[2] > 1.9 * noise[0]  # sqrt(4 parties / 1)
 
 
 def test_private_training_shares_the_budget() -> None:
-    alone, shared = plan(aim()), plan(aim(bottom=PrivatelyTrained(10.0)))
+    alone, shared = plan_noise(aim()), plan_noise(aim(bottom=PrivatelyTrained(10.0)))
     assert shared.least_noise.noise_std > 1.05 * alone.least_noise.noise_std
     assert shared.least_noise.epsilon <= 8
 
 
 def test_gradient_steps_that_overspend_are_refused_with_the_multiplier_that_would_do() -> None:
     with pytest.raises(BadParameter, match=r"noise_multiplier 1: 10 epochs .* epsilon 48\.8, over 8.* above 4\.03"):
-        plan(aim(bottom=PrivatelyTrained(1.0)))
-    assert plan(aim(bottom=PrivatelyTrained(4.1))).least_noise.epsilon <= 8
+        plan_noise(aim(bottom=PrivatelyTrained(1.0)))
+    assert plan_noise(aim(bottom=PrivatelyTrained(4.1))).least_noise.epsilon <= 8
 
 
 def test_a_loose_budget_takes_the_most_that_there_is() -> None:
-    most = plan(aim(1e6, 1, 4, 1)).least_noise
+    most = plan_noise(aim(1e6, 1, 4, 1)).least_noise
     assert (most.trials, most.beta, most.bits_per_value) == (1023, 0.25, 12)
 
 
@@ -118,7 +118,7 @@ def test_a_loose_budget_takes_the_most_that_there_is() -> None:
 
 def test_it_says_useless_where_it_is() -> None:
     wanted = aim(1.0)
-    judged = usefulness(wanted, plan(wanted).least_noise)
+    judged = assess_usefulness(wanted, plan_noise(wanted).least_noise)
     assert judged.verdict == "useless"
     assert judged.noise_over_signal > 80
     assert judged.says.startswith("Useless: noise of standard deviation 102 on a sum that itself varies by 1.15")
@@ -139,19 +139,19 @@ def test_it_says_useless_where_it_is() -> None:
 )
 def test_the_verdict_goes_by_noise_over_signal(trials: int, beta: float, verdict: str) -> None:
     for parties in (4, 12):
-        one = Plan(trials, beta, 9, noise_std(trials, beta, parties), 8.0)
-        judged = usefulness(aim(parties=parties), one)
+        one = NoisePlan(trials, beta, 9, noise_std(trials, beta, parties), 8.0)
+        judged = assess_usefulness(aim(parties=parties), one)
         assert judged.noise_over_signal == pytest.approx(sqrt(3 / trials) / (2 * beta))
         assert judged.verdict == verdict
         assert bool(judged.helps) == (verdict != "useful")
 
 
 def test_the_help_comes_true() -> None:
-    before = plan(aim(8.0, 16, 4, 10)).least_noise.noise_std
-    assert before / plan(aim(8.0, 4, 4, 10)).least_noise.noise_std == pytest.approx(2, rel=0.03)
-    assert before / plan(aim(8.0, 16, 4, 1)).least_noise.noise_std == pytest.approx(3.2, rel=0.03)
+    before = plan_noise(aim(8.0, 16, 4, 10)).least_noise.noise_std
+    assert before / plan_noise(aim(8.0, 4, 4, 10)).least_noise.noise_std == pytest.approx(2, rel=0.03)
+    assert before / plan_noise(aim(8.0, 16, 4, 1)).least_noise.noise_std == pytest.approx(3.2, rel=0.03)
     even = aim(30.0, 4, 4, 2)
-    judged = usefulness(even, plan(even).least_noise)
+    judged = assess_usefulness(even, plan_noise(even).least_noise)
     enough = next(float(text.split()[-1].rstrip(".")) for text in judged.helps if text.startswith("Noise and signal"))
     assert enough == pytest.approx(8 / judged.noise_over_signal**2, rel=0.06)
 

@@ -16,7 +16,7 @@ import thinwire as tw
 from privacy.accounting.oracle import converted, least_true_epsilon, pair, renyi
 from thinwire.errors import BadParameter
 from thinwire.privacy.accounting.poisson_binomial import Coordinate, coordinate, poisson_binomial_epsilon
-from thinwire.privacy.accounting.renyi import composed, epsilon_of
+from thinwire.privacy.accounting.renyi import compose, convert_to_epsilon
 
 DELTA, WIDTH = 1e-5, 16
 
@@ -68,12 +68,12 @@ def test_the_published_bound_is_far_too_small(
     trials: int, beta: float, parties: int, unknown: int, epochs: int, figure: str
 ) -> None:
     """T B b beta^2 alpha / (M N), read literally: without the width, without a constant, without observers."""
-    published = epsilon_of(lambda alpha: epochs * trials * beta**2 * alpha / parties, DELTA)
+    published = convert_to_epsilon(lambda alpha: epochs * trials * beta**2 * alpha / parties, DELTA)
     assert poisson_binomial_epsilon(trials, beta, WIDTH, unknown, epochs, DELTA) > 14 * published
 
 
 def test_the_published_bound_is_hundreds_of_times_too_small_against_colluders() -> None:
-    published = epsilon_of(lambda alpha: 100 * 64 * 0.15**2 * alpha / 12, DELTA)
+    published = convert_to_epsilon(lambda alpha: 100 * 64 * 0.15**2 * alpha / 12, DELTA)
     assert poisson_binomial_epsilon(64, 0.15, WIDTH, 1, 100, DELTA) > 500 * published
 
 
@@ -226,7 +226,7 @@ def test_sizes_past_the_exact_ones_are_bounded_from_above() -> None:
     assert poisson_binomial_epsilon(65535, 1e-4, 4, 60_000, 1, DELTA) == exact
     assert poisson_binomial_epsilon(65535, 1e-4, 4, 3, 1, DELTA) > exact
     # 8 alpha b beta^2 / m is good to 1e-6 here.
-    gaussian = epsilon_of(composed((4, lambda alpha: 8 * alpha * 65535 * 1e-8 / 4)), DELTA)
+    gaussian = convert_to_epsilon(compose((4, lambda alpha: 8 * alpha * 65535 * 1e-8 / 4)), DELTA)
     assert exact == pytest.approx(gaussian, rel=1e-4)
 
 

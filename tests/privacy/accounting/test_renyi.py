@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privacy.accounting.oracle import converted
 from thinwire.errors import BadParameter
-from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of, gaussian_rdp, unproven
+from thinwire.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon, gaussian_rdp, unproven
 
 ORDERS = (1 + np.geomspace(1e-6, 1e6, 12_001)).tolist()
 
@@ -40,7 +40,7 @@ def capped(rho: float, pure: float) -> Rdp:
 def test_another_accountant_says_the_same_of_gaussian_steps(
     s: float, steps: int, delta: float, epsilon: float
 ) -> None:
-    ours = epsilon_of(composed((steps, gaussian_rdp(s))), delta)
+    ours = convert_to_epsilon(compose((steps, gaussian_rdp(s))), delta)
     assert ours == pytest.approx(epsilon, rel=1e-5)
     assert ours <= epsilon * (1 + 1e-12)  # theirs is the least on a grid, ours among all orders
 
@@ -53,7 +53,7 @@ def test_the_exact_gaussian_curve_stays_below(s: float, steps: int) -> None:
     def below(x: float) -> float:
         return erfc(-x / sqrt(2)) / 2
 
-    epsilon = epsilon_of(composed((steps, gaussian_rdp(s))), 1e-5)
+    epsilon = convert_to_epsilon(compose((steps, gaussian_rdp(s))), 1e-5)
 
     def delta(at: float) -> float:
         return below(mu / 2 - at / mu) - exp(at) * below(-mu / 2 - at / mu)
@@ -65,14 +65,14 @@ def test_the_exact_gaussian_curve_stays_below(s: float, steps: int) -> None:
 @given(st.floats(1e-9, 1e9), st.floats(1e-12, 0.5))
 def test_no_order_of_a_dense_grid_is_better(rho: float, delta: float) -> None:
     slow = max(0.0, converted(linear(rho), delta, ORDERS))
-    assert epsilon_of(linear(rho), delta) <= slow * (1 + 1e-9)
-    assert epsilon_of(linear(rho), delta) == pytest.approx(slow, rel=1e-4, abs=1e-9)
+    assert convert_to_epsilon(linear(rho), delta) <= slow * (1 + 1e-9)
+    assert convert_to_epsilon(linear(rho), delta) == pytest.approx(slow, rel=1e-4, abs=1e-9)
 
 
 @given(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3), st.floats(1e-12, 0.5))
 def test_nor_where_the_curve_has_a_corner(rho: float, pure: float, delta: float) -> None:
     slow = max(0.0, min(converted(capped(rho, pure), delta, ORDERS), pure))
-    ours = epsilon_of(capped(rho, pure), delta)
+    ours = convert_to_epsilon(capped(rho, pure), delta)
     assert ours <= slow + 1e-3 * pure
     assert ours <= pure
 
@@ -80,27 +80,27 @@ def test_nor_where_the_curve_has_a_corner(rho: float, pure: float, delta: float)
 @given(st.floats(1e-6, 1e6), st.floats(1e-10, 0.1))
 def test_the_classic_conversion_is_looser(rho: float, delta: float) -> None:
     classic = min(rho * alpha + log(1 / delta) / (alpha - 1) for alpha in ORDERS[::10])
-    assert epsilon_of(linear(rho), delta) < classic
+    assert convert_to_epsilon(linear(rho), delta) < classic
 
 
 def test_a_smaller_delta_costs_more() -> None:
-    found = [epsilon_of(linear(0.1), delta) for delta in (0.3, 1e-2, 1e-5, 1e-9, 1e-100)]
+    found = [convert_to_epsilon(linear(0.1), delta) for delta in (0.3, 1e-2, 1e-5, 1e-9, 1e-100)]
     assert found == sorted(found)
     assert found[0] < found[-1]
 
 
 def test_parts_add_up() -> None:
-    both = composed((3, gaussian_rdp(4.0)), (5, linear(0.25)))
+    both = compose((3, gaussian_rdp(4.0)), (5, linear(0.25)))
     for alpha in (1.5, 2.0, 100.0):
         assert both(alpha) == pytest.approx(3 * 2 * alpha / 16 + 5 * 0.25 * alpha)
-    assert composed()(2.0) == 0.0
-    assert epsilon_of(composed(), 1e-5) == 0.0
+    assert compose()(2.0) == 0.0
+    assert convert_to_epsilon(compose(), 1e-5) == 0.0
 
 
 def test_what_has_no_proof_is_infinite_and_none_of_it_is_nothing() -> None:
-    assert epsilon_of(unproven, 1e-5) == inf
-    assert epsilon_of(composed((1, linear(0.1)), (1, unproven)), 0.999) == inf
-    assert epsilon_of(composed((1, linear(0.1)), (0, unproven)), 1e-5) == epsilon_of(linear(0.1), 1e-5)
+    assert convert_to_epsilon(unproven, 1e-5) == inf
+    assert convert_to_epsilon(compose((1, linear(0.1)), (1, unproven)), 0.999) == inf
+    assert convert_to_epsilon(compose((1, linear(0.1)), (0, unproven)), 1e-5) == convert_to_epsilon(linear(0.1), 1e-5)
 
 
 @pytest.mark.parametrize("noise_multiplier", [0, -1.0, inf, float("nan"), "1"])

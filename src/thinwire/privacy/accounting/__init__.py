@@ -25,48 +25,48 @@ from thinwire.privacy.accounting.exposure import (
     Uses,
 )
 from thinwire.privacy.accounting.figures import (
-    Figure,
+    PrivacyLoss,
     Usefulness,
-    conditions,
-    epsilon_plain,
-    figures,
-    not_protected,
-    usefulness,
+    assess_usefulness,
+    compute_privacy_losses,
+    epsilon_to_json,
+    list_conditions,
+    list_limitations,
 )
 from thinwire.privacy.accounting.ledger import PrivacyLedger
-from thinwire.privacy.accounting.planner import Aim, Plan, Plans, plan
+from thinwire.privacy.accounting.planner import NoisePlan, NoisePlans, PrivacyTarget, plan_noise
 from thinwire.privacy.accounting.poisson_binomial import poisson_binomial_epsilon
-from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of
+from thinwire.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon
 
 __all__ = [
     "DEFAULT_DELTA",
-    "Aim",
     "BottomModel",
     "Budget",
     "BudgetExceeded",
     "Exact",
     "Exposure",
-    "Figure",
     "Frozen",
     "Mechanism",
+    "NoisePlan",
+    "NoisePlans",
     "Observer",
     "Parties",
-    "Plan",
-    "Plans",
     "PoissonBinomialRelease",
     "PrivacyLedger",
+    "PrivacyLoss",
+    "PrivacyTarget",
     "PrivatelyTrained",
     "Rdp",
     "TrainedOnRawRows",
     "Usefulness",
     "Uses",
-    "composed",
-    "conditions",
-    "epsilon_of",
-    "epsilon_plain",
-    "figures",
-    "not_protected",
-    "plan",
+    "assess_usefulness",
+    "compose",
+    "compute_privacy_losses",
+    "convert_to_epsilon",
+    "epsilon_to_json",
+    "list_conditions",
+    "list_limitations",
+    "plan_noise",
     "poisson_binomial_epsilon",
-    "usefulness",
 ]

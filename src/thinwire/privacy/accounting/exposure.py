@@ -8,9 +8,15 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from thinwire.errors import BadParameter, ThinwireError
-from thinwire.privacy.accounting.parameters import LARGEST, beta_value, delta_value, positive, whole
+from thinwire.privacy.accounting.parameters import (
+    LARGEST,
+    require_beta,
+    require_delta,
+    require_positive,
+    require_whole,
+)
 from thinwire.privacy.accounting.poisson_binomial import coordinate
-from thinwire.privacy.accounting.renyi import Rdp, composed, epsilon_of, gaussian_rdp, unproven
+from thinwire.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon, gaussian_rdp, unproven
 from thinwire.types import PartyName
 
 _ENOUGH_TO_HIDE = 3
@@ -24,7 +30,7 @@ class Parties:
     label_holds_features: bool = False
 
     def __post_init__(self) -> None:
-        whole("parties", self.noisy, 1, 65535)
+        require_whole("parties", self.noisy, 1, 65535)
 
 
 class Observer(StrEnum):
@@ -35,11 +41,11 @@ class Observer(StrEnum):
     ALL_OTHERS = "all_others"
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         return _SHOWN[self]
 
     @classmethod
-    def named(cls, name: str) -> Observer:
+    def parse(cls, name: str) -> Observer:
         """The observer of that name; another is refused with the list."""
         try:
             return cls(name)
@@ -81,9 +87,9 @@ class Budget:
     observer: Observer = Observer.LABEL_PARTY
 
     def __post_init__(self) -> None:
-        positive("budget: epsilon", self.epsilon)
-        delta_value("budget: delta", self.delta)
-        object.__setattr__(self, "observer", Observer.named(self.observer))
+        require_positive("budget: epsilon", self.epsilon)
+        require_delta("budget: delta", self.delta)
+        object.__setattr__(self, "observer", Observer.parse(self.observer))
 
 
 class BudgetExceeded(ThinwireError):
@@ -97,8 +103,8 @@ class BudgetExceeded(ThinwireError):
         super().__init__(
             f"{party!r}: the privacy budget ends here. The worst-off row has spent epsilon {spent:.4g}, this use "
             f"would make it {next_epsilon:.4g}, the budget is {budget.epsilon:g} (delta {budget.delta:g}, against "
-            f"{budget.observer.shown}). It was not made. Keep the model as it is; or start anew with fewer epochs, "
-            "a narrower embedding, cached sums or more noise, which `thinwire privacy --epsilon` plans"
+            f"{budget.observer.display_name}). It was not made. Keep the model as it is; or start anew with fewer "
+            "epochs, a narrower embedding, cached sums or more noise, which `thinwire privacy --epsilon` plans"
         )
 
 
@@ -111,9 +117,9 @@ class PoissonBinomialRelease:
     width: int
 
     def __post_init__(self) -> None:
-        whole("trials", self.trials, 1, 65535)
-        beta_value("beta", self.beta)
-        whole("width", self.width, 1)
+        require_whole("trials", self.trials, 1, 65535)
+        require_beta("beta", self.beta)
+        require_whole("width", self.width, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ class PrivatelyTrained:
     noise_multiplier: float  # s
 
     def __post_init__(self) -> None:
-        positive("noise_multiplier", self.noise_multiplier)
+        require_positive("noise_multiplier", self.noise_multiplier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +177,7 @@ class Exposure:
 @lru_cache(maxsize=4096)
 def releases_epsilon(exposure: Exposure, observer: Observer, uses: Uses, delta: float) -> float:
     """Of the releases alone, as if the bottom model were public."""
-    return epsilon_of(composed((uses.releases, _release_rdp(exposure, observer))), delta)
+    return convert_to_epsilon(compose((uses.releases, _release_rdp(exposure, observer))), delta)
 
 
 @lru_cache(maxsize=4096)
@@ -180,14 +186,14 @@ def end_to_end_epsilon(exposure: Exposure, observer: Observer, uses: Uses, delta
     release = (uses.releases, _release_rdp(exposure, observer))
     match exposure.bottom:
         case Frozen():
-            return epsilon_of(composed(release), delta)
+            return convert_to_epsilon(compose(release), delta)
         case PrivatelyTrained(noise_multiplier):
-            return epsilon_of(composed(release, (uses.steps, gaussian_rdp(noise_multiplier))), delta)
+            return convert_to_epsilon(compose(release, (uses.steps, gaussian_rdp(noise_multiplier))), delta)
         case TrainedOnRawRows():
-            return epsilon_of(composed((uses.releases, unproven)), delta)
+            return convert_to_epsilon(compose((uses.releases, unproven)), delta)
 
 
-def allowed_uses(exposure: Exposure, budget: Budget) -> int:
+def max_epochs(exposure: Exposure, budget: Budget) -> int:
     """How many epochs fit in the budget, from the first on."""
 
     def fits(count: int) -> bool:
@@ -206,6 +212,6 @@ def allowed_uses(exposure: Exposure, budget: Budget) -> int:
 def _release_rdp(exposure: Exposure, observer: Observer) -> Rdp:
     match exposure.mechanism:
         case PoissonBinomialRelease(trials, beta, width):
-            return composed((width, coordinate(trials, beta, observer.unknown(exposure.parties)).rdp))
+            return compose((width, coordinate(trials, beta, observer.unknown(exposure.parties)).rdp))
         case Exact():
             return unproven

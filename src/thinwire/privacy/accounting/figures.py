@@ -20,12 +20,12 @@ from thinwire.privacy.accounting.exposure import (
     end_to_end_epsilon,
     releases_epsilon,
 )
-from thinwire.privacy.accounting.parameters import delta_value, whole
-from thinwire.privacy.accounting.planner import Aim, Plan, plan
+from thinwire.privacy.accounting.parameters import require_delta, require_whole
+from thinwire.privacy.accounting.planner import NoisePlan, PrivacyTarget, plan_noise
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class PrivacyLoss:
     """What the worst-off row has lost to one observer."""
 
     observer: Observer
@@ -33,24 +33,24 @@ class Figure:
     releases: float  # epsilon, as if the bottom model were public
     end_to_end: float  # epsilon, infinite where nothing is proven
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity."""
         return {
             "observer": str(self.observer),
             "unknown_parties": self.unknown_parties,
-            "releases_epsilon": epsilon_plain(self.releases),
-            "end_to_end_epsilon": epsilon_plain(self.end_to_end),
+            "releases_epsilon": epsilon_to_json(self.releases),
+            "end_to_end_epsilon": epsilon_to_json(self.end_to_end),
         }
 
 
-def epsilon_plain(epsilon: float) -> float | str:
+def epsilon_to_json(epsilon: float) -> float | str:
     return "infinity" if isinf(epsilon) else epsilon
 
 
-def figures(exposure: Exposure, worst: Collection[Uses], delta: float) -> tuple[Figure, ...]:
+def compute_privacy_losses(exposure: Exposure, worst: Collection[Uses], delta: float) -> tuple[PrivacyLoss, ...]:
     """Of the worst of these rows, for each observer."""
     return tuple(
-        Figure(
+        PrivacyLoss(
             observer,
             observer.unknown(exposure.parties),
             max((releases_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
@@ -60,7 +60,7 @@ def figures(exposure: Exposure, worst: Collection[Uses], delta: float) -> tuple[
     )
 
 
-def not_protected(exposure: Exposure) -> list[str]:
+def list_limitations(exposure: Exposure) -> list[str]:
     """What these figures do not cover, a sentence each."""
     says = [
         "Labels: derivatives give them away to every party that receives them, with or without this noise.",
@@ -78,7 +78,7 @@ def not_protected(exposure: Exposure) -> list[str]:
     return says
 
 
-def conditions(exposure: Exposure) -> list[str]:
+def list_conditions(exposure: Exposure) -> list[str]:
     """What must hold for the figures to be true, a sentence each."""
     if isinstance(exposure.mechanism, Exact):
         return []
@@ -113,7 +113,7 @@ class Usefulness:
     helps: tuple[str, ...]
 
 
-def usefulness(aim: Aim, plan: Plan) -> Usefulness:
+def assess_usefulness(aim: PrivacyTarget, plan: NoisePlan) -> Usefulness:
     """Judges one plan. The signal: values of all parties spread evenly over [-1, 1], which is a good case."""
     signal = sqrt(aim.parties.noisy / 3)
     ratio = plan.noise_std / signal
@@ -128,7 +128,7 @@ def usefulness(aim: Aim, plan: Plan) -> Usefulness:
     return Usefulness(ratio, "useless", says, _helps(aim, ratio))
 
 
-def _helps(aim: Aim, ratio: float) -> tuple[str, ...]:
+def _helps(aim: PrivacyTarget, ratio: float) -> tuple[str, ...]:
     """The noise goes with sqrt(width * epochs), whatever the trials and beta."""
     helps = []
     if aim.width > 1:
@@ -151,24 +151,24 @@ def _helps(aim: Aim, ratio: float) -> tuple[str, ...]:
 def cost_report(exposure: Exposure, epochs: int, delta: float) -> dict[str, Any]:
     """What so many epochs cost, to each observer."""
     return {
-        "epochs": whole("epochs", epochs, 0),
-        "delta": delta_value("delta", delta),
+        "epochs": require_whole("epochs", epochs, 0),
+        "delta": require_delta("delta", delta),
         "observers": _observers(exposure, epochs, delta),
-        "not_protected": not_protected(exposure),
-        "holds_only_if": conditions(exposure),
+        "not_protected": list_limitations(exposure),
+        "holds_only_if": list_conditions(exposure),
     }
 
 
-def plan_report(aim: Aim, bottom: BottomModel) -> dict[str, Any]:
+def plan_report(aim: PrivacyTarget, bottom: BottomModel) -> dict[str, Any]:
     """The parameters that keep a budget, and what they give a bottom model that is really treated so."""
 
-    def exposure(found: Plan) -> Exposure:
+    def exposure(found: NoisePlan) -> Exposure:
         return Exposure(PoissonBinomialRelease(found.trials, found.beta, aim.width), aim.parties, bottom)
 
-    def described(found: Plan) -> dict[str, Any]:
+    def described(found: NoisePlan) -> dict[str, Any]:
         return {**asdict(found), "observers": _observers(exposure(found), aim.epochs, aim.budget.delta)}
 
-    plans = plan(aim)
+    plans = plan_noise(aim)
     best = plans.least_noise
     return {
         "epsilon": aim.budget.epsilon,
@@ -177,11 +177,11 @@ def plan_report(aim: Aim, bottom: BottomModel) -> dict[str, Any]:
         "epochs": aim.epochs,
         "least_noise": described(best),
         "fewest_bits": described(plans.fewest_bits),
-        "usefulness": asdict(usefulness(aim, best)),
-        "not_protected": not_protected(exposure(best)),
-        "holds_only_if": conditions(exposure(best)),
+        "usefulness": asdict(assess_usefulness(aim, best)),
+        "not_protected": list_limitations(exposure(best)),
+        "holds_only_if": list_conditions(exposure(best)),
     }
 
 
 def _observers(exposure: Exposure, epochs: int, delta: float) -> list[dict[str, Any]]:
-    return [figure.plain() for figure in figures(exposure, [exposure.epochs(epochs)], delta)]
+    return [figure.to_dict() for figure in compute_privacy_losses(exposure, [exposure.epochs(epochs)], delta)]

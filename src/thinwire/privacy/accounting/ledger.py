@@ -17,11 +17,17 @@ from thinwire.privacy.accounting.exposure import (
     Exposure,
     PrivatelyTrained,
     Uses,
-    allowed_uses,
     end_to_end_epsilon,
+    max_epochs,
 )
-from thinwire.privacy.accounting.figures import Figure, conditions, epsilon_plain, figures, not_protected
-from thinwire.privacy.accounting.parameters import LARGEST, whole
+from thinwire.privacy.accounting.figures import (
+    PrivacyLoss,
+    compute_privacy_losses,
+    epsilon_to_json,
+    list_conditions,
+    list_limitations,
+)
+from thinwire.privacy.accounting.parameters import LARGEST, require_whole
 from thinwire.types import PartyName
 
 Counts = npt.NDArray[np.int32]
@@ -39,7 +45,7 @@ class PrivacyLedger:
         self._party = party
         self._exposure = exposure
         self._budget = budget
-        self._releases: Counts = np.zeros(whole("rows", rows, 1), np.int32)
+        self._releases: Counts = np.zeros(require_whole("rows", rows, 1), np.int32)
         self._steps: Counts = np.zeros(rows, np.int32)
         self._places: Counts = np.zeros(rows, np.int32)  # scratch
         self._worst = _NOTHING
@@ -63,17 +69,17 @@ class PrivacyLedger:
         self._require_private_steps()
         self._charge(rows, Uses(1, 1))
 
-    def figures(self) -> tuple[Figure, ...]:
+    def privacy_losses(self) -> tuple[PrivacyLoss, ...]:
         """For each observer, as things stand."""
-        return figures(self._exposure, self._worst, self._delta)
+        return compute_privacy_losses(self._exposure, self._worst, self._delta)
 
-    def spent(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """All of it as plain data, for a run's summary; infinite epsilons as "infinity"."""
         budget = self._budget
         return {
             "party": self._party,
             "delta": self._delta,
-            "observers": [figure.plain() for figure in self.figures()],
+            "observers": [figure.to_dict() for figure in self.privacy_losses()],
             "most_uses_of_a_row": {
                 "releases": max(uses.releases for uses in self._worst),
                 "steps": max(uses.steps for uses in self._worst),
@@ -83,15 +89,15 @@ class PrivacyLedger:
             else {
                 "epsilon": budget.epsilon,
                 "observer": str(budget.observer),
-                "spent": epsilon_plain(self._epsilon(self._worst, budget)),
+                "spent": epsilon_to_json(self._epsilon(self._worst, budget)),
             },
-            "not_protected": not_protected(self._exposure),
-            "holds_only_if": conditions(self._exposure),
+            "not_protected": list_limitations(self._exposure),
+            "holds_only_if": list_conditions(self._exposure),
         }
 
-    def allowed_uses(self, budget: Budget) -> int:
+    def max_epochs(self, budget: Budget) -> int:
         """How many epochs fit in the budget, from the first on."""
-        return allowed_uses(self._exposure, budget)
+        return max_epochs(self._exposure, budget)
 
     def state(self) -> dict[str, Counts]:
         """The counts of every row. Not secret: they follow from the batches, which every party knows."""

@@ -15,7 +15,7 @@ LARGEST = 2**31 - 1  # of any count
 LARGEST_BETA = 0.25
 
 
-def whole(name: str, value: object, low: int, high: int = LARGEST) -> int:
+def require_whole(name: str, value: object, low: int, high: int = LARGEST) -> int:
     """The value as an int from low to high."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise BadParameter(f"{name} must be a whole number from {low} to {high}, got {value!r}")
@@ -24,7 +24,7 @@ def whole(name: str, value: object, low: int, high: int = LARGEST) -> int:
     return int(value)
 
 
-def positive(name: str, value: object) -> float:
+def require_positive(name: str, value: object) -> float:
     """The value as a finite float above 0."""
     number = _number(name, value, "above 0")
     if not number > 0:
@@ -32,7 +32,7 @@ def positive(name: str, value: object) -> float:
     return number
 
 
-def beta_value(name: str, value: object) -> float:
+def require_beta(name: str, value: object) -> float:
     """The value as a float in (0, 1/4]."""
     number = _number(name, value, "above 0 and at most 0.25")
     if not 0 < number <= LARGEST_BETA:
@@ -40,7 +40,7 @@ def beta_value(name: str, value: object) -> float:
     return number
 
 
-def delta_value(name: str, value: object) -> float:
+def require_delta(name: str, value: object) -> float:
     """The value as a float in (0, 1)."""
     number = _number(name, value, "between 0 and 1")
     if not 0 < number < 1:

@@ -16,8 +16,8 @@ from thinwire.privacy.accounting.exposure import (
     PrivatelyTrained,
     end_to_end_epsilon,
 )
-from thinwire.privacy.accounting.parameters import LARGEST_BETA, largest_within, whole
-from thinwire.privacy.accounting.renyi import composed, epsilon_of, gaussian_rdp
+from thinwire.privacy.accounting.parameters import LARGEST_BETA, largest_within, require_whole
+from thinwire.privacy.accounting.renyi import compose, convert_to_epsilon, gaussian_rdp
 
 NEARLY_THE_SAME = 1.05
 _MORE_BITS = 9  # a value, than one throw a party needs
@@ -26,7 +26,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class PrivacyTarget:
     """What is wanted: this budget, for so many values a row and so many passes over the rows."""
 
     budget: Budget
@@ -36,8 +36,8 @@ class Aim:
     bottom: Frozen | PrivatelyTrained = Frozen()
 
     def __post_init__(self) -> None:
-        whole("width", self.width, 1)
-        whole("epochs", self.epochs, 1)
+        require_whole("width", self.width, 1)
+        require_whole("epochs", self.epochs, 1)
 
     def epsilon(self, trials: int, beta: float) -> float:
         """End to end, with these parameters."""
@@ -47,7 +47,7 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class NoisePlan:
     """Parameters that keep the budget."""
 
     trials: int
@@ -58,11 +58,11 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plans:
+class NoisePlans:
     """The plan with the least noise, and the one with the fewest bits at nearly the same noise."""
 
-    least_noise: Plan
-    fewest_bits: Plan
+    least_noise: NoisePlan
+    fewest_bits: NoisePlan
 
 
 def noise_std(trials: int, beta: float, parties: int) -> float:
@@ -70,14 +70,14 @@ def noise_std(trials: int, beta: float, parties: int) -> float:
     return sqrt(parties / (4 * beta**2 * trials))
 
 
-def plan(aim: Aim) -> Plans:
+def plan_noise(aim: PrivacyTarget) -> NoisePlans:
     """The best (trials, beta), up to the bits where more of them change nothing (12 for four parties).
 
     Refuses what the gradient steps alone overspend.
     """
     _require_affordable_steps(aim)
     parties = aim.parties.noisy
-    plans: list[Plan] = []
+    plans: list[NoisePlan] = []
     for more_bits in range(_MORE_BITS + 1):
         # The most throws whose sum fits in these bits.
         sums = 1 << (parties.bit_length() + more_bits)
@@ -86,14 +86,14 @@ def plan(aim: Aim) -> Plans:
             break
     least = min(plans, key=lambda one: one.noise_std)
     nearly = [one for one in plans if one.noise_std <= NEARLY_THE_SAME * least.noise_std]
-    return Plans(least, min(nearly, key=lambda one: one.bits_per_value))
+    return NoisePlans(least, min(nearly, key=lambda one: one.bits_per_value))
 
 
-def _converged(before: Plan, after: Plan) -> bool:
+def _converged(before: NoisePlan, after: NoisePlan) -> bool:
     return after.beta < LARGEST_BETA and abs(after.noise_std / before.noise_std - 1) < _CONVERGED
 
 
-def _with_trials(aim: Aim, trials: int) -> Plan:
+def _with_trials(aim: PrivacyTarget, trials: int) -> NoisePlan:
     """The largest beta that keeps the budget, rounded down so that the figure printed keeps it too."""
     # For small beta, width * epochs * 8 alpha b beta^2 / m: a place to begin.
     unknown = aim.budget.observer.unknown(aim.parties)
@@ -102,7 +102,7 @@ def _with_trials(aim: Aim, trials: int) -> Plan:
     beta = _rounded_down(beta)
     parties = aim.parties.noisy
     bits = (parties * trials).bit_length()
-    return Plan(trials, beta, bits, noise_std(trials, beta, parties), aim.epsilon(trials, beta))
+    return NoisePlan(trials, beta, bits, noise_std(trials, beta, parties), aim.epsilon(trials, beta))
 
 
 def _rounded_down(number: float) -> float:
@@ -110,13 +110,13 @@ def _rounded_down(number: float) -> float:
     return float(f"{floor(number * 10**digits) / 10**digits:.{digits}f}")
 
 
-def _require_affordable_steps(aim: Aim) -> None:
+def _require_affordable_steps(aim: PrivacyTarget) -> None:
     if not isinstance(aim.bottom, PrivatelyTrained):
         return
     budget, epochs = aim.budget, aim.epochs
 
     def steps_epsilon(inverse: float) -> float:
-        return epsilon_of(composed((epochs, gaussian_rdp(1 / inverse))), budget.delta)
+        return convert_to_epsilon(compose((epochs, gaussian_rdp(1 / inverse))), budget.delta)
 
     alone = steps_epsilon(1 / aim.bottom.noise_multiplier)
     if alone >= budget.epsilon:

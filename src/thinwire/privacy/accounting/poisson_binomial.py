@@ -23,8 +23,8 @@ from math import atanh, inf, isinf, lgamma, log, log1p
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.privacy.accounting.parameters import beta_value, whole
-from thinwire.privacy.accounting.renyi import composed, epsilon_of
+from thinwire.privacy.accounting.parameters import require_beta, require_whole
+from thinwire.privacy.accounting.renyi import compose, convert_to_epsilon
 
 Array = npt.NDArray[np.float64]
 
@@ -41,10 +41,10 @@ def poisson_binomial_epsilon(
     `unknown_parties` is how many parties' noise the observer does not know, the protected party's included. End
     to end it holds only if the bottom model is frozen or public, or trained privately.
     """
-    trials, beta = whole("trials", trials, 1, 65535), beta_value("beta", beta)
-    uses = whole("width", width, 1) * whole("epochs", epochs, 0)
-    one = coordinate(trials, beta, whole("unknown_parties", unknown_parties, 1))
-    return epsilon_of(composed((uses, one.rdp)), delta)
+    trials, beta = require_whole("trials", trials, 1, 65535), require_beta("beta", beta)
+    uses = require_whole("width", width, 1) * require_whole("epochs", epochs, 0)
+    one = coordinate(trials, beta, require_whole("unknown_parties", unknown_parties, 1))
+    return convert_to_epsilon(compose((uses, one.rdp)), delta)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import exp, inf, log, log1p, sqrt
 from typing import TypeAlias
 
-from thinwire.privacy.accounting.parameters import delta_value, positive
+from thinwire.privacy.accounting.parameters import require_delta, require_positive
 
 Rdp: TypeAlias = Callable[[float], float]
 
@@ -25,20 +25,20 @@ def unproven(_alpha: float) -> float:
     return inf
 
 
-def composed(*parts: tuple[int, Rdp]) -> Rdp:
+def compose(*parts: tuple[int, Rdp]) -> Rdp:
     """So many uses of each part, one after another, each seeing what came before."""
     used = [(uses, rdp) for uses, rdp in parts if uses > 0]  # none of an unproven part is nothing, not NaN
     return lambda alpha: sum((uses * rdp(alpha) for uses, rdp in used), 0.0)
 
 
-def epsilon_of(rdp: Rdp, delta: float) -> float:
+def convert_to_epsilon(rdp: Rdp, delta: float) -> float:
     """The least epsilon over all orders: min RDP(alpha) + log(1 - 1/alpha) - log(delta alpha) / (alpha - 1).
 
     (Canonne, Kamath and Steinke, 2020, proposition 12.) Every order gives a true bound, so the search can only
     be loose, never wrong. It has one valley: the bound is a convex function of alpha over alpha - 1, since
     (alpha - 1) RDP(alpha) is convex.
     """
-    delta = delta_value("delta", delta)
+    delta = require_delta("delta", delta)
 
     def bound(log_excess: float) -> float:
         excess = exp(log_excess)
@@ -74,5 +74,5 @@ def gaussian_rdp(noise_multiplier: float) -> Rdp:
 
     Replacing the row moves the sum by up to 2c, twice as far as removing it: alpha (2c)^2 / (2 (s c)^2).
     """
-    cost = 2 / positive("noise_multiplier", noise_multiplier) ** 2
+    cost = 2 / require_positive("noise_multiplier", noise_multiplier) ** 2
     return lambda alpha: cost * alpha
