@@ -43,7 +43,7 @@ _NAMES = {
     "Context": "keys",
     "DPBottom": "dp_bottom",
     "Frozen": "accounting",
-    "Identity": "keys",
+    "PartyIdentity": "keys",
     "KeyAgreement": "keys",
     "LabelDP": "defences",
     "Labels": "defences",
