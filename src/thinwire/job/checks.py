@@ -98,7 +98,7 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
     """Where a guarantee is made for single rows, each must be computed by itself."""
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
-    looked_at = () if party.preparation is None else party.preparation.looked_at
+    looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
     if looked_at:
         raise IncompatibleRecipe(
             f"party {party.name!r}: column {looked_at[0]!r} is prepared by what all rows hold, which a guarantee "
