@@ -32,10 +32,10 @@ from time import perf_counter, process_time
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row, compare, measure_in_turns
-from thinwire.errors import ThinwireError
-from thinwire.transport.base import NO_TIMEOUT, Message, Timeout
-from thinwire.types import Kind, PartyName, Round
-from thinwire.wire.frame import HEADER_SIZE, Frame, body_length, open_frame, pack_frame
+from thinwire.base.errors import ThinwireError
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.channel.base import NO_TIMEOUT, Message, Timeout
+from thinwire.engine.wire.frame import HEADER_SIZE, Frame, body_length, open_frame, pack_frame
 
 _NAMES = ("bank", "shop")  # the feature party, the label party
 _IDS, _REPEATS = 10_000, 3

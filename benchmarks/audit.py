@@ -16,17 +16,17 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import thinwire as tw
-from thinwire.audit import AuditReport, Release, Scene, audit_job, audit_release, audit_stateful, heard
-from thinwire.audit.dp_release import FreshNoise, Noise, ReusedNoise, SeededNoise
-from thinwire.audit.listening import with_own_modules
-from thinwire.audit.stateful import PrivateStep, RawStep, TrainStep
-from thinwire.compress import Keystream, PoissonBinomial, Uniform
-from thinwire.methods import cvfl, pbm, svfl
-from thinwire.privacy import NoiseKey, SecureSum, poisson_binomial_epsilon
-from thinwire.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
-from thinwire.privacy.accounting.exposure import end_to_end_epsilon
-from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
-from thinwire.process import share_memory_pool
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.compress import Keystream, PoissonBinomial, Uniform
+from thinwire.engine.methods import cvfl, pbm, svfl
+from thinwire.engine.privacy import NoiseKey, SecureSum, poisson_binomial_epsilon
+from thinwire.engine.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
+from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
+from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
+from thinwire.lab.attacks import AuditReport, Release, Scene, audit_job, audit_release, audit_stateful, heard
+from thinwire.lab.attacks.dp_release import FreshNoise, Noise, ReusedNoise, SeededNoise
+from thinwire.lab.attacks.listening import with_own_modules
+from thinwire.lab.attacks.stateful import PrivateStep, RawStep, TrainStep
 
 KEY = NoiseKey(bytes(range(32)))
 SEEDS = (0, 1, 2)

@@ -30,9 +30,20 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 
 from benchmarks.results import Row
 from thinwire import compress, wire
-from thinwire.compress.message import Array
-from thinwire.compress.symbols import Columns, Dense, Lattice, Narrow, Product, Sampled, Signs, Sparse, Symbols, Zeros
-from thinwire.wire.frame import HEADER_SIZE
+from thinwire.engine.compress.message import Array
+from thinwire.engine.compress.symbols import (
+    Columns,
+    Dense,
+    Lattice,
+    Narrow,
+    Product,
+    Sampled,
+    Signs,
+    Sparse,
+    Symbols,
+    Zeros,
+)
+from thinwire.engine.wire.frame import HEADER_SIZE
 
 SHAPES = ((4096, 256), (60000, 16))
 

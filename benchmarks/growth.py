@@ -31,9 +31,9 @@ from rich.table import Table
 from torch import nn
 
 import thinwire as tw
-from thinwire.methods import thin
-from thinwire.process import share_memory_pool
-from thinwire.schedule import CachedSteps
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.methods import thin
+from thinwire.engine.schedule import CachedSteps
 
 COLUMNS = 4  # of each party
 REUSE = 3  # updates from each exchange

@@ -20,7 +20,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 
 __all__ = ["Load", "LoadResult", "get_json", "load_test"]
 

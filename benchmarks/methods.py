@@ -8,13 +8,14 @@ import torch
 from sklearn.datasets import load_digits
 
 from benchmarks.results import Row, compare, middle
-from thinwire.compress import TopK, Uniform
-from thinwire.job import Job, train
-from thinwire.methods import METHODS, celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
-from thinwire.models import MLP, Adam, LinearTop
-from thinwire.models.optimizers import OptimizerSpec
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.recipe import Recipe
+from thinwire.engine.compress import TopK, Uniform
+from thinwire.engine.methods import METHODS, celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
+from thinwire.engine.models import MLP, Adam, LinearTop
+from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.recipe import Recipe
+from thinwire.job.job import Job
+from thinwire.training.train import train
 
 __all__ = ["Digits", "recipes", "rows"]
 

@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 import thinwire as tw
 from benchmarks.ping_pong import bare_grpc_ms, free_port, raw_tcp_ms, round_ms
 from benchmarks.results import Row, compare, middle
-from thinwire.process import configure_grpc, share_memory_pool
-from thinwire.transport.authority import issue
+from thinwire.base.process import configure_grpc, share_memory_pool
+from thinwire.net.pki.authority import issue
 
 MBIT, ROUND_TRIP_MS = 300.0, 20.0
 BODIES = (16, 64, 256, 1024)  # KB each way
@@ -166,8 +166,8 @@ def parties(job: Path, spaces: tuple[list[str], list[str]] = ([], [])) -> dict[s
 
 def simulated_ms(job: Path, link: Any = None) -> tuple[float, float]:
     """The median round in one process; and by the link's clock, where there is one."""
-    from thinwire.job import train
     from thinwire.job.job_loader import load_job
+    from thinwire.training.train import train
 
     loaded = load_job(job)
     loaded.link = link
@@ -206,8 +206,8 @@ class _Computing:
 def _party(job: str, name: str, out: str) -> None:
     """Prints the median and mean round in milliseconds, the computing, and the run's summary."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.party_run import Audience
-    from thinwire.network.starting import party_run
+    from thinwire.training.party.party_run import Audience
+    from thinwire.training.party.starting import party_run
 
     times: list[float] = []
     audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))

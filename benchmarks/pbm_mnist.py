@@ -25,11 +25,11 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 import thinwire as tw
-from real_data.mnist import quadrants
-from thinwire.privacy import DPBottom, TrainedOnRawRows
-from thinwire.privacy.dp_bottom import Training
-from thinwire.process import share_memory_pool
-from thinwire.recipe import Recipe
+from lab.datasets.real_mnist import quadrants
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.privacy import DPBottom, TrainedOnRawRows
+from thinwire.engine.privacy.dp_bottom import Training
+from thinwire.engine.recipe import Recipe
 
 WIDTH, PARTIES, BATCH = 16, 4, 256
 SETTINGS = [(1, 0.25), (4, 0.05), (4, 0.15), (4, 0.25), (16, 0.05), (16, 0.15), (16, 0.25), (64, 0.15), (64, 0.25)]

@@ -18,7 +18,7 @@ from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
-from thinwire.process import configure_grpc
+from thinwire.base.process import configure_grpc
 
 __all__ = ["bare_grpc_ms", "free_port", "raw_tcp_ms", "round_ms"]
 
@@ -92,7 +92,7 @@ def _exactly(line: socket.socket, size: int) -> bool:
 
 def _grpc_client(address: str, certs: str, size: int, rounds: int) -> None:
     """Sends `size` bytes on one long stream and waits for as many."""
-    from thinwire.transport.grpc_channel import OPTIONS, grpc
+    from thinwire.net.grpc.client import OPTIONS, grpc
 
     read = Path(certs)
     secure = grpc.ssl_channel_credentials(
@@ -114,7 +114,7 @@ def _grpc_client(address: str, certs: str, size: int, rounds: int) -> None:
 
 def _grpc_server(address: str, certs: str) -> None:
     """Sends back what comes, until its standard input ends."""
-    from thinwire.transport.grpc_channel import OPTIONS, grpc
+    from thinwire.net.grpc.client import OPTIONS, grpc
 
     class Echo(grpc.GenericRpcHandler):
         def service(self, details: Any) -> Any:

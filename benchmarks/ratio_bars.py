@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.charts.drawing import Axis, axis_over, box, cut, heading, picture, rule, text
-from thinwire.charts.format import short
+from thinwire.base.format import short
+from thinwire.report.svg.drawing import Axis, axis_over, box, cut, heading, picture, rule, text
 
 __all__ = ["Ratio", "ratio_bars"]
 

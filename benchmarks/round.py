@@ -29,11 +29,12 @@ from torch.nn.functional import cross_entropy
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row, compare, measure_in_turns
-from thinwire.job import Job, train
-from thinwire.methods import svfl
-from thinwire.models import SGD, ResNet18
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.process import share_memory_pool
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.methods import svfl
+from thinwire.engine.models import SGD, ResNet18
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.job.job import Job
+from thinwire.training.train import train
 
 _STATUS = Path("/proc/self/status")
 

@@ -19,11 +19,11 @@ import torch
 from torch import nn
 
 import thinwire as tw
-from thinwire.compress import Uniform
-from thinwire.privacy import SecureSum
-from thinwire.process import share_memory_pool
-from thinwire.recipe import Recipe
-from thinwire.streams import Direct
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.compress import Uniform
+from thinwire.engine.privacy import SecureSum
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Direct
 
 PARTIES, ROWS, WIDTH, COLUMNS = 4, 4096, 64, 128
 

@@ -28,9 +28,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.load_test import Load, LoadResult, get_json, load_test
-from thinwire.errors import ThinwireError
+from thinwire.base.errors import ThinwireError
 from thinwire.job.toml_text import toml_text
-from thinwire.transport.authority import issue
+from thinwire.net.pki.authority import issue
 
 CLIENTS = (1, 8, 32)
 BAR = 0.5  # of the plain server's requests a second, at the most clients
@@ -164,8 +164,7 @@ def serve_plain(folder: Path) -> None:
     from starlette.responses import Response
     from starlette.routing import Route
 
-    from thinwire.predict import load_run
-    from thinwire.predict.run import read_own_rows
+    from thinwire.predict.run import load_run, read_own_rows
 
     run = load_run(folder)
     tables = read_own_rows(run, None).tables

@@ -33,14 +33,14 @@ import torch
 from torch import Tensor, nn
 
 import thinwire as tw
-from thinwire.data.sets import VITALS_AND_LABS, PhysioNet2012, load_split
-from thinwire.data.sets.download import find_data_folder
-from thinwire.data.sets.tables import BILLS, CREDIT_CARD, PERSON
-from thinwire.init import JobAnswers, write_job
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.models.losses import cross_entropy
+from thinwire.engine.models.metrics import metric
 from thinwire.job.job_loader import load_job
-from thinwire.models.losses import cross_entropy
-from thinwire.models.metrics import metric
-from thinwire.process import share_memory_pool
+from thinwire.job.wizard import JobAnswers, write_job
+from thinwire.lab.datasets import VITALS_AND_LABS, PhysioNet2012, load_split
+from thinwire.lab.datasets.download import find_data_folder
+from thinwire.lab.datasets.tables import BILLS, CREDIT_CARD, PERSON
 
 BAR = 0.005  # of AUC below the central network
 LABEL = "default.payment.next.month"

@@ -30,11 +30,11 @@ import torch
 from torch import nn
 
 import thinwire as tw
-from thinwire.data.sets import Scale, load_split
-from thinwire.data.sets.vertical import VerticalData
-from thinwire.models import MODELS
-from thinwire.process import share_memory_pool
-from thinwire.recipe import Recipe
+from thinwire.base.process import share_memory_pool
+from thinwire.engine.models import MODELS
+from thinwire.engine.recipe import Recipe
+from thinwire.lab.datasets import Scale, load_split
+from thinwire.lab.datasets.vertical import VerticalData
 
 
 @dataclass(frozen=True)

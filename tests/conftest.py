@@ -8,7 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import HealthCheck, settings
 
-from thinwire.process import configure_grpc
+from thinwire.base.process import configure_grpc
 
 configure_grpc()  # before any test imports grpc itself: it turns TLS 1.2 off
 

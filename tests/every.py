@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.compress import (
+from thinwire.engine.compress import (
     QSGD,
     Cast,
     Compressor,

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,43 +17,45 @@ import thinwire
 ROOT = Path(thinwire.__file__).parent
 SOURCES = sorted(ROOT.rglob("*.py"))
 
-# A module may import from its own room and from those before it.
+# A module may import from its own floor and from those before it.
 ORDER = [
-    ["types", "errors", "seeds", "environment", "charts"],
-    ["at_rest", "process"],
-    ["extras", "report"],
-    ["compress"],
-    ["models", "wire"],
-    ["transport"],
-    ["align"],
-    ["streams"],
-    ["surrogates"],
-    ["schedule", "privacy"],
-    ["recipe"],
-    ["conversations"],
-    ["methods"],
-    ["party"],
-    ["group"],
-    ["data", "runs"],
-    ["prepare"],
-    ["job"],
-    ["sweeps"],
-    ["audit", "diagnose", "estimators", "init", "integrations", "reproduce", "tuning"],
-    ["network"],
-    ["predict"],
-    ["serve"],
-    ["dashboard"],
-    ["cli"],
-    ["__main__"],
+    "base",
+    "engine",
+    "storage",
+    "net",
+    "align",
+    "data",
+    "job",
+    "report",
+    "training",
+    "predict",
+    "lab",
+    "integrations",
+    "cli",
 ]
-LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+LEVEL = {name: level for level, name in enumerate(ORDER)}
+
+# Public paths: each leads to a room of the same name on a floor.
+DOORS = {
+    "audit",
+    "compress",
+    "errors",
+    "methods",
+    "models",
+    "privacy",
+    "schedule",
+    "streams",
+    "surrogates",
+    "types",
+    "wire",
+}
 
 
-def room(file: Path) -> str:
+def floor(file: Path) -> str:
     return file.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_rooms(file: Path) -> set[str]:
+def imported_floors(file: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         names: list[str] = []
@@ -61,16 +64,30 @@ def imported_rooms(file: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         found |= {name.split(".")[1] for name in names if name.startswith("thinwire.")}
-    return found & LEVEL.keys()
+    return found & (LEVEL.keys() | DOORS)
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_imports_go_one_way(file: Path) -> None:
-    if file == ROOT / "__init__.py":
+    if file.parent == ROOT:
+        assert floor(file) in {*DOORS, "__init__", "__main__"}, f"{file.name} is neither a floor nor a public path"
         return
-    assert room(file) in LEVEL, f"{room(file)} has no place in the order of imports"
-    for other in imported_rooms(file) - {room(file)}:
-        assert LEVEL[other] < LEVEL[room(file)], f"{file.name} must not import thinwire.{other}"
+    assert floor(file) in LEVEL, f"{floor(file)} has no place in the order of imports"
+    for other in imported_floors(file) - {floor(file)}:
+        assert other in LEVEL, f"{file.name} must import the room itself, not the public path thinwire.{other}"
+        assert LEVEL[other] < LEVEL[floor(file)], f"{file.name} must not import thinwire.{other}"
+
+
+@pytest.mark.parametrize("door", sorted(DOORS))
+def test_a_public_path_leads_to_its_room(door: str) -> None:
+    code = [line for line in (ROOT / f"{door}.py").read_text().split("\n") if line.startswith(("from", "import"))]
+    assert len(code) == 2, "one line that re-exports, and its __all__"
+    assert set(import_module(f"thinwire.{door}").__all__) <= set(dir(import_module(f"thinwire.{door}")))
+
+
+def test_the_floors_say_what_lives_there() -> None:
+    for name in ORDER:
+        assert import_module(f"thinwire.{name}").__doc__, f"thinwire.{name} says nothing of itself"
 
 
 def modules_after(code: str) -> set[str]:
@@ -131,8 +148,8 @@ def test_grpc_without_its_settings_opens_no_link() -> None:
     """Its settings turn TLS 1.2 off, and it reads them when it loads."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     code = (
-        "from thinwire.transport.grpc_channel import DialTarget\n"
-        "from thinwire.process import GrpcNotConfigured, configure_grpc\n"
+        "from thinwire.net.grpc.client import DialTarget\n"
+        "from thinwire.base.process import GrpcNotConfigured, configure_grpc\n"
         "for refused in (configure_grpc, DialTarget('localhost:1', 'a', 'b', None).open):\n"
         "    try:\n"
         "        refused()\n"
@@ -159,7 +176,7 @@ def test_all_lists_are_complete_and_true() -> None:
 
 
 def test_every_error_is_ours_and_in_the_drawn_tree() -> None:
-    drawn = thinwire.errors.__doc__ or ""
+    drawn = import_module("thinwire.base.errors").__doc__ or ""
     for name in thinwire.errors.__all__:
         assert issubclass(getattr(thinwire.errors, name), thinwire.errors.ThinwireError)
         assert name in drawn

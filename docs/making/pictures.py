@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from thinwire.charts.drawing import box, heading, picture, rule, text
-from thinwire.charts.line_chart import Chart, Line, Point
-from thinwire.compress import TopK
-from thinwire.streams import Direct, ErrorFeedback, Flow, Seeded, StreamSpec
+from thinwire.engine.compress import TopK
+from thinwire.engine.streams import Direct, ErrorFeedback, Flow, Seeded, StreamSpec
+from thinwire.report.svg.drawing import box, heading, picture, rule, text
+from thinwire.report.svg.line_chart import Chart, Line, Point
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 

@@ -13,9 +13,9 @@ from typer.main import get_command
 import thinwire
 from thinwire.cli import app
 from thinwire.cli.explain import read_explanations
-from thinwire.compress import COMPRESSORS
+from thinwire.engine.compress import COMPRESSORS
+from thinwire.engine.methods import METHODS
 from thinwire.job.schema import SCHEMA_VERSION, job_schema
-from thinwire.methods import METHODS
 
 __all__ = ["reference_pages"]
 
@@ -31,7 +31,7 @@ def reference_pages() -> dict[str, str]:
         "reference/job_file.md": _job_file(),
         "reference/errors.md": _errors(),
         "reference/python.md": _python(),
-        "reference/wire_format.md": (_ROOT / "src/thinwire/wire/FORMAT.md").read_text(),
+        "reference/wire_format.md": (_ROOT / "src/thinwire/engine/wire/FORMAT.md").read_text(),
         "reference/align_format.md": (_ROOT / "src/thinwire/align/FORMAT.md").read_text(),
         **{f"reference/example_{name}.md": _example(name) for name in ("digits", "three_organisations")},
     }

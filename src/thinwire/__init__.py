@@ -1,7 +1,7 @@
 """thinwire: train one network across organisations that hold different columns about the same rows.
 
 Names load on first use (PEP 562), so that ``import thinwire`` and ``thinwire --help`` stay fast and
-do not import torch.
+do not import torch. docs/architecture.md says which floor holds what.
 """
 
 from importlib import import_module
@@ -23,53 +23,56 @@ if TYPE_CHECKING:
         types,
         wire,
     )
-    from thinwire.estimators import VerticalClassifier, VerticalRegressor
-    from thinwire.job import Job, Result, train
-    from thinwire.models import losses
-    from thinwire.models.optimizers import SGD, AdaGrad, Adam
-    from thinwire.party.parties import FeatureParty, LabelParty
-    from thinwire.predict import load_run
-    from thinwire.recipe import Recipe
-    from thinwire.streams import Storage
-    from thinwire.sweeps import Grid, Trial, sweep
-    from thinwire.transport.link import Link
+    from thinwire.engine.channel.link import Link
+    from thinwire.engine.models import losses
+    from thinwire.engine.models.optimizers import SGD, AdaGrad, Adam
+    from thinwire.engine.programs.parties import FeatureParty, LabelParty
+    from thinwire.engine.recipe import Recipe
+    from thinwire.engine.streams.storage import Storage
+    from thinwire.integrations.sklearn import VerticalClassifier, VerticalRegressor
+    from thinwire.job.job import Job
+    from thinwire.lab.sweep.grid import Grid, Trial
+    from thinwire.lab.sweep.running import sweep
+    from thinwire.predict.run import load_run
+    from thinwire.training.result import Result
+    from thinwire.training.train import train
 
 __version__ = "0.1.0.dev0"
 
 _MODULES = {
-    "align": "align",
-    "audit": "audit",
-    "compress": "compress",
-    "errors": "errors",
-    "integrations": "integrations",
-    "losses": "models.losses",
-    "methods": "methods",
-    "models": "models",
-    "privacy": "privacy",
-    "schedule": "schedule",
-    "streams": "streams",
-    "surrogates": "surrogates",
-    "types": "types",
-    "wire": "wire",
+    "align",
+    "audit",
+    "compress",
+    "errors",
+    "integrations",
+    "methods",
+    "models",
+    "privacy",
+    "schedule",
+    "streams",
+    "surrogates",
+    "types",
+    "wire",
 }
 _NAMES = {
-    "AdaGrad": "models.optimizers",
-    "Adam": "models.optimizers",
-    "FeatureParty": "party.parties",
-    "Grid": "sweeps",
-    "Job": "job",
-    "LabelParty": "party.parties",
-    "Link": "transport.link",
-    "Recipe": "recipe",
-    "Result": "job",
-    "SGD": "models.optimizers",
-    "Storage": "streams",
-    "load_run": "predict",
-    "Trial": "sweeps",
-    "VerticalClassifier": "estimators",
-    "VerticalRegressor": "estimators",
-    "sweep": "sweeps",
-    "train": "job",
+    "AdaGrad": "engine.models.optimizers",
+    "Adam": "engine.models.optimizers",
+    "FeatureParty": "engine.programs.parties",
+    "Grid": "lab.sweep.grid",
+    "Job": "job.job",
+    "LabelParty": "engine.programs.parties",
+    "Link": "engine.channel.link",
+    "Recipe": "engine.recipe",
+    "Result": "training.result",
+    "SGD": "engine.models.optimizers",
+    "Storage": "engine.streams.storage",
+    "Trial": "lab.sweep.grid",
+    "VerticalClassifier": "integrations.sklearn",
+    "VerticalRegressor": "integrations.sklearn",
+    "load_run": "predict.run",
+    "losses": "engine.models",
+    "sweep": "lab.sweep.running",
+    "train": "training.train",
 }
 
 __all__ = [
@@ -110,7 +113,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"thinwire.{_MODULES[name]}")
+        return import_module(f"thinwire.{name}")
     if name in _NAMES:
         return getattr(import_module(f"thinwire.{_NAMES[name]}"), name)
     raise AttributeError(f"module 'thinwire' has no attribute {name!r}")

@@ -1,5 +1,4 @@
-"""The N x E estimate behind error feedback, and where tables that large live: another door to `thinwire.streams`."""
+"""The public path of surrogates; they live in `thinwire.engine.surrogates`."""
 
-from thinwire.streams import Storage, Surrogate, blocks, let_go
-
-__all__ = ["Storage", "Surrogate", "blocks", "let_go"]
+from thinwire.engine.surrogates import *
+from thinwire.engine.surrogates import __all__ as __all__

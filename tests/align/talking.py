@@ -21,9 +21,10 @@ from thinwire.align import (
     normalize_ids,
 )
 from thinwire.align.worker_pool import WorkerPool
-from thinwire.errors import ThinwireError
-from thinwire.transport import NO_TIMEOUT, Channel, Message, Simulation, Timeout
-from thinwire.types import Kind, PartyName, Round
+from thinwire.base.errors import ThinwireError
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.channel.base import NO_TIMEOUT, Channel, Message, Timeout
+from thinwire.engine.channel.simulated import Simulation
 
 LABEL = "shop"
 Change = Callable[[Message], Message]

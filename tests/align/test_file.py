@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save
 
 from align.talking import LABEL, aligned
 from thinwire.align import Alignment, read_alignment, write_alignment
-from thinwire.at_rest.atomic_file import WriteFailed
-from thinwire.errors import BadInput, ThinwireError
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.storage.atomic_file import WriteFailed
 
 IDS = {"bank": [1, 2, 3, 4], "0" * 70: [3, 4, 5, 6, 7, 8], LABEL: [2, 3, 4, 5, 6, 9]}
 
@@ -142,7 +142,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"thinwire.transport.record_file.os.{call}", full)
+            patched.setattr(f"thinwire.net.links.record_file.os.{call}", full)
             with pytest.raises(
                 WriteFailed, match=r"alignment\.safetensors: .* bytes could not be written: No space left"
             ):

@@ -14,7 +14,7 @@ import rbcl
 from thinwire.align.errors import WorkersFailed
 from thinwire.align.group import InvalidPoint, blind_ids, compute_tags, fresh_key, hash_to_group, multiply_points
 from thinwire.align.worker_pool import MOST_THREADS, WorkerPool, open_worker_pool
-from thinwire.errors import BadParameter
+from thinwire.base.errors import BadParameter
 
 # RFC 9496, A.3; the first seven inputs are SHA-512 of these texts, as on ristretto.group.
 FROM_TEXTS = {

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.align.ids import LONGEST_ID, Ids, normalize_ids
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 
 COMPOSED, APART = "Zo\u00eb", "Zoe\u0308"
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from align.talking import CREW, LABEL, SMALL, Wire, aligned, common_ids
 from thinwire import align
 from thinwire.align import Alignment, RistrettoBackend, intersect, normalize_ids
-from thinwire.errors import BadInput, BadParameter
-from thinwire.types import Kind
-from thinwire.wire.frame import HEADER_SIZE
+from thinwire.base.errors import BadInput, BadParameter
+from thinwire.base.types import Kind
+from thinwire.engine.wire.frame import HEADER_SIZE
 
 PARTIES = ["bank", "mill", "mine"]
 

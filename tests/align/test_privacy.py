@@ -8,7 +8,7 @@ from collections.abc import Callable
 from align.talking import LABEL, Wire, aligned
 from thinwire.align import ristretto
 from thinwire.align.group import hash_to_group
-from thinwire.types import Kind
+from thinwire.base.types import Kind
 
 HASHES: list[Callable[[bytes], bytes]] = [
     lambda text: text,

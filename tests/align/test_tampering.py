@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from align.talking import CREW, LABEL, Change, Wire, aligned, changed_body, common_ids, outcomes
 from thinwire.align import AlignmentsDiffer, NoOverlap, RistrettoBackend, Terms, TooLittleOverlap
 from thinwire.align.protocol import Step
-from thinwire.errors import Malformed, ThinwireError, TooLarge, UnknownTag
-from thinwire.transport import Message
-from thinwire.types import Kind
+from thinwire.base.errors import Malformed, ThinwireError, TooLarge, UnknownTag
+from thinwire.base.types import Kind
+from thinwire.engine.channel.base import Message
 
 IDS = {"bank": list(range(20)), "mill": list(range(5, 25)), LABEL: list(range(3, 22))}  # 5 to 19 in common
 HELLO, POINTS, TAGS, ROWS = Kind.ALIGNMENT, Kind.BLINDED_IDS, Kind.MATCH_TAGS, Kind.COMMON_ROWS

@@ -6,8 +6,8 @@ import pytest
 
 from align.talking import LABEL, Wire, aligned, outcomes
 from thinwire.align import NoOverlap, Terms, TooLittleOverlap, intersect
-from thinwire.errors import BadParameter, TooLarge
-from thinwire.types import Kind
+from thinwire.base.errors import BadParameter, TooLarge
+from thinwire.base.types import Kind
 
 
 @pytest.mark.parametrize(

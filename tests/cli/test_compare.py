@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cli.running import run
-from job_files.small import write_job
+from job.small import write_job
+from thinwire.base.errors import BadInput
 from thinwire.cli.compare import build_recipe_table
-from thinwire.errors import BadInput
-from thinwire.sweeps import averaged
+from thinwire.lab.sweep import averaged
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 
 import thinwire
+from thinwire.base.errors import BadColumn, NotFinite, ThinwireError
 from thinwire.cli.explain import read_explanations
-from thinwire.errors import BadColumn, NotFinite, ThinwireError
 
 EXPLANATIONS = read_explanations()
 Here = Callable[..., subprocess.CompletedProcess[str]]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from thinwire import cli
-from thinwire.errors import BadParameter, Malformed, ThinwireError
+from thinwire.base.errors import BadParameter, Malformed, ThinwireError
 from thinwire.report.progress import RunProgress
 
 

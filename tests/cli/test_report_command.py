@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from job_files.small import write_job
-from network.parties import Shape, made, ran
+from job.small import write_job
 from report.records import Page, refers_outside
 from thinwire.cli.dashboard import _listen
+from training.party.parties import Shape, made, ran
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -10,8 +10,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from thinwire import reproduce
 from thinwire.cli.reproduce import _run
+from thinwire.lab import papers as reproduce
 
 ERASED = "\x1b[2K"  # a line of the terminal
 PLAN: Any = SimpleNamespace(experiment=lambda: SimpleNamespace(curves=["celu"], seeds=[0]))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cli.running import ENVIRONMENT, THINWIRE, run
-from job_files.small import write_job
+from job.small import write_job
 from thinwire.job.job_loader import load_job
 
 Here = Callable[..., subprocess.CompletedProcess[str]]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from thinwire.data import read_features, read_labels
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.data.readers.readers import read_features, read_labels
 
 GOOD = b"a,b,y\n1,2.5,0\n3,-4e-1,1\n"
 

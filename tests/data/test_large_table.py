@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from thinwire.data.large_table import LargeTable, Shuffle, write_arrow
-from thinwire.errors import BadInput, BadParameter
+from thinwire.base.errors import BadInput, BadParameter
+from thinwire.data.readers.large_table import LargeTable, Shuffle, write_arrow
 
 ROWS = 1000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from documents.pages import ROOT
-from thinwire.compress import COMPRESSORS, Compressor
+from thinwire.engine.compress import COMPRESSORS, Compressor
 
 PAGE = (ROOT / "docs" / "codec.md").read_text()
 

@@ -95,7 +95,7 @@ def run(plan: Plan, arguments: list[str]) -> None:
         if "note_hello" in entry:
             _note_hello(Path(entry["note_hello"]))
         if "chunk" in entry:
-            from thinwire.transport import records
+            from thinwire.net.links import records
 
             records.CHUNK = entry["chunk"]
     from thinwire.cli import main
@@ -151,7 +151,7 @@ def _path_of(args: tuple[Any, ...]) -> str:
 
 
 def _wrap_sends(faults: list[Fault]) -> None:
-    peer_link = _module("thinwire.transport.peer_link")
+    peer_link = _module("thinwire.net.links.peer_link")
     frame_records = peer_link.frame_records
 
     def sending(sequence: int, header: Any, body: Any) -> Iterator[bytes]:
@@ -171,7 +171,7 @@ def _wrap_sends(faults: list[Fault]) -> None:
 
 
 def _wrap_rounds(faults: list[Fault]) -> None:
-    from thinwire.network.party_run import PartyRun
+    from thinwire.training.party.party_run import PartyRun
 
     begin_round = PartyRun.begin_round
 
@@ -221,12 +221,12 @@ class _Text(io.TextIOWrapper):
 
 def _note_sends(path: Path) -> None:
     """Every frame that travels: who to whom, its number, and a digest of its bytes."""
-    peer_link = _module("thinwire.transport.peer_link")
+    peer_link = _module("thinwire.net.links.peer_link")
     frame_records = peer_link.frame_records
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def noting(sequence: int, header: Any, body: Any) -> Iterator[bytes]:
-        from thinwire.wire.frame import open_frame
+        from thinwire.engine.wire.frame import open_frame
 
         frame = open_frame(bytes(header), bytes(body))
         digest = hashlib.sha256(bytes(header) + bytes(body)).hexdigest()
@@ -237,7 +237,7 @@ def _note_sends(path: Path) -> None:
 
 
 def _note_uses(path: Path) -> None:
-    from thinwire.schedule.cached_steps import Workset
+    from thinwire.engine.schedule.cached_steps import Workset
 
     draw = Workset.draw
 
@@ -252,7 +252,7 @@ def _note_uses(path: Path) -> None:
 
 
 def _note_hello(path: Path) -> None:
-    from thinwire.network.feature_role import FeatureRole
+    from thinwire.training.party.feature_role import FeatureRole
 
     hello = FeatureRole.hello
 
@@ -270,7 +270,7 @@ Frames = Callable[[Any, Iterator[bytes]], Iterator[bytes]]
 
 
 def _wrap_frames(change: Frames) -> None:
-    from thinwire.transport.peer_link import Attached
+    from thinwire.net.links.peer_link import Attached
 
     frame = Attached._frame
 
@@ -289,9 +289,9 @@ def _duplicated(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
 
 def _replayed(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
     """After each frame an older one again, as far back as the log goes; after a reconnection too."""
-    from thinwire.wire.frame import HEADER_SIZE
+    from thinwire.engine.wire.frame import HEADER_SIZE
 
-    frame_records = _module("thinwire.transport.peer_link").frame_records
+    frame_records = _module("thinwire.net.links.peer_link").frame_records
 
     yield from records
     log = attached._link.log
@@ -304,9 +304,9 @@ def _replayed(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
 
 def _reordered(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
     """Where two frames are due at once, the second one comes first; else a number that is not due yet."""
-    from thinwire.wire.frame import HEADER_SIZE
+    from thinwire.engine.wire.frame import HEADER_SIZE
 
-    frame_records = _module("thinwire.transport.peer_link").frame_records
+    frame_records = _module("thinwire.net.links.peer_link").frame_records
 
     sequence, log = attached._next, attached._link.log
     if sequence % 25 == 20 and sequence not in _SWAPPED:
@@ -329,7 +329,7 @@ MISBEHAVIOUR: dict[str, Frames] = {"duplicate": _duplicated, "replay": _replayed
 
 def _without_log() -> None:
     """Frames are kept in memory alone: a new process has none of the old one's."""
-    from thinwire.transport.outgoing_log import OutgoingLog
+    from thinwire.net.links.outgoing_log import OutgoingLog
 
     def append(self: OutgoingLog, sequence: int, parts: Any, durable: bool = False) -> None:
         held = self.__dict__.setdefault("in_memory", {})
@@ -345,10 +345,10 @@ def _without_log() -> None:
 
 def _without_mac() -> None:
     """Whatever a checkpoint holds is believed."""
-    checkpoints = _module("thinwire.runs.checkpoints")
+    checkpoints = _module("thinwire.storage.checkpoints")
     checkpoints.hmac = SimpleNamespace(new=hmac.new, compare_digest=lambda one, other: True)  # noqa: ARG005
     checkpoints.hashlib = SimpleNamespace(sha256=_Trusting)
-    _module("thinwire.runs.tensor_file").hashlib = SimpleNamespace(sha256=_Trusting)
+    _module("thinwire.storage.tensor_file").hashlib = SimpleNamespace(sha256=_Trusting)
 
 
 class _Trusting:
@@ -388,9 +388,9 @@ class _Believed(str):
 
 def _without_fencing() -> None:
     """A replaced process is welcome, and does not look whether it was replaced."""
-    from thinwire.network.peers import Peers
-    from thinwire.runs.folder_lock import FolderLock
-    from thinwire.runs.private_state import PrivateState
+    from thinwire.storage.folder_lock import FolderLock
+    from thinwire.storage.private_state import PrivateState
+    from thinwire.training.party.peers import Peers
 
     Peers.require_current = lambda self, about, link: None  # type: ignore[method-assign]  # noqa: ARG005
     FolderLock.still_mine = lambda self: True  # type: ignore[method-assign]  # noqa: ARG005
@@ -407,8 +407,8 @@ def _without_duplicates() -> None:
     """A frame that is here already is taken once more."""
     from dataclasses import replace
 
-    from thinwire.transport.peer_link import Attached
-    from thinwire.transport.records import Assembled
+    from thinwire.net.links.peer_link import Attached
+    from thinwire.net.links.records import Assembled
 
     take = Attached._take
 

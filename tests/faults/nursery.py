@@ -21,8 +21,8 @@ import torch
 
 import thinwire.cli
 import thinwire.job.party_view
-import thinwire.network.metrics
-import thinwire.network.starting  # noqa: F401
+import thinwire.training.party.metrics
+import thinwire.training.party.starting  # noqa: F401
 from faults import faulty
 
 _PR_SET_PDEATHSIG = 1

@@ -22,8 +22,8 @@ import numpy as np
 
 from faults.faulty import Plan
 from faults.tally import Tally
-from thinwire.runs import PrivateState
-from thinwire.transport.authority import issue
+from thinwire.net.pki.authority import issue
+from thinwire.storage.private_state import PrivateState
 
 LABEL = "clinic"
 FEATURES = ("bank", "shop", "post")

@@ -12,7 +12,7 @@ import pytest
 
 from faults.conftest import Stage
 from faults.running import EVERYBODY, FEATURES, LABEL, NOISY, ROLES, JobKind, Run
-from thinwire.at_rest import new_key
+from thinwire.storage.encryption_key import new_key
 
 PLAIN = JobKind(epochs=40)
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)

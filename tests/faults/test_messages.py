@@ -11,10 +11,10 @@ import pytest
 
 from faults.conftest import Stage
 from faults.running import EVERYBODY, FEATURES, LABEL, ROLES, JobKind, Run
-from thinwire.transport.certificates import CertificateFiles, load_credentials
-from thinwire.transport.grpc_channel import DialTarget, grpc
-from thinwire.transport.records import Record, json_record
-from thinwire.transport.service import RPCS
+from thinwire.net.grpc.client import DialTarget, grpc
+from thinwire.net.grpc.service import RPCS
+from thinwire.net.links.records import Record, json_record
+from thinwire.net.pki.certificates import CertificateFiles, load_credentials
 
 KIND = JobKind(epochs=15)
 

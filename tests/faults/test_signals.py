@@ -11,7 +11,8 @@ import pytest
 from faults.conftest import Stage
 from faults.proxy import Proxy
 from faults.running import EVERYBODY, FEATURES, LABEL, ROLES, JobKind, Process, Run, free_port
-from thinwire.runs import Checkpoints, PrivateState
+from thinwire.storage.checkpoints import Checkpoints
+from thinwire.storage.private_state import PrivateState
 
 KIND = JobKind(epochs=30)
 STOPPED = 130

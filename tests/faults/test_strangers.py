@@ -22,10 +22,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from faults.conftest import Stage
 from faults.running import FEATURES, LABEL, JobKind, Run
 from faults.test_messages import state_of
-from thinwire.transport.authority import issue, renew
-from thinwire.transport.certificates import private_pem, public_pem, read_certificates, read_key
-from thinwire.transport.records import Record, json_record
-from thinwire.transport.service import CLAIM, RPCS
+from thinwire.net.grpc.service import CLAIM, RPCS
+from thinwire.net.links.records import Record, json_record
+from thinwire.net.pki.authority import issue, renew
+from thinwire.net.pki.certificates import private_pem, public_pem, read_certificates, read_key
 
 KIND = JobKind(epochs=20)
 

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 import thinwire as tw
 from cli.running import run as run_command
 from integrations.jobs import ROWS, small_job, tables
-from job_files.small import write_job
-from network.parties import LABEL_PARTY, Place, made, ran, simulated
-from network.parties import Shape as JobShape
-from thinwire.models import MODELS
-from thinwire.models.fusion import fuse
-from thinwire.models.losses import Outputs
+from job.small import write_job
+from thinwire.engine.models import MODELS
+from thinwire.engine.models.fusion import fuse
+from thinwire.engine.models.losses import Outputs
 from thinwire.predict.export import ExportFailed, RunInputs, export_models, export_party_models
+from training.party.parties import LABEL_PARTY, Place, made, ran, simulated
+from training.party.parties import Shape as JobShape
 
 
 @pytest.fixture(scope="module")

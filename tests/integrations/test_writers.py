@@ -13,12 +13,12 @@ import thinwire as tw
 from cli.running import run
 from integrations.fakes import FakeMLflow, FakeWandb
 from integrations.jobs import small_job
-from job_files.small import write_job
-from network.parties import LABEL_PARTY, Shape, left_events, made, processes
+from job.small import write_job
 from thinwire.integrations import MLflow, TensorBoard, Wandb, writers_named
 from thinwire.integrations.party import PartyWriters
 from thinwire.integrations.writer import parameters, scalars
 from thinwire.job.party_view import PartyView, read_party_view
+from training.party.parties import LABEL_PARTY, Shape, left_events, made, processes
 
 
 def tensorboard_curves(folder: Path) -> dict[str, dict[int, float]]:

@@ -12,19 +12,18 @@ import torch
 from torch import Tensor
 
 import thinwire as tw
-from network.parties import LABEL_PARTY, Place
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict import TrainedRun, load_run
 from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.run import read_own_rows
+from thinwire.predict.run import TrainedRun, load_run, read_own_rows
 from thinwire.predict.run_source import load_identity
 from thinwire.predict.score_file import score_over_network
+from training.party.parties import LABEL_PARTY, Place
 
 PATIENCE = 30.0
 

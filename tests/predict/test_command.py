@@ -15,14 +15,14 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from network.parties import DEADLINE, LABEL_PARTY, Place, Shape, made, ran
 from predict.halves import simulated_outputs, trained
+from thinwire.align.party import AligningParty
+from thinwire.base.errors import BadInput
 from thinwire.cli.predict import predict
-from thinwire.errors import BadInput
 from thinwire.job.party_view import read_party_view
-from thinwire.network.aligning import AligningParty
+from thinwire.net.grpc.service import Refused
 from thinwire.predict.run_source import RunSource, align_new_rows
-from thinwire.transport.service import Refused
+from training.party.parties import DEADLINE, LABEL_PARTY, Place, Shape, made, ran
 
 SVFL = Shape({"method": "svfl"}, ids=True)
 

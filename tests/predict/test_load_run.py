@@ -10,10 +10,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import thinwire as tw
-from network.parties import Shape, made, ran
 from predict.halves import simulated_outputs, trained
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 from thinwire.job.row_selection import RowSet
+from training.party.parties import Shape, made, ran
 
 X = {
     name: torch.randn(40, 5 + place, generator=torch.Generator().manual_seed(place))

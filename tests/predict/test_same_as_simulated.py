@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from network.parties import Place, Shape, made, ran
 from predict.halves import Answering, asked, predicting, simulated_outputs, trained
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
 from thinwire.predict.embedding_server import ServingTerms
+from training.party.parties import Place, Shape, made, ran
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 TOP_K = {"name": "TopK", "fraction": 0.25}

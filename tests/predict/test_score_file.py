@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.engine.models.losses import Outputs
 from thinwire.job.row_selection import IdTable
-from thinwire.models.losses import Outputs
 from thinwire.predict.charges import format_ranges, parse_ranges
 from thinwire.predict.rows import parse_row_numbers
 from thinwire.predict.score_file import ScoreTask, write_scores

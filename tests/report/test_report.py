@@ -12,7 +12,7 @@ import pytest
 
 import thinwire as tw
 from report.records import EVIL, Page, folder_of, made_up, refers_outside, small_job
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 from thinwire.report.figures import curve_figures
 from thinwire.report.keeping import write_report
 from thinwire.report.reading import found_runs, read_run, runs_in

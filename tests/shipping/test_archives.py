@@ -35,7 +35,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: ZipFile) -> None:
     assert there == ours | experiments
     for needed in (
         "py.typed",
-        "wire/FORMAT.md",
+        "engine/wire/FORMAT.md",
         "align/FORMAT.md",
         "report/templates/report.html",
         "charts/page.css",

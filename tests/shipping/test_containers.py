@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from shipping.building import ROOT
 from thinwire.cli import app
 from thinwire.job.party_view import read_party_view
-from thinwire.transport.certificates import load_credentials
+from thinwire.net.pki.certificates import load_credentials
 
 DEPLOY = ROOT / "deploy"
 EXAMPLE = ROOT / "examples" / "three_organisations"

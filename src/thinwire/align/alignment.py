@@ -20,10 +20,10 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from thinwire.align.ids import Ids, RowNumbers
-from thinwire.at_rest import PLAIN, Files
-from thinwire.at_rest.atomic_file import WriteFailed
-from thinwire.errors import BadFile, BadIds, BadInput
-from thinwire.types import PartyName
+from thinwire.base.errors import BadFile, BadIds, BadInput
+from thinwire.base.types import PartyName
+from thinwire.storage.atomic_file import WriteFailed
+from thinwire.storage.encrypted_files import PLAIN, Files
 
 
 @dataclass(frozen=True, slots=True, eq=False)

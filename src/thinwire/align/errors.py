@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
-from thinwire.errors import BadParameter, ThinwireError
-from thinwire.types import PartyName
+from thinwire.base.errors import BadParameter, ThinwireError
+from thinwire.base.types import PartyName
 
 
 class NoOverlap(ThinwireError):

@@ -12,10 +12,10 @@ from thinwire.align.errors import Terms
 from thinwire.align.ids import Ids, normalize_ids
 from thinwire.align.protocol import Backend, Conversation, Progress, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
-from thinwire.errors import BadParameter
-from thinwire.transport.ledger import Ledger
-from thinwire.transport.simulated import Simulation
-from thinwire.types import PartyName
+from thinwire.base.errors import BadParameter
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.ledger import Ledger
+from thinwire.engine.channel.simulated import Simulation
 
 
 class AlignmentResult(dict[PartyName, Alignment]):

@@ -15,9 +15,9 @@ import numpy as np
 from thinwire.align.alignment import Alignment
 from thinwire.align.errors import ANY_OVERLAP, AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap
 from thinwire.align.ids import DIGEST_SIZE, NONCE_SIZE, Ids, RowNumbers, fresh_nonce, sort_common_rows
-from thinwire.errors import BadParameter, Malformed, TooLarge, UnknownTag
-from thinwire.transport.base import Channel, Message
-from thinwire.types import Kind, PartyName
+from thinwire.base.errors import BadParameter, Malformed, TooLarge, UnknownTag
+from thinwire.base.types import Kind, PartyName
+from thinwire.engine.channel.base import Channel, Message
 
 
 @dataclass(frozen=True, slots=True)

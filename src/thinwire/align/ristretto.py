@@ -37,8 +37,8 @@ from thinwire.align.group import (
 from thinwire.align.ids import Ids, RowNumbers, shuffle_rows
 from thinwire.align.protocol import Conversation, Progress
 from thinwire.align.worker_pool import Work, WorkerPool, open_worker_pool
-from thinwire.errors import BadParameter
-from thinwire.types import Kind, PartyName
+from thinwire.base.errors import BadParameter
+from thinwire.base.types import Kind, PartyName
 
 CHUNK = 32_768  # ids a message: 1 MiB of points
 _LAG = 2  # chunks that are tagged while the next ones are exchanged

@@ -16,7 +16,7 @@ from multiprocessing import get_context
 
 from thinwire.align.errors import WorkersFailed
 from thinwire.align.group import POINT_SIZE, InvalidPoint, blind_ids, compute_tags
-from thinwire.errors import BadParameter
+from thinwire.base.errors import BadParameter
 
 MOST_THREADS = 8
 _PIECE = 512  # ids a task: some 30 ms

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from thinwire import __version__
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.process import configure_grpc, share_memory_pool
 from thinwire.cli.abort import abort
 from thinwire.cli.align import align
 from thinwire.cli.audit import audit
@@ -40,8 +42,6 @@ from thinwire.cli.status import status
 from thinwire.cli.sweep import sweep
 from thinwire.cli.train import train
 from thinwire.cli.tune import tune
-from thinwire.errors import BadInput, ThinwireError
-from thinwire.process import configure_grpc, share_memory_pool
 
 __all__ = ["app", "main"]
 

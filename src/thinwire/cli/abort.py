@@ -7,11 +7,9 @@ from typing import Annotated
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import JobPath, PartyName, Settings
 from thinwire.cli.status import format_status
-from thinwire.errors import BadInput
-
-__all__ = ["abort"]
 
 
 def abort(
@@ -22,9 +20,9 @@ def abort(
 ) -> None:
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.asking import question
-    from thinwire.network.standing import read_standing
-    from thinwire.transport.grpc_channel import Unreached
+    from thinwire.net.grpc.client import Unreached
+    from thinwire.training.party.asking import question
+    from thinwire.training.party.standing import read_standing
 
     own = read_party_view(job, name, settings)
     if not (yes or sys.stdin.isatty()):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import bytes_shown
 from thinwire.cli.approval import require_approval
 from thinwire.cli.options import AsJson, JobPath, Settings, complete_parties
 from thinwire.cli.output import print_result, say
-from thinwire.errors import BadInput
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from thinwire.job.schema import PartyEntry
 
     _Kind = Callable[[str, PartyEntry, Path], RowSource]  # of the training rows, or of the test rows
-
-__all__ = ["align"]
 
 
 def align(
@@ -100,10 +98,10 @@ def _between_organisations(
     job: Path, name: str, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None, yes: bool
 ) -> dict[str, Any]:
     from thinwire.align import ristretto
+    from thinwire.align.party import AligningParty
     from thinwire.job.disclosure import describe_alignment
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.aligning import AligningParty
-    from thinwire.transport.certificates import load_credentials
+    from thinwire.net.pki.certificates import load_credentials
 
     own = read_party_view(job, name, settings)
     load_credentials(own.certificate_files, own.certificate_names[own.me])

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.disclosure import Consent
-
-__all__ = ["require_approval"]
 
 
 def require_approval(text: str, me: str, yes: bool, consent: Consent | None = None) -> None:

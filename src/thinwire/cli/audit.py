@@ -12,9 +12,7 @@ from thinwire.cli.options import AsJson
 from thinwire.cli.output import build_table, print_plain, print_result
 
 if TYPE_CHECKING:
-    from thinwire.audit import AuditReport
-
-__all__ = ["audit"]
+    from thinwire.lab.attacks import AuditReport
 
 
 def audit(
@@ -26,7 +24,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Attack a finished run: labels from derivatives, features from embeddings. Nothing is sent or changed."""
-    from thinwire.audit import audit_run
+    from thinwire.lab.attacks import audit_run
 
     report = audit_run(run, rows, replay)
     print_result({"run_dir": str(run), **report.to_dict()}, as_json, lambda: _print(report))

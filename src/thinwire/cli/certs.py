@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
-from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.transport.authority import Issued
-
-__all__ = ["certs"]
+    from thinwire.net.pki.authority import Issued
 
 
 def certs(
@@ -48,7 +46,7 @@ def certs(
     as_json: AsJson = False,
 ) -> None:
     """Make certificates for the parties, renew or revoke them; without an option, list those there are."""
-    from thinwire.transport import authority
+    from thinwire.net.pki import authority
 
     if not (parties or renewed or revoked):
         _require_authority(folder, hosts)
@@ -116,7 +114,7 @@ def _format_lines(folder: Path, end: datetime, certificates: Sequence[tuple[Issu
 
 
 def _format_validity(end: datetime) -> str:
-    from thinwire.transport.certificates import moment_shown
+    from thinwire.net.pki.certificates import moment_shown
 
     return f"{'valid until' if end > datetime.now(UTC) else 'expired since'} {moment_shown(end)}"
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thinwire.charts.format import bytes_shown
+from thinwire.base.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import format_preparation, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from thinwire.job.dry_run import DryRun
-
-__all__ = ["check"]
+    from thinwire.training.dry_run import DryRun
 
 
 def check(job: JobPath, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
     """Check a job: data, recipe, memory, bytes of the first round, who sees what."""
-    from thinwire.job.dry_run import format_dry_run, run_dry
     from thinwire.job.job_loader import load_job
+    from thinwire.training.dry_run import format_dry_run, run_dry
 
     shown = run_dry(load_job(job, settings))
     print_result({"ok": True, **format_dry_run(shown)}, as_json, _format_lines(shown))

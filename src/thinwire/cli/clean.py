@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.charts.format import bytes_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import bytes_shown
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
-from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.runs.retention import Cleaned
-
-__all__ = ["clean", "clean_finished_run"]
+    from thinwire.storage.retention import Cleaned
 
 
 def clean(
@@ -41,7 +39,7 @@ def clean(
 ) -> None:
     """Remove what the retention rules of a run's job no longer keep. Models, events and ledgers stay."""
     from thinwire.job.job_snapshot import read_retention
-    from thinwire.runs.retention import clean as clean_run
+    from thinwire.storage.retention import clean as clean_run
 
     done = []
     for run in runs:
@@ -64,8 +62,8 @@ def clean(
 def clean_finished_run(run: Path) -> None:
     """Of a run that has just finished: what is not to be kept at all."""
     from thinwire.job.job_snapshot import read_retention
-    from thinwire.runs.retention import Retention
-    from thinwire.runs.retention import clean as clean_run
+    from thinwire.storage.retention import Retention
+    from thinwire.storage.retention import clean as clean_run
 
     rules = read_retention(run)
     if rules != Retention():

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import (
     METHOD_NAMES,
     AsJson,
@@ -23,18 +24,7 @@ from thinwire.cli.options import (
 )
 from thinwire.cli.output import build_table, print_plain, print_result, say
 from thinwire.cli.train import new_folder
-from thinwire.errors import BadInput, ThinwireError
 from thinwire.report.progress import ProgressLine
-
-__all__ = [
-    "POINT_HEADINGS",
-    "_MethodRun",
-    "_run_method",
-    "build_recipe_table",
-    "compare",
-    "exit_with_failures",
-    "format_point",
-]
 
 POINT_HEADINGS = ("reached", "rounds", "up", "down", "link\ntime")
 
@@ -100,7 +90,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Train the same job under several methods and seeds, and compare what it took."""
-    from thinwire.job.job_loader import load_job, read_job_file
+    from thinwire.job.job_file import read_job_file
+    from thinwire.job.job_loader import load_job
     from thinwire.job.messages import within
     from thinwire.job.toml_text import inline
 
@@ -144,9 +135,9 @@ def _require_empty(folder: Path) -> Path:
 
 def _write_report(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | None:
     """Of the runs that came to their end; their evaluations and ledgers stay in their folders."""
-    from thinwire.at_rest import layout
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_openly
+    from thinwire.storage import layout
 
     ended = [one["run_dir"] for outcomes in found.values() for one in outcomes if "error" not in one]
     if not ended:
@@ -163,7 +154,7 @@ def _parse_methods(text: str) -> list[str]:
 
 def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[str, Any]]]:
     """Outcomes by method, in the order of the seeds."""
-    from thinwire.sweeps import each
+    from thinwire.lab.sweep import each
 
     outcomes: dict[_MethodRun, dict[str, Any]] = {}
     with ProgressLine("runs", len(runs)) as progress:
@@ -178,7 +169,7 @@ def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[st
 
 
 def _summarise(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
-    from thinwire.sweeps import averaged
+    from thinwire.lab.sweep import averaged
 
     done = [outcome for outcome in outcomes if "error" not in outcome]
     mean, deviation = averaged(done)
@@ -227,9 +218,9 @@ def _format_cell(row: dict[str, Any], name: str, format: Callable[[float], str])
 
 def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
+    from thinwire.engine.methods import METHODS
     from thinwire.job.messages import did_you_mean
     from thinwire.job.registry import list_parameters
-    from thinwire.methods import METHODS
 
     if method not in METHODS:
         raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
@@ -241,10 +232,10 @@ def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_method(run: _MethodRun) -> dict[str, Any]:
     """The run's numbers, to its target where it has one; or the error that ended it, as text."""
-    from thinwire.job import train
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.job_snapshot import save_job
-    from thinwire.job.result import meets
+    from thinwire.training.result import meets
+    from thinwire.training.train import train
 
     try:
         overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history

@@ -15,9 +15,7 @@ from thinwire.report.progress import ProgressLine
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from thinwire.compress import Compressor
-
-__all__ = ["compressors"]
+    from thinwire.engine.compress import Compressor
 
 
 def compressors(
@@ -34,7 +32,7 @@ def compressors(
     if measured:
         _measure_all(as_json, seed)
         return
-    from thinwire.compress import COMPRESSORS
+    from thinwire.engine.compress import COMPRESSORS
 
     print_listing("compressor", COMPRESSORS, as_json)
 
@@ -90,7 +88,7 @@ def _train_digits(seed: int) -> tuple[Tensor, nn.Module, Tensor]:
 
 
 def _build_compressors() -> list[Compressor]:
-    from thinwire.compress import (
+    from thinwire.engine.compress import (
         QSGD,
         Cast,
         Directions,
@@ -130,7 +128,7 @@ def _build_compressors() -> list[Compressor]:
 def _measure(compressor: Compressor, x: Tensor, top: nn.Module, labels: Tensor, seed: int) -> Measurement:
     import torch
 
-    from thinwire import wire
+    from thinwire.engine import wire
 
     rng = torch.Generator().manual_seed(seed)
     body = wire.encode(compressor.compress(x, rng))

@@ -9,11 +9,9 @@ from typing import Annotated
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import Open
 from thinwire.cli.output import open_browser, say
-from thinwire.errors import BadInput
-
-__all__ = ["dashboard"]
 
 
 def dashboard(
@@ -35,10 +33,10 @@ def dashboard(
     try:
         import uvicorn
 
-        from thinwire.dashboard.app import dashboard_app, is_loopback
+        from thinwire.report.live.app import dashboard_app, is_loopback
     except ModuleNotFoundError as error:
         raise BadInput(f"the live page needs {error.name}: pip install 'thinwire[dashboard]'") from None
-    from thinwire.dashboard.live_run import Board
+    from thinwire.report.live.live_run import Board
 
     board = Board(runs)
     listening = _listen(host, port)

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import build_table, print_plain, print_result
 from thinwire.cli.train import new_folder, run_job
 
 if TYPE_CHECKING:
-    from thinwire.job import Job
-    from thinwire.recipe import Recipe
-
-__all__ = ["demo"]
+    from thinwire.engine.recipe import Recipe
+    from thinwire.job.job import Job
 
 EPOCHS = 20
 WIDTH = 32
@@ -32,9 +30,9 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Train on handwritten digits that are split among four parties, and compare what methods send."""
-    from thinwire.at_rest import layout
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run
+    from thinwire.storage import layout
 
     folder = out or new_folder("demo")
     began = perf_counter()
@@ -50,8 +48,8 @@ def demo(
 
 
 def _build_recipes() -> list[Recipe]:
-    from thinwire.compress import TopK
-    from thinwire.methods import celu, efvfl, svfl, thin
+    from thinwire.engine.compress import TopK
+    from thinwire.engine.methods import celu, efvfl, svfl, thin
 
     return [svfl(), celu(capacity=5, reuse=5), efvfl(TopK(0.1), labels="private"), thin()]
 
@@ -61,10 +59,10 @@ def _build_job(recipe: Recipe, seed: int) -> Job:
     import torch
     from sklearn.datasets import load_digits
 
-    from thinwire.job import Job
-    from thinwire.models import MLP, Adam, Cosine, LinearTop
-    from thinwire.party import FeatureParty, LabelParty
-    from thinwire.transport.link import Link
+    from thinwire.engine.channel.link import Link
+    from thinwire.engine.models import MLP, Adam, Cosine, LinearTop
+    from thinwire.engine.programs.parties import FeatureParty, LabelParty
+    from thinwire.job.job import Job
 
     pixels, digits = load_digits(return_X_y=True)
     images = torch.tensor(pixels / 16, dtype=torch.float32).reshape(-1, 8, 8)

@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.charts.format import bytes_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, Settings, parse_seeds
 from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result
-from thinwire.errors import BadInput
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from thinwire.diagnose import Diagnosis, Outcome
-    from thinwire.diagnose.running import Planned
-
-__all__ = ["diagnose"]
+    from thinwire.lab.ablation import Diagnosis, Outcome
+    from thinwire.lab.ablation.running import Planned
 
 
 def diagnose(
@@ -39,8 +37,8 @@ def diagnose(
     as_json: AsJson = False,
 ) -> None:
     """Say what the recipe costs against centralised training, and which of its axes costs it."""
-    from thinwire.diagnose import Diagnosis, planned
     from thinwire.job.job_loader import load_job
+    from thinwire.lab.ablation import Diagnosis, planned
 
     chosen = list(dict.fromkeys(parse_seeds(seeds)))
     if epochs is not None and not epochs > 0:
@@ -61,7 +59,7 @@ def diagnose(
 
 def _run_all(runs: Sequence[Planned]) -> tuple[list[Outcome], bool]:
     """The outcomes, and whether Ctrl-C ended it."""
-    from thinwire.diagnose import outcome
+    from thinwire.lab.ablation import outcome
 
     outcomes: list[Outcome] = []
     with ProgressLine("runs", len(runs)) as progress:
@@ -81,7 +79,7 @@ def _format_outcome(run: Planned, made: Outcome) -> str:
 
 
 def _format_name(name: str) -> str:
-    from thinwire.diagnose.running import CENTRALISED, RECIPE, SVFL
+    from thinwire.lab.ablation.running import CENTRALISED, RECIPE, SVFL
 
     return {CENTRALISED: "centralised", SVFL: "svfl", RECIPE: "your recipe"}.get(name, f"{name} as svfl")
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown
+from thinwire.base.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, PartyName, Settings
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
-    from thinwire.network.doctor.check import Check
-
-__all__ = ["doctor"]
+    from thinwire.net.doctor.check import Check
 
 _WRONG = 2
 _COLORS = {"ok": "green", "warning": "yellow", "problem": "red", "not checked": "bright_black"}
@@ -50,8 +48,8 @@ def doctor(
 
     Exit code 0: no problem was found; 2: at least one was. Only sizes and digests are sent, never data, ids or keys.
     """
-    from thinwire.network.doctor.check import CheckVerdict
-    from thinwire.network.preflight import DoctorRequest, run_checks
+    from thinwire.net.doctor.check import CheckVerdict
+    from thinwire.training.preflight import DoctorRequest, run_checks
 
     request = DoctorRequest(job, name, out or Path("runs") / job.stem / name, wait, settings)
     found = []

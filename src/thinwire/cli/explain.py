@@ -10,11 +10,9 @@ from typing import Annotated, TypedDict
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
-from thinwire.errors import BadInput
-
-__all__ = ["Explanation", "explain", "read_explanations"]
 
 
 class Explanation(TypedDict):
@@ -28,7 +26,7 @@ class Explanation(TypedDict):
 @cache
 def read_explanations() -> dict[str, Explanation]:
     """Of every kind of error, by its code: explanations.toml beside errors.py."""
-    return tomllib.loads(files("thinwire").joinpath("explanations.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(files("thinwire.base").joinpath("explanations.toml").read_text(encoding="utf-8"))
 
 
 def complete_codes(incomplete: str) -> list[str]:

@@ -10,8 +10,6 @@ import typer
 from thinwire.cli.options import EXPORT_FORMATS, AsJson, complete
 from thinwire.cli.output import print_result
 
-__all__ = ["export"]
-
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of one party's part of it.")],
@@ -30,8 +28,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a run's bottom and top models as ExportedProgram, ONNX or TorchScript."""
-    from thinwire.predict import load_run
     from thinwire.predict.export import export_party_models, find_owner
+    from thinwire.predict.run import load_run
 
     files = load_run(run).export(to, out) if find_owner(run) is None else export_party_models(run, to, out)
     lines = [f"  {name}: {file}, the same numbers as the model" for name, file in files.items()]

@@ -8,11 +8,9 @@ from typing import Annotated
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
-from thinwire.errors import BadInput
-
-__all__ = ["forget"]
 
 _MOST_ROWS = 10_000_000
 
@@ -40,7 +38,7 @@ def forget(
     as_json: AsJson = False,
 ) -> None:
     """Remove what a run's folder keeps by row: checkpoints, surrogates, worksets, logged messages. Models stay."""
-    from thinwire.job.erase import erase_rows
+    from thinwire.training.erase import erase_rows
 
     found = erase_rows(run, ids=_read_ids(ids), rows=_parse_rows(rows), give_up=give_up)
     print_result(asdict(found), as_json, found.describe())

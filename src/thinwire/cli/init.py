@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import TEMPLATE_NAMES, AsJson, complete
 from thinwire.cli.output import print_result
-from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.init import WrittenCore, WrittenJob, WrittenPart
     from thinwire.job.schema import RosterFile
-
-__all__ = ["init"]
+    from thinwire.job.wizard import WrittenCore, WrittenJob, WrittenPart
 
 _USUAL = "tabular"
 
@@ -73,10 +71,10 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Write a commented job file after a look at the parties' files; asks for what was not given."""
-    from thinwire.init import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
-    from thinwire.init.job_writer import require_free
-    from thinwire.init.split_files import read_core
     from thinwire.job.messages import did_you_mean
+    from thinwire.job.wizard import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
+    from thinwire.job.wizard.job_writer import require_free
+    from thinwire.job.wizard.split_files import read_core
 
     if template is not None and template not in TEMPLATES:
         raise BadInput(

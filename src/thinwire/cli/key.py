@@ -11,15 +11,13 @@ import typer
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
-__all__ = ["key"]
-
 
 def key(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the new key; it must not exist yet.")],
     as_json: AsJson = False,
 ) -> None:
     """Make a key to encrypt run folders with; name it in the job file as encryption.key."""
-    from thinwire.at_rest import new_key
+    from thinwire.storage.encryption_key import new_key
 
     new_key(file)
     lines = [

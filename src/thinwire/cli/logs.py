@@ -9,11 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings, complete_parties
 from thinwire.cli.output import print_result
-from thinwire.errors import BadInput
-
-__all__ = ["logs"]
 
 _POLL_SECONDS = 0.5
 
@@ -39,7 +37,7 @@ def logs(
 ) -> None:
     """Show what happened in a run, in words; never data, ids or keys."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.logs import OwnLog, SharedLog
+    from thinwire.training.party.logs import OwnLog, SharedLog
 
     if follow and as_json:
         raise BadInput("--follow and --json: one JSON object has an end; follow the file log.jsonl itself")
@@ -55,8 +53,8 @@ def logs(
 
 
 def _format_line(line: dict[str, Any]) -> str:
-    from thinwire.network.events import sentence
-    from thinwire.transport.records import printable
+    from thinwire.base.format import printable
+    from thinwire.storage.events import sentence
 
     told = sentence(line)
     where = "" if line.get("round") is None else f" round {line['round']}"

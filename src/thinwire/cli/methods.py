@@ -5,11 +5,9 @@ from __future__ import annotations
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_listing
 
-__all__ = ["methods"]
-
 
 def methods(as_json: AsJson = False) -> None:
     """List the methods with their parameters."""
-    from thinwire.methods import METHODS
+    from thinwire.engine.methods import METHODS
 
     print_listing("method", METHODS.values(), as_json)

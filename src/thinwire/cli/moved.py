@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from thinwire.errors import BadInput
-
-__all__ = ["ANY_ARGUMENTS", "bench", "load_test"]
+from thinwire.base.errors import BadInput
 
 ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True}
 

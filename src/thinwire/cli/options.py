@@ -11,39 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import thinwire
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.init_from import InitFrom
-
-__all__ = [
-    "EXPORT_FORMATS",
-    "METHOD_NAMES",
-    "OBSERVERS",
-    "TABLES",
-    "TEMPLATE_NAMES",
-    "TRACKERS",
-    "AsJson",
-    "Fresh",
-    "From",
-    "JobPath",
-    "LogTo",
-    "Open",
-    "OwnFolder",
-    "OwnRun",
-    "PartyName",
-    "Settings",
-    "Target",
-    "WithOptimizers",
-    "Workers",
-    "complete",
-    "complete_experiments",
-    "complete_list",
-    "complete_parties",
-    "parse_init_from",
-    "parse_seeds",
-    "parse_target",
-]
 
 # What can be completed. Written out, since to import them is to import torch; a test holds them against the code.
 METHOD_NAMES = ("svfl", "fedbcd", "cvfl", "efvfl", "celu", "pbm", "thin")

@@ -12,19 +12,6 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = [
-    "INTERRUPTED",
-    "build_table",
-    "exit_interrupted",
-    "format_preparation",
-    "format_privacy",
-    "open_browser",
-    "print_listing",
-    "print_plain",
-    "print_result",
-    "say",
-]
-
 INTERRUPTED = 130
 
 

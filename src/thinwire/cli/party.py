@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.approval import require_approval
 from thinwire.cli.clean import clean_finished_run
 from thinwire.cli.options import (
@@ -26,20 +27,17 @@ from thinwire.cli.options import (
     parse_init_from,
 )
 from thinwire.cli.output import exit_interrupted, format_privacy, print_result
-from thinwire.errors import BadInput
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from thinwire.group import Ranks
     from thinwire.integrations import Writer
     from thinwire.integrations.party import PartyWriters
     from thinwire.job.party_view import PartyView
-    from thinwire.network.life_cycle import PartyOutcome
-    from thinwire.network.party_run import PartyRun
-
-__all__ = ["party"]
+    from thinwire.training.party.life_cycle import PartyOutcome
+    from thinwire.training.party.party_run import PartyRun
+    from thinwire.training.ranks import Ranks
 
 
 def party(
@@ -66,15 +64,15 @@ def party(
     as_json: AsJson = False,
 ) -> None:
     """Run one party of a job; the same command again goes on where it stopped."""
-    from thinwire.group import is_group
     from thinwire.integrations.party import PartyWriters
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.grouping import joined_for
-    from thinwire.network.metrics import MetricsServer
-    from thinwire.network.party_run import Audience
-    from thinwire.network.starting import party_run
-    from thinwire.network.stopping import Interrupted
-    from thinwire.transport.certificates import load_credentials
+    from thinwire.net.pki.certificates import load_credentials
+    from thinwire.training.party.metrics import MetricsServer
+    from thinwire.training.party.party_run import Audience
+    from thinwire.training.party.starting import party_run
+    from thinwire.training.party.stopping import Interrupted
+    from thinwire.training.ranks import is_group
+    from thinwire.training.ranks.grouping import joined_for
 
     address = None if metrics is None else _parse_address(metrics)
     named = [] if log_to is None else _build_writers(log_to)
@@ -108,7 +106,7 @@ def party(
 
 def _follow(own: PartyView, ranks: Ranks) -> None:
     """One of this party's other processes: rank 0 speaks to the world, and ends it."""
-    from thinwire.network.grouping import follow_party
+    from thinwire.training.ranks.grouping import follow_party
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # rank 0 needs this one to end its round
@@ -151,7 +149,7 @@ class _PartyOutput:
 
     def execute(self, run: PartyRun) -> PartyOutcome:
         """The run, with the writers told of its beginning and its end."""
-        from thinwire.network.stopping import Interrupted
+        from thinwire.training.party.stopping import Interrupted
 
         self._run = run
         summary, interrupted = None, False
@@ -208,7 +206,7 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     for line in format_privacy(summary.get("privacy", [])):
         yield f"  {line}"
     yield f"  state {summary['digest'][:16]}, run: {summary['run_dir']}"
-    from thinwire.at_rest import layout
+    from thinwire.storage import layout
 
     report = Path(summary["run_dir"]) / layout.REPORT
     if report.is_file():

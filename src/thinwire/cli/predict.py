@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import seconds_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import seconds_shown
 from thinwire.cli.approval import require_approval
 from thinwire.cli.options import TABLES, AsJson, OwnRun, Settings, complete, complete_parties
 from thinwire.cli.output import print_result, say
-from thinwire.errors import BadInput
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from thinwire.job.row_selection import IdTable
     from thinwire.predict.run_source import RunSource
-
-__all__ = ["ApproveAll", "TableName", "parse_own_file", "parse_table", "predict"]
 
 TableName = Annotated[
     str | None,
@@ -132,8 +130,7 @@ def _score_here(
     ids: dict[str, Path],
     resume: bool,
 ) -> dict[str, Any]:
-    from thinwire.predict import load_run
-    from thinwire.predict.run import read_new_rows, read_own_rows
+    from thinwire.predict.run import load_run, read_new_rows, read_own_rows
     from thinwire.predict.run_source import add_import_paths
     from thinwire.predict.score_file import ScoreTask, write_scores
 
@@ -208,8 +205,8 @@ class PartyHalf:
     """One party's half over the network."""
 
     def __init__(self, found: RunSource, which: Any, files: tuple[Path | None, Path | None], yes: bool) -> None:
+        from thinwire.net.pki.certificates import load_credentials
         from thinwire.predict.run_source import align_new_rows
-        from thinwire.transport.certificates import load_credentials
 
         self._own, self._folder, self._which = found.own, found.folder(), which
         load_credentials(self._own.certificate_files, self._own.certificate_names[self._own.me])
@@ -219,7 +216,7 @@ class PartyHalf:
         self._new = None if features is None and ids is None else align_new_rows(found, features, ids, say)
 
     def ask(self, out: Path, rows: RowChoice, resume: bool) -> dict[str, Any]:
-        from thinwire.errors import ThinwireError
+        from thinwire.base.errors import ThinwireError
         from thinwire.predict.embedding_client import EmbeddingClient
         from thinwire.predict.party_models import LabelModel
         from thinwire.predict.score_file import ScoreTask, score_over_network, write_scores

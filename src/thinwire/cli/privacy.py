@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.options import OBSERVERS, AsJson, complete
 from thinwire.cli.output import build_table, print_plain, print_result
-from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.privacy.accounting import BottomModel
-
-__all__ = ["privacy"]
+    from thinwire.engine.privacy.accounting import BottomModel
 
 
 def privacy(
@@ -65,8 +63,8 @@ def privacy(
 
     Without --frozen or --noise-multiplier nothing is proven for a run as a whole, and that epsilon is infinite.
     """
-    from thinwire.privacy import accounting
-    from thinwire.privacy.accounting.figures import cost_report, plan_report
+    from thinwire.engine.privacy import accounting
+    from thinwire.engine.privacy.accounting.figures import cost_report, plan_report
 
     bottom = _build_bottom(frozen, noise_multiplier)
     among = accounting.Parties(parties, label_holds_features)
@@ -87,7 +85,7 @@ def privacy(
 
 
 def _build_bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
-    from thinwire.privacy.accounting import Frozen, PrivatelyTrained, TrainedOnRawRows
+    from thinwire.engine.privacy.accounting import Frozen, PrivatelyTrained, TrainedOnRawRows
 
     if frozen and noise_multiplier is not None:
         raise BadInput("--frozen says that the bottom model does not learn, --noise-multiplier how: give one of them")
@@ -146,7 +144,7 @@ def _format_epochs(facts: dict[str, Any]) -> str:
 
 
 def _format_observer(name: str) -> str:
-    from thinwire.privacy.accounting import Observer
+    from thinwire.engine.privacy.accounting import Observer
 
     return Observer(name).display_name
 

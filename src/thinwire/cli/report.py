@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from thinwire.charts.format import bytes_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import bytes_shown
 from thinwire.cli.options import AsJson, Open
 from thinwire.cli.output import open_browser, print_result
-from thinwire.errors import BadInput
-
-__all__ = ["report"]
 
 
 def report(
@@ -34,9 +32,10 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write one HTML file about runs: what was trained, curves, bytes, time, answers, privacy, how to repeat it."""
-    from thinwire.at_rest import files_of, layout
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run, runs_in
+    from thinwire.storage import layout
+    from thinwire.storage.encryption_key import files_of
 
     folders = list(dict.fromkeys(folder for given in runs for folder in runs_in(given)))
     closed = [folder for folder in folders if files_of(folder).encrypted]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, complete_experiments, parse_seeds
 from thinwire.cli.output import exit_interrupted, print_plain, print_result
 from thinwire.report.progress import RunProgress, format_metrics
@@ -16,12 +16,10 @@ from thinwire.report.progress import RunProgress, format_metrics
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire.reproduce import Plan
-    from thinwire.reproduce.experiment import Size
-    from thinwire.reproduce.real_link import RealRun
-    from thinwire.reproduce.runs import Outcome, Watch
-
-__all__ = ["reproduce"]
+    from thinwire.lab.papers import Plan
+    from thinwire.lab.papers.experiment import Size
+    from thinwire.lab.papers.real_link import RealRun
+    from thinwire.lab.papers.runs import Outcome, Watch
 
 
 def reproduce(
@@ -65,10 +63,10 @@ def reproduce(
     """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
     from rich.console import Console
 
-    from thinwire.reproduce import Plan, written
-    from thinwire.reproduce.files import experiment_names, experiment_text
-    from thinwire.reproduce.report import Words
-    from thinwire.reproduce.running import data_of
+    from thinwire.lab.papers import Plan, written
+    from thinwire.lab.papers.files import experiment_names, experiment_text
+    from thinwire.lab.papers.report import Words
+    from thinwire.lab.papers.running import data_of
 
     if name is None:
         _list_experiments(as_json, data)
@@ -93,8 +91,8 @@ def reproduce(
 
 
 def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
-    from thinwire.reproduce import run_all
-    from thinwire.reproduce.runs import Watch
+    from thinwire.lab.papers import run_all
+    from thinwire.lab.papers.runs import Watch
 
     experiment = plan.experiment()
     total = len(experiment.curves) * len(experiment.seeds)
@@ -121,7 +119,7 @@ def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
 
 
 def _run_really(plan: Plan, tools: Path, outcomes: list[Outcome], console: Console) -> list[RealRun]:
-    from thinwire.reproduce.real_link import real_runs
+    from thinwire.lab.papers.real_link import real_runs
 
     found = []
     for run in real_runs(plan, tools, outcomes):
@@ -140,8 +138,8 @@ def _format_outcome(outcome: Outcome) -> str:
 
 
 def _list_experiments(as_json: bool, data: Path | None) -> None:
-    from thinwire.reproduce import experiment_files, read_experiment
-    from thinwire.reproduce.loading import is_here
+    from thinwire.lab.papers import experiment_files, read_experiment
+    from thinwire.lab.papers.loading import is_here
 
     every = {name: read_experiment(name)[1].experiment for name in experiment_files()}
     folder = None if data is None else str(data)

@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from thinwire.errors import BadInput
-
-__all__ = ["schema"]
+from thinwire.base.errors import BadInput
 
 
 def schema(

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.approval import require_approval
 from thinwire.cli.options import OwnRun, PartyName, Settings
 from thinwire.cli.output import say
 from thinwire.cli.predict import ApproveAll, TableName, parse_own_file, parse_table
-from thinwire.errors import BadInput
 
 if TYPE_CHECKING:
     from thinwire.job.party_view import PartyView
-    from thinwire.serve.server import FeatureServer, LabelServer
-
-__all__ = ["serve"]
+    from thinwire.predict.online.server import FeatureServer, LabelServer
 
 
 def serve(
@@ -48,10 +46,10 @@ def serve(
     yes: ApproveAll = False,
 ) -> None:
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
+    from thinwire.net.links.endpoint import Endpoint
+    from thinwire.net.pki.certificates import load_credentials
+    from thinwire.predict.online.server import ServerSource, feature_server, label_server
     from thinwire.predict.run_source import align_new_rows, find_run
-    from thinwire.serve.server import ServerSource, feature_server, label_server
-    from thinwire.transport.certificates import load_credentials
-    from thinwire.transport.endpoint import Endpoint
 
     which = parse_table(table, features)
     file, id_file = parse_own_file("--features", features, name), parse_own_file("--ids", ids, name)

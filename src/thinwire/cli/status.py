@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings
 from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
-    from thinwire.network.standing import PartyStanding, Standing
-
-__all__ = ["format_status", "status"]
+    from thinwire.training.party.standing import PartyStanding, Standing
 
 
 def status(
@@ -29,10 +27,10 @@ def status(
 ) -> None:
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.network.asking import question
-    from thinwire.network.standing import read_standing
-    from thinwire.network.stopped import stopped_parties
-    from thinwire.transport.grpc_channel import HandshakeFailed, Unreached
+    from thinwire.net.grpc.client import HandshakeFailed, Unreached
+    from thinwire.training.party.asking import question
+    from thinwire.training.party.standing import read_standing
+    from thinwire.training.party.stopped import stopped_parties
 
     own = read_party_view(job, name, settings)
     try:
@@ -83,7 +81,7 @@ def _build_command(job: Path, me: str, settings: Sequence[str], out: Path | None
 
 def format_status(standing: Standing) -> Iterator[str]:
     """For people: a line for the run, one for each party, the bytes, the last evaluation."""
-    from thinwire.transport.records import printable
+    from thinwire.base.format import printable
 
     if standing.state == "doctor":
         yield f"{printable(standing.label_party)}: its doctor answers, not the run"

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from thinwire.base.errors import BadInput
 from thinwire.cli.compare import POINT_HEADINGS, exit_with_failures, format_point
 from thinwire.cli.options import AsJson, JobPath, Settings, Workers, complete, parse_seeds
 from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result
-from thinwire.errors import BadInput
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from thinwire.sweeps import Grid, Swept, Tried
-
-__all__ = ["sweep"]
+    from thinwire.lab.sweep import Grid, Swept, Tried
 
 
 def sweep(
@@ -49,11 +47,12 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Train a job with every combination of settings and seeds; the same command again goes on where it stopped."""
-    from thinwire.job.job_loader import load_job, read_job_file, resolve_job
+    from thinwire.job.job_file import read_job_file
+    from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.messages import within
-    from thinwire.sweeps import Grid
-    from thinwire.sweeps.grid import read_axis
-    from thinwire.sweeps.keeping import keep_sweep
+    from thinwire.lab.sweep import Grid
+    from thinwire.lab.sweep.grid import read_axis
+    from thinwire.lab.sweep.keeping import keep_sweep
 
     values = dict(read_axis(axis) for axis in axes)
     if len(values) < len(axes):
@@ -81,7 +80,7 @@ def sweep(
 
 
 def _run(grid: Grid, folder: Path, workers: int, executor: str) -> Swept:
-    from thinwire.sweeps import sweep as sweep_jobs
+    from thinwire.lab.sweep import sweep as sweep_jobs
 
     with ProgressLine("runs", len(grid.trials())) as progress:
         return sweep_jobs(grid, folder, workers, executor, lambda one: progress.advance(_format_trial(one)))
@@ -97,8 +96,8 @@ def _format_trial(one: Tried) -> str:
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
     from thinwire.job.toml_text import inline
-    from thinwire.sweeps.keeping import TABLE
-    from thinwire.sweeps.ranking import ranking_said
+    from thinwire.lab.sweep.keeping import TABLE
+    from thinwire.lab.sweep.ranking import ranking_said
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
     title = f"{ranking_said(metric, target)}; means and deviations over seeds"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.clean import clean_finished_run
 from thinwire.cli.options import (
     AsJson,
@@ -24,16 +25,14 @@ from thinwire.cli.options import (
     parse_init_from,
 )
 from thinwire.cli.output import exit_interrupted, format_preparation, format_privacy, print_result
-from thinwire.errors import BadInput, ThinwireError
 from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from thinwire.job import Job, Result
-    from thinwire.job.callbacks import Follower
-
-__all__ = ["Failed", "new_folder", "run_job", "train"]
+    from thinwire.job.job import Job
+    from thinwire.training.callbacks import Follower
+    from thinwire.training.result import Result
 
 
 class Failed(ThinwireError):
@@ -65,9 +64,9 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a job in this process."""
-    from thinwire.job.dry_run import describe_preparation
     from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
+    from thinwire.training.dry_run import describe_preparation
 
     if resume and out is None:
         raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
@@ -113,7 +112,7 @@ def _build_trackers(names: str | None) -> Sequence[Follower]:
 
 def run_job(job: Job, out: Path | None = None, resume: bool = False, followers: Sequence[Follower] = ()) -> Result:
     """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
-    from thinwire.job import train as train_job
+    from thinwire.training.train import train as train_job
 
     planned, rounds = job.batching().rounds, job.limited_batching(job.check()).rounds
     with RunProgress(job.recipe.name, rounds) as progress:

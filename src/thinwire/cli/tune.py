@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.errors import BadInput
+from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result, say
-from thinwire.errors import BadInput
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from thinwire.tuning import Asked, Prediction, Probed, Tuned
-
-__all__ = ["tune"]
+    from thinwire.lab.tune import Asked, Prediction, Probed, Tuned
 
 
 def tune(
@@ -69,7 +67,7 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Propose a recipe for a job on a link: compressors, cached steps and overlap, with predicted bytes and time."""
-    from thinwire.tuning import Aim, Asked, parsed_link
+    from thinwire.lab.tune import Aim, Asked, parsed_link
 
     asked = Asked(
         job=job,
@@ -113,15 +111,15 @@ def _require_new(out: Path) -> None:
 
 def _run(asked: Asked) -> Tuned:
     """With a bar on a terminal, and a line for every probe."""
-    from thinwire.tuning import Watch
-    from thinwire.tuning import tune as tune_job
+    from thinwire.lab.tune import Watch
+    from thinwire.lab.tune import tune as tune_job
 
     with ProgressLine("starting", asked.trials + 1) as progress:
         return tune_job(asked, Watch(progress.stage, lambda one: progress.advance(_format_probe(one))))
 
 
 def _format_probe(one: Probed) -> str:
-    from thinwire.tuning.space import recipe_said
+    from thinwire.lab.tune.space import recipe_said
 
     given_up = ", given up" if one.ended == "pruned" else ""
     cost = "" if one.prediction is None else f": {bytes_shown(one.prediction.total)}, {_format_time(one.prediction)}"
@@ -129,8 +127,8 @@ def _format_probe(one: Probed) -> str:
 
 
 def _build_job_text(asked: Asked, tuned: Tuned) -> str:
-    from thinwire.tuning.link_text import link_said
-    from thinwire.tuning.proposal import tuned_job
+    from thinwire.lab.tune.link_text import link_said
+    from thinwire.lab.tune.proposal import tuned_job
 
     head = f"# Proposed by thinwire tune for {link_said(tuned.link)}; target {_format_aim(tuned)}.\n"
     said = None if tuned.proposal is None else tuned.proposal.prediction
@@ -156,8 +154,8 @@ def _format_time(said: Prediction) -> str:
 
 def _print(asked: Asked, tuned: Tuned, out: Path | None) -> None:
     from thinwire.job.toml_text import toml_text
-    from thinwire.tuning.link_text import link_said
-    from thinwire.tuning.proposal import overrides, proposed_recipe
+    from thinwire.lab.tune.link_text import link_said
+    from thinwire.lab.tune.proposal import overrides, proposed_recipe
 
     print_plain(
         f"link: {link_said(tuned.link)}; target: {_format_aim(tuned)}; probes of {tuned.rounds} rounds at most",
@@ -188,7 +186,7 @@ def _build_candidates(tuned: Tuned) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from thinwire.tuning.space import recipe_said
+    from thinwire.lab.tune.space import recipe_said
 
     table = Table(
         "recipe", title="to the target: svfl, the finalists, and the best of other methods", box=SIMPLE_HEAD
@@ -218,7 +216,7 @@ def _format_evidence(probe: Probed) -> str:
 
 
 def _format_verdict(tuned: Tuned) -> str:
-    from thinwire.tuning.space import recipe_said
+    from thinwire.lab.tune.space import recipe_said
 
     best, base = tuned.proposal, tuned.svfl.prediction
     said = None if best is None else best.prediction

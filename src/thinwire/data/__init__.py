@@ -1,9 +1,4 @@
-"""Readers: a party's own file as float32 features [N, ...] or labels [N].
+"""DATA: tables in: readers for a party's own files, and the preparation that makes them numbers.
 
-Whatever is wrong with a file is refused with its name, the column and the row; nothing is guessed, and
-nothing is ever unpickled.
+May import base, engine, storage, net and align.
 """
-
-from thinwire.data.readers import Values, read_features, read_labels
-
-__all__ = ["Values", "read_features", "read_labels"]

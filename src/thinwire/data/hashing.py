@@ -13,10 +13,8 @@ import pyarrow.types
 import xxhash
 from numpy.typing import NDArray
 
-from thinwire.errors import BadParameter
-from thinwire.seeds import derived_seed
-
-__all__ = ["Buckets", "encode_words", "hash_codes", "row_keys"]
+from thinwire.base.errors import BadParameter
+from thinwire.base.seeds import derived_seed
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 

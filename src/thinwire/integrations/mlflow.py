@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from thinwire.extras import needed
+from thinwire.base.extras import needed
 from thinwire.integrations.writer import Ending, Opening, Writer, with_report
-
-__all__ = ["MLflow"]
 
 _LONGEST = 500  # characters of a parameter; servers before 2.0 take no more
 

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from thinwire.at_rest import layout
-from thinwire.at_rest.json_file import parse_object
 from thinwire.integrations.writer import Ending, Opening, Writer, plain_parameters
 from thinwire.job.party_view import PartyView
-
-__all__ = ["PartyWriters", "part_parameters"]
+from thinwire.storage import layout
+from thinwire.storage.json_file import parse_object
 
 
 class PartyWriters:

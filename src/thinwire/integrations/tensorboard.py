@@ -7,11 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from thinwire.errors import BadInput
-from thinwire.extras import needed
+from thinwire.base.errors import BadInput
+from thinwire.base.extras import needed
 from thinwire.integrations.writer import Ending, Opening, Writer
-
-__all__ = ["TensorBoard"]
 
 
 class TensorBoard(Writer):

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from thinwire.extras import needed
+from thinwire.base.extras import needed
 from thinwire.integrations.writer import Ending, Opening, Writer, with_report
-
-__all__ = ["Wandb"]
 
 # What it would send unasked: all that the process prints, and where its code comes from.
 _SETTINGS = {"console": "off", "disable_git": True, "disable_code": True}

@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from thinwire import __version__
-from thinwire.at_rest import layout
-from thinwire.errors import BadInput, ThinwireError
-from thinwire.job import Job, Result
-from thinwire.job.callbacks import Begun
-from thinwire.recipe import Recipe
-
-__all__ = ["Ending", "Opening", "Writer", "parameters", "plain_parameters", "run_name", "scalars", "with_report"]
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.engine.recipe import Recipe
+from thinwire.job.job import Job
+from thinwire.storage import layout
+from thinwire.training.callbacks import Begun
+from thinwire.training.result import Result
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-"""A job: who trains what, by which recipe, for how long; and training it in this process."""
+"""JOB: what a user asks for: the job file, its checks, one party's view of it, and the wizard that writes one.
 
-from thinwire.job.job import Job
-from thinwire.job.result import Result
-from thinwire.job.training import train
-
-__all__ = ["Job", "Result", "train"]
+May import every floor up to data.
+"""

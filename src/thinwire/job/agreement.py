@@ -6,13 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from thinwire.engine.models import MODELS
+from thinwire.engine.recipe import Recipe
 from thinwire.job.disclosure import Participants
 from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry
-from thinwire.models import MODELS
-from thinwire.recipe import Recipe
-
-__all__ = ["agreement"]
 
 # Targets, budgets and metrics are the label party's to judge, devices and diagnostics everyone's own matter.
 _SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", "training", "budget", "split")

@@ -7,31 +7,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from thinwire.conversations.evaluation import evaluation_mode
-from thinwire.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.base.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.base.types import PartyName
+from thinwire.engine.models.fusion import check_fusion
+from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
+from thinwire.engine.models.metrics import metric
+from thinwire.engine.privacy import Labels
+from thinwire.engine.privacy.dp_bottom import DPBottom, require_row_gradients, require_separate_rows
+from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_name
+from thinwire.engine.protocols.evaluation import evaluation_mode
+from thinwire.engine.recipe import Recipe
 from thinwire.job.messages import at
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.settings import RunSettings
-from thinwire.models.fusion import check_fusion
-from thinwire.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
-from thinwire.models.metrics import metric
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.party.parties import check_name
-from thinwire.privacy import Labels
-from thinwire.privacy.dp_bottom import DPBottom, require_row_gradients, require_separate_rows
-from thinwire.recipe import Recipe
-from thinwire.types import PartyName
-
-__all__ = [
-    "check_batch_norm",
-    "check_feature_party",
-    "check_label_party",
-    "check_names",
-    "check_not_compiled",
-    "check_outputs",
-    "check_rows",
-    "find_embedding_width",
-]
 
 
 def check_names(names: Sequence[PartyName]) -> None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.compress import Identity
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.compress import Identity
+from thinwire.engine.privacy import Labels, SecureSum
+from thinwire.engine.privacy.accounting import Budget
+from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.defences import NoDefence
+from thinwire.engine.privacy.dp_bottom import Training
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import ErrorFeedback
 from thinwire.job.privacy_plan import is_noisy
-from thinwire.privacy import Labels, SecureSum
-from thinwire.privacy.accounting import Budget
-from thinwire.privacy.defences import NoDefence
-from thinwire.privacy.dp_bottom import Frozen, TrainedOnRawRows, Training
-from thinwire.recipe import Recipe
-from thinwire.streams import ErrorFeedback
-from thinwire.types import PartyName
-
-__all__ = ["Consent", "Participants", "describe_alignment", "describe_budget", "describe_training"]
 
 _SHORTEST = 12  # hex digits of a digest
 

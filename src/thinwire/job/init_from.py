@@ -13,15 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.privacy.dp_bottom import DPBottom, Training
+from thinwire.engine.recipe import Recipe
 from thinwire.job.messages import did_you_mean
 from thinwire.job.privacy_plan import is_noisy
-from thinwire.privacy.dp_bottom import DPBottom, Training
-from thinwire.recipe import Recipe
-from thinwire.runs import Earlier
-from thinwire.types import PartyName
-
-__all__ = ["InheritedWeights", "InitFrom"]
+from thinwire.storage.run_facts import Earlier
 
 TOP = "top"
 

@@ -12,7 +12,18 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
-from thinwire.errors import BadInput, BadParameter
+from thinwire.base.errors import BadInput, BadParameter
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.link import Link
+from thinwire.engine.models.optimizers import SGD, OptimizerSpec
+from thinwire.engine.privacy.accounting import Budget, Parties
+from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
+from thinwire.engine.privacy.dp_bottom import Training
+from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Storage
+from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
     check_batch_norm,
     check_feature_party,
@@ -26,18 +37,6 @@ from thinwire.job.init_from import InheritedWeights, InitFrom
 from thinwire.job.messages import at
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.settings import RunSettings
-from thinwire.models.optimizers import SGD, OptimizerSpec
-from thinwire.party.batches import Batches
-from thinwire.party.parties import FeatureParty, LabelParty
-from thinwire.privacy.accounting import Budget, Parties
-from thinwire.privacy.dp_bottom import TrainedOnRawRows, Training
-from thinwire.recipe import Recipe
-from thinwire.streams import Storage
-from thinwire.transport.link import Link
-from thinwire.types import PartyName
-from thinwire.wire.entropy import Effort
-
-__all__ = ["Job"]
 
 _KINDS: list[tuple[str, type | tuple[type, ...], str]] = [
     ("recipe", Recipe, "a Recipe, as tw.methods gives"),

@@ -19,23 +19,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from thinwire.errors import BadInput, BadJob
+from thinwire.base.errors import BadInput, BadJob
+from thinwire.base.types import PartyName
+from thinwire.engine.models import OPTIMIZERS
 from thinwire.job.messages import did_you_mean, explain_problems, within
 from thinwire.job.registry import fill_defaults, fill_recipe_defaults
 from thinwire.job.schema import JobFile, RosterFile, Section
-from thinwire.models import OPTIMIZERS
-from thinwire.types import PartyName
-
-__all__ = [
-    "JobText",
-    "build_text",
-    "merge_documents",
-    "override",
-    "read_job_file",
-    "read_text",
-    "require_harmless",
-    "resolve_document",
-]
 
 AnySection = TypeVar("AnySection", bound=Section)
 

@@ -10,10 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.data.prepare import LabelCoding, Preparation
+from thinwire.engine.channel.link import Link
+from thinwire.engine.models import LOSSES, fusion_width
+from thinwire.engine.models.losses import Loss
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.job.checks import check_outputs, find_embedding_width
 from thinwire.job.job import Job
-from thinwire.job.job_file import read_job_file, read_text, resolve_document
+from thinwire.job.job_file import read_text, resolve_document
 from thinwire.job.messages import at, did_you_mean, within
 from thinwire.job.party_tables import PartyTables, TableReader, read_label_column
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_settings, derive_weight_seed
@@ -21,14 +27,6 @@ from thinwire.job.row_selection import RowSource, require_one_alignment, require
 from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
 from thinwire.job.settings import RunSettings
 from thinwire.job.toml_text import toml_text
-from thinwire.models import LOSSES, fusion_width
-from thinwire.models.losses import Loss
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.prepare import LabelCoding, Preparation
-from thinwire.transport.link import Link
-from thinwire.types import PartyName
-
-__all__ = ["JobSource", "LabelData", "PartyLoader", "find_loss", "load_job", "read_job_file", "resolve_job"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,28 +14,19 @@ import xxhash
 from pydantic import ValidationError
 from torch import Tensor
 
-from thinwire.at_rest import Files, begin_files, layout
-from thinwire.at_rest.atomic_file import replace_file
-from thinwire.at_rest.json_file import indented_json
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.job.job import Job
 from thinwire.job.job_loader import LabelData
 from thinwire.job.messages import explain_problems
 from thinwire.job.schema import RetentionSection
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.runs.retention import Retention
-from thinwire.types import PartyName
-
-__all__ = [
-    "digest_data",
-    "digest_pieces",
-    "digest_tables",
-    "read_retention",
-    "require_same_job",
-    "require_same_text",
-    "save_job",
-    "save_text",
-]
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import replace_file
+from thinwire.storage.encrypted_files import Files
+from thinwire.storage.encryption_key import begin_files
+from thinwire.storage.json_file import indented_json
+from thinwire.storage.retention import Retention
 
 _PIECE = 65_536  # rows
 

@@ -9,10 +9,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from thinwire.errors import BadInput, BadJob
+from thinwire.base.errors import BadInput, BadJob
 from thinwire.job.schema import JobFile
-
-__all__ = ["at", "did_you_mean", "explain_problems", "within"]
 
 _MOST = 4  # problems in one message
 

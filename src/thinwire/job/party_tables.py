@@ -11,16 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.data import Values, read_features, read_labels
-from thinwire.data.cells import Cells, column_names, read_cells
-from thinwire.data.tables import quote_names, select_columns
-from thinwire.errors import BadColumn, BadFile, BadInput, BadLabels
+from thinwire.base.errors import BadColumn, BadFile, BadInput, BadLabels
+from thinwire.data.prepare import LabelCoding, Preparation, Settings
+from thinwire.data.readers.cells import Cells, column_names, read_cells
+from thinwire.data.readers.readers import Values, read_features, read_labels
+from thinwire.data.readers.tables import quote_names, select_columns
 from thinwire.job.messages import at
 from thinwire.job.row_selection import RowSelection
 from thinwire.job.schema import ColumnSource, LabelSection, PartyEntry, Source, SplitSection
-from thinwire.prepare import LabelCoding, Preparation, Settings
-
-__all__ = ["PartyTables", "TableReader", "read_label_column"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.models import MODELS
+from thinwire.engine.models.losses import Loss, with_class_weights
+from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.privacy import Labels
+from thinwire.engine.privacy.accounting import Parties
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.recipe import Recipe
 from thinwire.job import agreement as agreements
 from thinwire.job.checks import (
     check_batch_norm,
@@ -51,28 +59,10 @@ from thinwire.job.schema import (
 )
 from thinwire.job.settings import RunSettings
 from thinwire.job.toml_text import toml_text
-from thinwire.models import MODELS
-from thinwire.models.losses import Loss, with_class_weights
-from thinwire.models.optimizers import OptimizerSpec
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.privacy import Labels
-from thinwire.privacy.accounting import Parties
-from thinwire.recipe import Recipe
-from thinwire.transport.certificates import CertificateFiles
-from thinwire.types import PartyName
+from thinwire.net.pki.certificates import CertificateFiles
 
 if TYPE_CHECKING:
-    from thinwire.transport.network_party import NetworkParty
-
-__all__ = [
-    "LabelData",
-    "PartyView",
-    "build_party_view",
-    "find_certificate_files",
-    "list_certificate_names",
-    "read_party_view",
-    "read_roster",
-]
+    from thinwire.net.links.network_party import NetworkParty
 
 _WIDEST = 1 << 20  # an embedding that a peer may announce
 
@@ -135,7 +125,7 @@ class PartyView:
     @property
     def network_party(self) -> NetworkParty:
         """What meeting the others takes."""
-        from thinwire.transport.network_party import NetworkParty  # gRPC is for those who meet
+        from thinwire.net.links.network_party import NetworkParty  # gRPC is for those who meet
 
         return NetworkParty(
             self.me,

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from thinwire.compress import PoissonBinomial
-from thinwire.errors import IncompatibleRecipe
-from thinwire.job.settings import RunSettings
-from thinwire.party.batches import Batches
-from thinwire.privacy import SecureSum
-from thinwire.privacy.accounting import (
+from thinwire.base.errors import IncompatibleRecipe
+from thinwire.base.types import PartyName
+from thinwire.engine.compress import PoissonBinomial
+from thinwire.engine.privacy import SecureSum
+from thinwire.engine.privacy.accounting import (
     Budget,
     Exact,
     Exposure,
@@ -21,13 +20,12 @@ from thinwire.privacy.accounting import (
     PrivacyLedger,
     Uses,
 )
-from thinwire.privacy.accounting.exposure import end_to_end_epsilon
-from thinwire.privacy.dp_bottom import DPBottom, Training, to_accounting
-from thinwire.recipe import Recipe
-from thinwire.schedule import CachedSteps, LocalSteps
-from thinwire.types import PartyName
-
-__all__ = ["PrivacyPlan", "is_noisy"]
+from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
+from thinwire.engine.privacy.dp_bottom import DPBottom, Training, to_accounting
+from thinwire.engine.programs.batches import Batches
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import CachedSteps, LocalSteps
+from thinwire.job.settings import RunSettings
 
 
 def is_noisy(recipe: Recipe) -> bool:

@@ -21,35 +21,21 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from thinwire.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.base.seeds import derived_seed
+from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
+from thinwire.engine.methods import METHODS
+from thinwire.engine.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
+from thinwire.engine.privacy import Plain, SecureSum
+from thinwire.engine.privacy.accounting import Budget, Observer
+from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
+from thinwire.engine.privacy.dp_bottom import DPBottom, Training
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Storage
 from thinwire.job.messages import at, did_you_mean
 from thinwire.job.schema import JobSection
 from thinwire.job.settings import RunSettings
-from thinwire.methods import METHODS
-from thinwire.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
-from thinwire.privacy import Plain, SecureSum
-from thinwire.privacy.accounting import Budget, Observer
-from thinwire.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
-from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
-from thinwire.recipe import Recipe
-from thinwire.seeds import derived_seed
-from thinwire.streams import Storage
-
-__all__ = [
-    "build_compressor",
-    "build_module",
-    "build_optimizer",
-    "build_recipe",
-    "build_settings",
-    "build_training",
-    "call",
-    "derive_weight_seed",
-    "fill_defaults",
-    "fill_recipe_defaults",
-    "list_parameters",
-    "look_up",
-]
 
 T = TypeVar("T")
 

@@ -21,26 +21,11 @@ from numpy.typing import NDArray
 
 from thinwire.align import Alignment, Ids, normalize_ids, read_alignment
 from thinwire.align.ids import RowNumbers, id_text
-from thinwire.data.readers import read_id_texts
-from thinwire.errors import BadIds, BadInput
+from thinwire.base.errors import BadIds, BadInput
+from thinwire.base.types import PartyName
+from thinwire.data.readers.readers import read_id_texts
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
-from thinwire.types import PartyName
-
-__all__ = [
-    "IdTable",
-    "OutsideAlignment",
-    "RowDigest",
-    "RowSelection",
-    "RowSet",
-    "RowSource",
-    "SelectedRows",
-    "UnknownId",
-    "read_ids",
-    "require_one_alignment",
-    "require_same_rows",
-    "split_ids",
-]
 
 TRAINING, VALIDATION, TEST = 0, 1, 2
 _TESTS = ("test_features", "test_labels", "test_ids", "test_alignment")

@@ -10,32 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from thinwire.prepare import Settings
-from thinwire.transport.endpoint import Endpoint
-
-__all__ = [
-    "SCHEMA_VERSION",
-    "BudgetSection",
-    "ColumnSource",
-    "EncryptionSection",
-    "JobFile",
-    "JobSection",
-    "LabelEntry",
-    "LabelSection",
-    "LabelSource",
-    "LinkSection",
-    "NetworkSection",
-    "PartyEntry",
-    "PartySection",
-    "RetentionSection",
-    "RosterFile",
-    "Section",
-    "ServeSection",
-    "ServeTerms",
-    "Source",
-    "SplitSection",
-    "job_schema",
-]
+from thinwire.data.prepare import Settings
+from thinwire.net.links.endpoint import Endpoint
 
 Table = dict[str, Any]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -308,12 +284,12 @@ def _named(word: str, names: list[str]) -> dict[str, Any]:
 
 
 def _method_names() -> list[str]:
-    from thinwire.methods import METHODS
+    from thinwire.engine.methods import METHODS
 
     return sorted(METHODS)
 
 
 def _optimizer_names() -> list[str]:
-    from thinwire.models import OPTIMIZERS
+    from thinwire.engine.models import OPTIMIZERS
 
     return sorted(OPTIMIZERS)

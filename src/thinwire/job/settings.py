@@ -8,16 +8,15 @@ from math import isfinite
 
 import torch
 
-from thinwire.errors import BadParameter
+from thinwire.base.errors import BadParameter
+from thinwire.engine.models.metrics import metric
+from thinwire.engine.privacy.accounting import Budget
+from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.dp_bottom import DPBottom, Training
+from thinwire.engine.programs.batches import Batches
+from thinwire.engine.streams import Storage
+from thinwire.engine.wire.entropy import Effort, check_effort
 from thinwire.job.messages import at, did_you_mean
-from thinwire.models.metrics import metric
-from thinwire.party.batches import Batches
-from thinwire.privacy.accounting import Budget
-from thinwire.privacy.dp_bottom import DPBottom, Frozen, TrainedOnRawRows, Training
-from thinwire.streams import Storage
-from thinwire.wire.entropy import Effort, check_effort
-
-__all__ = ["RunSettings"]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from thinwire.errors import BadInput
-
-__all__ = ["inline", "toml_text"]
+from thinwire.base.errors import BadInput
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

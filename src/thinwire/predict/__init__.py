@@ -1,5 +1,4 @@
-"""Scoring rows together after the training: in one process, or each party its half; nobody shows its features."""
+"""PREDICT: scores: in one process, over the network, or on-line (`online`); nobody shows its features.
 
-from thinwire.predict.run import TrainedRun, load_run
-
-__all__ = ["TrainedRun", "load_run"]
+May import every floor up to train.
+"""

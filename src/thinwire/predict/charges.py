@@ -15,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from thinwire.at_rest.encrypted_files import PLAIN_RECORDS, Wrapped
-from thinwire.conversations.context import remove_prefix
-from thinwire.errors import BadInput, BadState, ThinwireError
-from thinwire.privacy.accounting import PrivacyLedger
-from thinwire.runs import ChargeLog
-from thinwire.types import PartyName, Round
-
-__all__ = ["PredictionCharges", "QuestionRepeated", "format_ranges", "load_training_charges", "parse_ranges"]
+from thinwire.base.errors import BadInput, BadState, ThinwireError
+from thinwire.base.types import PartyName, Round
+from thinwire.engine.privacy.accounting import PrivacyLedger
+from thinwire.engine.protocols.context import remove_prefix
+from thinwire.storage.encrypted_files import PLAIN_RECORDS, Wrapped
+from thinwire.storage.private_state import ChargeLog
 
 _CHARGE = "prediction "
 

@@ -11,26 +11,24 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.errors import BadInput, ThinwireError
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.format import printable
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.base import TransportError
+from thinwire.engine.channel.ledger import Ledger
+from thinwire.engine.privacy import SecureSum
+from thinwire.engine.streams import Rows
 from thinwire.job.party_view import PartyView
-from thinwire.job.program_factory import derive_run_number
-from thinwire.network.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
+from thinwire.net.grpc.server import Listener
+from thinwire.net.grpc.service import NotYet, Refused, Rpc
+from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
+from thinwire.net.links.network_channel import PartyMissing
+from thinwire.net.links.peer_link import LinkEnds
+from thinwire.net.links.question_line import QuestionLine
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
 from thinwire.predict.party_models import LabelModel, ReadyModel, check_unchanged
 from thinwire.predict.pending_requests import PendingAnswers, PendingRequests
-from thinwire.privacy import SecureSum
-from thinwire.streams import Rows
-from thinwire.transport.base import TransportError
-from thinwire.transport.grpc_server import Listener
-from thinwire.transport.ledger import Ledger
-from thinwire.transport.network_channel import PartyMissing
-from thinwire.transport.peer_link import LinkEnds
-from thinwire.transport.question_line import QuestionLine
-from thinwire.transport.records import printable
-from thinwire.transport.service import NotYet, Refused, Rpc
-from thinwire.types import PartyName
-
-__all__ = ["EmbeddingClient"]
+from thinwire.training.program_factory import derive_run_number
 
 _MOST_MODELS = 2  # the one in use, and the next
 _TELL_SECONDS = 10.0

@@ -12,23 +12,22 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.errors import BadInput, ThinwireError
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.format import printable
+from thinwire.engine.channel.ledger import Ledger
+from thinwire.engine.privacy.accounting import BudgetExceeded
 from thinwire.job.party_view import PartyView
-from thinwire.job.program_factory import derive_run_number
-from thinwire.network.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
-from thinwire.network.stopping import ToldToStop
+from thinwire.net.grpc.client import Dialer
+from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
+from thinwire.net.links.network_channel import PartyMissing
+from thinwire.net.links.peer_link import LinkEnds
+from thinwire.net.links.question_line import NotConnected, QuestionLine
+from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
 from thinwire.predict.party_models import FeatureModel, check_unchanged
 from thinwire.predict.pending_requests import Question, answer_body, refuse_body
-from thinwire.privacy.accounting import BudgetExceeded
-from thinwire.transport.grpc_channel import Dialer
-from thinwire.transport.ledger import Ledger
-from thinwire.transport.network_channel import PartyMissing
-from thinwire.transport.peer_link import LinkEnds
-from thinwire.transport.question_line import NotConnected, QuestionLine
-from thinwire.transport.records import Count, Text, printable
-
-__all__ = ["EmbeddingServer", "ServingTerms"]
+from thinwire.training.party.stopping import ToldToStop
+from thinwire.training.program_factory import derive_run_number
 
 _MOST_MODELS = 2  # the one in use, and the next
 _MOST_ROWS = 1 << 16  # of one question

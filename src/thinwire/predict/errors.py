@@ -15,24 +15,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from thinwire.errors import BadInput, ThinwireError
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.types import PartyName
 from thinwire.job.row_selection import OutsideAlignment, UnknownId
-from thinwire.types import PartyName
-
-__all__ = [
-    "BadRequest",
-    "BudgetSpent",
-    "Busy",
-    "Late",
-    "ModelMismatch",
-    "NoAnswer",
-    "PartyAway",
-    "PartyFailed",
-    "QuestionFailed",
-    "find_status",
-    "format_error",
-    "make_refusal",
-]
 
 
 class QuestionFailed(ThinwireError):

@@ -19,30 +19,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from thinwire.at_rest import files_of, layout
-from thinwire.errors import BadInput, ThinwireError
-from thinwire.extras import needed
-from thinwire.job.job_loader import find_loss
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.extras import needed
+from thinwire.base.types import PartyName
+from thinwire.engine.models.fusion import fuse, fusion_width
+from thinwire.engine.models.losses import Outputs
+from thinwire.engine.programs.parties import FeatureParty
+from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.messages import did_you_mean
-from thinwire.job.party_view import LabelData, PartyView, read_party_view
+from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
-from thinwire.models.fusion import fuse, fusion_width
-from thinwire.models.losses import Outputs
-from thinwire.party import FeatureParty
 from thinwire.predict.model_store import RunFolder, load_model
-from thinwire.runs import RunFacts, read_facts
-from thinwire.types import PartyName
-
-__all__ = [
-    "FORMATS",
-    "ExportFailed",
-    "ExportInputs",
-    "RunInputs",
-    "export_models",
-    "export_party_models",
-    "find_owner",
-    "repeat_rows",
-]
+from thinwire.storage import layout
+from thinwire.storage.encryption_key import files_of
+from thinwire.storage.run_facts import RunFacts, read_facts
 
 _TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
 

@@ -11,11 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from thinwire.conversations.evaluation import evaluation_mode
-from thinwire.errors import BadInput
-from thinwire.streams import Rows
-
-__all__ = ["BLOCK", "run_fixed_batches"]
+from thinwire.base.errors import BadInput
+from thinwire.engine.protocols.evaluation import evaluation_mode
+from thinwire.engine.streams import Rows
 
 BLOCK = 16
 

@@ -17,16 +17,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from thinwire.at_rest import PLAIN, Files, files_of, layout
-from thinwire.at_rest.json_file import canonical_json
-from thinwire.errors import BadInput, BadState
-from thinwire.job.simulator import own_secret
-from thinwire.network.feature_role import run_secret
-from thinwire.network.handshake import OfferedModel
-from thinwire.runs import Checkpoints, PrivateState
-from thinwire.types import PartyName
-
-__all__ = ["PinnedModels", "RunFolder", "hash_models", "list_models", "load_model"]
+from thinwire.base.errors import BadInput, BadState
+from thinwire.base.types import PartyName
+from thinwire.net.handshake import OfferedModel
+from thinwire.storage import layout
+from thinwire.storage.checkpoints import Checkpoints
+from thinwire.storage.encrypted_files import PLAIN, Files
+from thinwire.storage.encryption_key import files_of
+from thinwire.storage.json_file import canonical_json
+from thinwire.storage.private_state import PrivateState
+from thinwire.training.party.feature_role import run_secret
+from thinwire.training.simulator import own_secret
 
 
 def list_models(folder: Path) -> list[str]:

@@ -12,15 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from thinwire.at_rest import layout
-from thinwire.errors import BadInput
-from thinwire.job.job_loader import find_loss
-from thinwire.job.party_view import LabelData, PartyView, read_party_view
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.models.losses import Outputs
+from thinwire.engine.privacy import PartyIdentity
+from thinwire.engine.programs.parties import FeatureParty
+from thinwire.job.job_loader import LabelData, find_loss
+from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
-from thinwire.models.losses import Outputs
-from thinwire.network.handshake import OfferedModel
-from thinwire.party import FeatureParty
+from thinwire.net.handshake import OfferedModel
 from thinwire.predict.fixed_batch import run_fixed_batches
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
 from thinwire.predict.rows import read_new_features
@@ -34,10 +35,7 @@ from thinwire.predict.scoring import (
     make_silent_seat,
     open_encoder,
 )
-from thinwire.privacy import PartyIdentity
-from thinwire.types import PartyName
-
-__all__ = ["FeatureModel", "LabelModel", "NewRows", "PartyRows", "ReadyModel", "check_unchanged", "read_party_rows"]
+from thinwire.storage import layout
 
 _MEAN_OF = 65_536  # rows that a mean embedding is taken over
 

@@ -13,17 +13,16 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from thinwire.errors import Malformed, ThinwireError
+from thinwire.base.errors import Malformed, ThinwireError
+from thinwire.base.format import printable
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.base import TransportError
+from thinwire.engine.streams import Rows
+from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
+from thinwire.net.links.question_line import QuestionLine
+from thinwire.net.links.records import Text
 from thinwire.predict.errors import PartyAway, PartyFailed, QuestionFailed, make_refusal
 from thinwire.predict.party_models import ReadyModel
-from thinwire.streams import Rows
-from thinwire.transport.base import TransportError
-from thinwire.transport.question_line import QuestionLine
-from thinwire.transport.records import Text, printable
-from thinwire.types import PartyName
-from thinwire.wire.buffers import pack_bundle, unpack_bundle
-
-__all__ = ["PendingAnswers", "PendingRequests", "Question", "answer_body", "open_answer", "refuse_body"]
 
 _GIVEN, _REFUSED = 0, 1
 _LONGEST = 1500  # characters of a refusal

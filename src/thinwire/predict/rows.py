@@ -10,20 +10,15 @@ import numpy.typing as npt
 from torch import Tensor
 
 from thinwire.align import Ids
-from thinwire.at_rest import files_of, layout
-from thinwire.data import Values, read_features
-from thinwire.data.cells import read_cells
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
+from thinwire.data.prepare import Preparation
+from thinwire.data.readers.cells import read_cells
+from thinwire.data.readers.readers import Values, read_features
 from thinwire.job.messages import within
 from thinwire.job.row_selection import read_ids
 from thinwire.job.schema import PartyEntry, Source
-from thinwire.prepare import Preparation
-
-__all__ = [
-    "parse_row_numbers",
-    "read_new_features",
-    "read_new_ids",
-]
+from thinwire.storage import layout
+from thinwire.storage.encryption_key import files_of
 
 
 def read_new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:

@@ -19,19 +19,18 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.align import intersect
-from thinwire.at_rest import layout
-from thinwire.errors import BadInput
-from thinwire.job import Job
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.methods import svfl
+from thinwire.engine.models.losses import Outputs
+from thinwire.engine.privacy import in_process_identities
+from thinwire.engine.programs.parties import FeatureParty, LabelParty, to_float_tensor
 from thinwire.job.checks import find_embedding_width
+from thinwire.job.job import Job
 from thinwire.job.job_file import read_job_file
 from thinwire.job.job_loader import load_job
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import JobFile, PartyEntry
-from thinwire.job.training import describe_models
-from thinwire.methods import svfl
-from thinwire.models.losses import Outputs
-from thinwire.party import FeatureParty, LabelParty
-from thinwire.party.parties import to_float_tensor
 from thinwire.predict.export import RunInputs, export_models
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
 from thinwire.predict.rows import read_new_features, read_new_ids
@@ -45,10 +44,8 @@ from thinwire.predict.scoring import (
     make_silent_seat,
     open_encoder,
 )
-from thinwire.privacy import in_process_identities
-from thinwire.types import PartyName
-
-__all__ = ["ASKED_AT_ONCE", "SimulatedRows", "TrainedRun", "load_run", "read_new_rows", "read_own_rows"]
+from thinwire.storage import layout
+from thinwire.training.train import describe_models
 
 ASKED_AT_ONCE = 4096  # rows of one question
 _LOOKED_AT = 8  # rows that an export is checked on

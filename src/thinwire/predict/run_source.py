@@ -9,19 +9,18 @@ from pathlib import Path
 
 from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alignment
 from thinwire.align import Terms as AlignTerms
-from thinwire.at_rest import Files, layout
-from thinwire.errors import BadInput
+from thinwire.align.party import AligningParty
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import IdTable
-from thinwire.network.aligning import AligningParty
+from thinwire.net.grpc.service import Refused
+from thinwire.net.pki.signing import CertifiedIdentity
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import NewRows
 from thinwire.predict.rows import read_new_ids
-from thinwire.transport.service import Refused
-from thinwire.transport.signing import CertifiedIdentity
-from thinwire.types import PartyName
-
-__all__ = ["RunSource", "add_import_paths", "align_new_rows", "find_run", "load_identity"]
+from thinwire.storage import layout
+from thinwire.storage.encrypted_files import Files
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,15 @@ import pyarrow.parquet
 import torch
 from torch import Tensor
 
-from thinwire.at_rest.atomic_file import WriteFailed, replace_file, stage_file
-from thinwire.at_rest.json_file import canonical_json
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 from thinwire.job.row_selection import IdTable
+from thinwire.net.links.network_channel import PartyMissing
 from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import NoAnswer, PartyAway
 from thinwire.predict.run import ASKED_AT_ONCE
 from thinwire.predict.scoring import ScoreFormat
-from thinwire.transport.network_channel import PartyMissing
-
-__all__ = ["ScoreFile", "ScoreFileHeading", "ScoreTask", "check_output_path", "score_over_network", "write_scores"]
+from thinwire.storage.atomic_file import WriteFailed, replace_file, stage_file
+from thinwire.storage.json_file import canonical_json
 
 
 @dataclass(frozen=True)

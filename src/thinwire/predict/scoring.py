@@ -15,38 +15,27 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from thinwire.at_rest import files_of, layout
-from thinwire.compress import Hint, Symbols
-from thinwire.conversations.context import PartyContext, cast_like
-from thinwire.conversations.sealing import PREDICTION, Sealing, sum_compressor, unseal
-from thinwire.errors import BadInput, WireError
+from thinwire.base.errors import BadInput, WireError
+from thinwire.base.types import PartyName
+from thinwire.data.prepare import LabelCoding
+from thinwire.engine.channel.simulated import Simulation
+from thinwire.engine.compress import Hint, Symbols
+from thinwire.engine.models.fusion import fuse
+from thinwire.engine.models.losses import Outputs
+from thinwire.engine.privacy import PartyIdentity, SecureSum
+from thinwire.engine.protocols.context import PartyContext, cast_like
+from thinwire.engine.protocols.sealing import PREDICTION, Sealing, sum_compressor, unseal
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Rows
+from thinwire.engine.wire.entropy import Effort
 from thinwire.job.privacy_plan import PrivacyPlan
-from thinwire.job.program_factory import derive_run_number
-from thinwire.models.fusion import fuse
-from thinwire.models.losses import Outputs
 from thinwire.predict.charges import PredictionCharges, load_training_charges
 from thinwire.predict.errors import PartyFailed
 from thinwire.predict.fixed_batch import run_fixed_batches
 from thinwire.predict.model_store import RunFolder
-from thinwire.prepare import LabelCoding
-from thinwire.privacy import PartyIdentity, SecureSum
-from thinwire.recipe import Recipe
-from thinwire.streams import Rows
-from thinwire.transport.simulated import Simulation
-from thinwire.types import PartyName
-from thinwire.wire.entropy import Effort
-
-__all__ = [
-    "BottomScorer",
-    "EmbeddingEncoder",
-    "EncoderState",
-    "LedgerRows",
-    "PrivacySource",
-    "ScoreFormat",
-    "TopScorer",
-    "make_silent_seat",
-    "open_encoder",
-]
+from thinwire.storage import layout
+from thinwire.storage.encryption_key import files_of
+from thinwire.training.program_factory import derive_run_number
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,4 @@
-"""What a run was: its record, and one page about it."""
+"""REPORT: what a person looks at: a run's record, its HTML page, its charts, and the live page.
+
+May import every floor up to job.
+"""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.charts.bar_chart import Bar, Bars, Lanes, Stretch
-from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown, short
-from thinwire.charts.line_chart import HALF, Chart, Line, Point
+from thinwire.base.format import bytes_shown, format_count, format_number, seconds_shown, short
 from thinwire.report.record import EVALUATION_KIND, Evaluation, LedgerEntry, Quality, RunRecord
 from thinwire.report.summary import Group
+from thinwire.report.svg.bar_chart import Bar, Bars, Lanes, Stretch
+from thinwire.report.svg.line_chart import HALF, Chart, Line, Point
 
 _ROWS = 12  # of a line, in the table
 

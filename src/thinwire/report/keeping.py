@@ -8,15 +8,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from thinwire.at_rest import files_of, layout
-from thinwire.at_rest.atomic_file import replace_file
-from thinwire.at_rest.json_file import indented_json
-from thinwire.charts.page import GENERATOR
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 from thinwire.report.reading import read_openly
 from thinwire.report.record import Heartbeat, Quality, RunInfo, RunRecord
-
-__all__ = ["keep_about", "keep_heartbeat", "keep_result", "write_page", "write_report"]
+from thinwire.report.svg.page import GENERATOR
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import replace_file
+from thinwire.storage.encryption_key import files_of
+from thinwire.storage.json_file import indented_json
 
 _log = logging.getLogger(__name__)
 

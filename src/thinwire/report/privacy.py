@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Gauge", "Spent", "gauges", "spent"]
-
 _OBSERVERS = {
     "label_party": "the label party alone",
     "feature_party": "a curious feature party",

@@ -7,13 +7,11 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from thinwire.charts.format import bytes_shown, seconds_shown
+from thinwire.base.format import bytes_shown, seconds_shown
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
     from rich.live import Live
-
-__all__ = ["ProgressLine", "RunProgress", "format_metrics"]
 
 
 class ProgressLine:

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, RootModel, ValidationError
 
-from thinwire.at_rest import PLAIN, Files, files_of, layout
-from thinwire.errors import BadInput
+from thinwire.base.errors import BadInput
 from thinwire.report.record import (
     Evaluation,
     Heartbeat,
@@ -26,6 +25,9 @@ from thinwire.report.record import (
     _Summary,
     append_heartbeat,
 )
+from thinwire.storage import layout
+from thinwire.storage.encrypted_files import PLAIN, Files
+from thinwire.storage.encryption_key import files_of
 
 _STARTS = ("listening", "dialling")  # a party's first words; nothing of the kind comes after its stop
 

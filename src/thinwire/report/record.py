@@ -9,22 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-__all__ = [
-    "ByteCounts",
-    "Evaluation",
-    "Heartbeat",
-    "LedgerEntry",
-    "PartyInfo",
-    "PartyTime",
-    "Quality",
-    "RunInfo",
-    "RunRecord",
-    "RunState",
-    "SvflRound",
-    "append_heartbeat",
-]
-
-
 EVALUATION_KIND = "EVALUATION"
 
 RunState = Literal["running", "finished", "stopped"]

@@ -10,8 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from thinwire.charts.format import bytes_shown, format_count
-from thinwire.charts.page import html_page
+from thinwire.base.format import bytes_shown, format_count
 from thinwire.report.figures import (
     answer_figures,
     confusion_rows,
@@ -25,8 +24,7 @@ from thinwire.report.figures import (
 from thinwire.report.privacy import spent
 from thinwire.report.record import RunRecord
 from thinwire.report.summary import Group, comparison, grouped, on_what, sentence, tiles
-
-__all__ = ["jinja_environment", "render_page", "report_html"]
+from thinwire.report.svg.page import html_page
 
 _MOST_DETAILED = 12  # runs that are told one by one
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from thinwire.charts.format import bytes_shown, format_count, format_number, seconds_shown
-from thinwire.charts.line_chart import Point
+from thinwire.base.format import bytes_shown, format_count, format_number, seconds_shown
 from thinwire.report.record import Evaluation, RunRecord
+from thinwire.report.svg.line_chart import Point
 
 
 @dataclass(frozen=True)

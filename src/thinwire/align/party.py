@@ -1,0 +1,219 @@
+"""One party's half of a private alignment between organisations.
+
+The same port, certificates and links as a run. Keys live as long as the process, so that nothing is resumed: a
+party that is started again in the middle ends the attempt of all, and nobody keeps anything of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+from thinwire import __version__
+from thinwire.align import (
+    Alignment,
+    AlignmentsDiffer,
+    Backend,
+    Conversation,
+    Ids,
+    NoOverlap,
+    Progress,
+    TooLittleOverlap,
+    align_feature_party,
+    align_label_party,
+)
+from thinwire.align import Terms as AlignTerms
+from thinwire.base.errors import ThinwireError
+from thinwire.base.format import printable
+from thinwire.base.seeds import derived_seed
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.channel.ledger import Ledger
+from thinwire.net.grpc.client import Dialer
+from thinwire.net.grpc.server import Listener
+from thinwire.net.grpc.service import PROTOCOL, NotYet, Refused, Rpc
+from thinwire.net.handshake import check_protocol
+from thinwire.net.links.network_channel import NetworkChannel, PartyMissing, Patience
+from thinwire.net.links.network_party import NetworkParty
+from thinwire.net.links.outgoing_log import Journal, OutgoingLog
+from thinwire.net.links.peer_link import LinkEnds, PeerLink
+from thinwire.storage import layout
+
+_TELL_SECONDS = 10.0
+_LAST_WORDS_SECONDS = 10.0
+_PURPOSE = "alignment"
+_KNOWN_TO_ALL = (NoOverlap, TooLittleOverlap, AlignmentsDiffer)  # by the messages themselves
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """What two parties must say alike when they connect."""
+
+    what: str  # training rows or test rows
+    parties: tuple[PartyName, ...]
+
+    def hello(self, me: PartyName, instance: str) -> dict[str, Any]:
+        return {
+            "protocol": PROTOCOL,
+            "version": __version__,
+            "purpose": _PURPOSE,
+            "what": self.what,
+            "parties": list(self.parties),
+            "party": me,
+            "instance": instance,
+        }
+
+    def require(self, peer: PartyName, me: PartyName, said: dict[str, Any]) -> str:
+        """The peer's process; raises Refused where it wants something else."""
+        check_protocol(peer, me, said, _PURPOSE)
+        for field, ours in (("what", self.what), ("parties", list(self.parties)), ("party", peer)):
+            if said.get(field) != ours:
+                raise Refused(f"{peer!r} aligns with {field} {printable(said.get(field))}, this side with {ours}")
+        return printable(said.get("instance"))
+
+
+class AligningParty:
+    """Connects to the others and aligns; implements `Desk` for a listener and `Greeter` for a dialler."""
+
+    def __init__(self, own: NetworkParty, what: str, say: Callable[[str], None]) -> None:
+        self.own = own
+        self.ledger = Ledger()
+        self._say = say
+        self._attempt = _Attempt(what, (*own.feature_parties, own.label_party))
+        self._instance = secrets.token_hex(8)
+        self._instances: dict[PartyName, str] = {}  # of the peers' processes
+        self._links: dict[PartyName, PeerLink] = {}
+        self._told = (0.0, "")
+
+    def align(self, ids: Ids, backend: Backend, terms: AlignTerms, on_progress: Progress) -> Alignment:
+        """Blocks until it is done; nothing is kept where it fails."""
+        with TemporaryDirectory(prefix="thinwire-align-") as folder, self._connected(Path(folder)) as channel:
+            self._gather()
+            talk = Conversation(self.own.me, self.own.label_party, self.own.feature_parties, channel)
+            half = align_label_party if self.own.is_label_party else align_feature_party
+            try:
+                return half(ids, talk, backend, terms, on_progress)
+            except _KNOWN_TO_ALL:
+                raise
+            except ThinwireError as error:
+                for link in self._links.values():
+                    link.tell({"stopped": f"{self.own.me!r}: {error}"})
+                raise
+            finally:
+                channel.drain(_LAST_WORDS_SECONDS)
+
+    @contextmanager
+    def _connected(self, folder: Path) -> Iterator[NetworkChannel]:
+        own = self.own
+        run = derived_seed(_PURPOSE, self._attempt.what, *self._attempt.parties)
+        self._links = {
+            peer: PeerLink(
+                LinkEnds(run, own.me, peer, self._attempt.parties),
+                OutgoingLog(folder / peer, 1, self._full),
+                self.ledger,
+                self._heard,
+            )
+            for peer in own.peers
+        }
+        patience = Patience(own.wait_seconds, self._waiting, self._interrupted)
+        channel = NetworkChannel(
+            own.me, self._links, self.ledger, Journal(OutgoingLog(folder / layout.ANSWERS, 1, self._full)), patience
+        )
+        disconnect = self._listen() if own.is_label_party else self._dial()
+        try:
+            yield channel
+        finally:
+            disconnect()
+            channel.close()
+
+    def _listen(self) -> Callable[[], None]:
+        own = self.own
+        address = own.listen_address()
+        listener = Listener(
+            address, own.load_credentials, own.access_list(), self, self._heard, len(own.feature_parties)
+        )
+        listener.start()
+        self._say(f"waiting at {address} for {', '.join(own.feature_parties)}")
+        return listener.stop
+
+    def _dial(self) -> Callable[[], None]:
+        own = self.own
+        target = own.target()
+        self._say(f"calling {own.label_party!r} at {target.address}")
+        dialer = Dialer(target, self._links[own.label_party], self)
+        dialer.start()
+        return dialer.close
+
+    def _gather(self) -> None:
+        began = told = monotonic()
+        while missing := [name for name, link in self._links.items() if not link.connected]:
+            self._interrupted()
+            if monotonic() - began > self.own.wait_seconds:
+                raise PartyMissing(missing[0], "the alignment has not begun", self.own.wait_seconds)
+            if monotonic() - told > _TELL_SECONDS:
+                told = monotonic()
+                self._say(f"waiting for {', '.join(missing)}")
+            sleep(0.05)
+
+    # The desk and the greeter ------------------------------------------------------------------------------------
+
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
+        if peer in self._instances and hello.get("purpose") != _PURPOSE:
+            raise NotYet(f"{self.own.me!r} still aligns with the others; {peer!r} has come for what follows")
+        self._note(peer, self._attempt.require(peer, self.own.me, hello))
+        return self._links[peer]
+
+    def welcome(self, peer: PartyName) -> dict[str, Any]:
+        return self._attempt.hello(self.own.me, self._instance)
+
+    def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
+        raise NotYet("an alignment is under way; there is no run to ask about")
+
+    def hello(self) -> dict[str, Any]:
+        link = self._links[self.own.label_party]
+        return {**self._attempt.hello(self.own.me, self._instance), **link.standing()}
+
+    def welcomed(self, welcome: dict[str, Any]) -> None:
+        self._note(self.own.label_party, self._attempt.require(self.own.label_party, self.own.me, welcome))
+
+    def unreached(self, why: str, seconds: float) -> None:
+        told, before = self._told
+        if why != before or monotonic() - told > _TELL_SECONDS:
+            self._told = (monotonic(), why)
+            self._say(printable(why))
+
+    def _note(self, peer: PartyName, instance: str) -> None:
+        """A process that was started again has other keys: what it says no longer fits."""
+        if self._instances.setdefault(peer, instance) != instance:
+            error = Refused(f"{peer!r} was started again in the middle; start the alignment again at every party")
+            self._links[peer].fail(error)
+            raise error
+
+    # What happens meanwhile --------------------------------------------------------------------------------------
+
+    def _heard(self, event: str, peer: PartyName | None = None, **facts: Any) -> None:
+        if event in ("connected", "disconnected"):
+            self._say(f"{event}: {peer}")
+        elif event == "news" and peer is not None and isinstance(facts.get("told"), dict):
+            why = facts["told"].get("stopped")
+            if why is not None:
+                self._links[peer].fail(Refused(f"stopped by another party: {printable(why)}"))
+        elif "why" in facts:
+            self._say(f"{event}: {printable(facts['why'])}")
+
+    def _waiting(self, peer: PartyName, kind: Kind, round: Round, waited: float, left: float) -> None:
+        self._say(f"waiting for {peer!r} for {waited:.0f} s, {left:.0f} s more")
+
+    def _interrupted(self) -> None:
+        for link in self._links.values():
+            link.require_no_failure()
+
+    def _full(self, path: Path, size: int) -> None:
+        self._say(f"the disk is full: {path} needs {size} bytes; waiting for room")
+        self._interrupted()
+        sleep(1.0)

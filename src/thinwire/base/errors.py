@@ -1,0 +1,196 @@
+"""Every error that thinwire raises on purpose, as one tree.
+
+::
+
+    ThinwireError
+      BadInput                 what the caller gave is wrong; nothing was started (exit code 2)
+        BadParameter             a parameter of a compressor, stream or job
+        BadTensor                a tensor: dtype, shape, emptiness, range
+          NotFinite                NaN or infinity in a tensor
+        BadFile                  a file of data: not there, empty, damaged, or not of a kind we read
+        BadTable                 a table as a whole: its first line, delimiter, encoding, lines or rows
+        BadColumn                a column: not there, or holding what it must not
+        BadIds                   row ids: missing, there twice, or of another table
+        BadLabels                labels: of one class only, or of a class that no training row has
+        BadJob                   a job file: a key, a type, a missing field
+        IncompatibleRecipe       parts that cannot work together
+        BadState                 a saved state that does not fit
+      WireError                bytes that are not what engine/wire/FORMAT.md says
+        Truncated                they end too early
+        TrailingBytes            they go on after their end
+        UnknownTag               a kind, coding or version this build does not know
+        TooLarge                 over the receiver's cap
+        Malformed                anything else: a count, range, order or checksum that cannot be
+      SurrogatesDiffer         the two ends of an error-feedback stream no longer agree
+      Diverged                 the loss left the floats
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Self
+
+__all__ = [
+    "BadColumn",
+    "BadFile",
+    "BadIds",
+    "BadInput",
+    "BadJob",
+    "BadLabels",
+    "BadParameter",
+    "BadState",
+    "BadTable",
+    "BadTensor",
+    "Diverged",
+    "IncompatibleRecipe",
+    "Malformed",
+    "NotFinite",
+    "SurrogatesDiffer",
+    "ThinwireError",
+    "TooLarge",
+    "TrailingBytes",
+    "Truncated",
+    "UnknownTag",
+    "WireError",
+]
+
+
+class ThinwireError(Exception):
+    """The root of every error of ours."""
+
+    @classmethod
+    def code(cls) -> str:
+        """What `thinwire explain` knows this kind of error by: its name, as bad-column."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
+
+class BadInput(ThinwireError, ValueError):
+    """What the caller gave is wrong; the message names the field and the way out."""
+
+    field: tuple[str, ...] = ()  # of the field, from the outermost table on
+    places: tuple[str, ...] = ()  # files and options, the outermost first
+    _joint = " "
+
+    @classmethod
+    def of(cls, path: str, says: str) -> Self:
+        """About the field with this dotted path, which begins the sentence."""
+        found = cls(says)
+        found.field = tuple(path.split("."))
+        return found
+
+    def at(self, path: str) -> Self:
+        """The same error in the table, or field, with this dotted path."""
+        found = self._copy()
+        found.field = (*path.split("."), *self.field)
+        found._joint = self._joint if self.field else ": "
+        return found
+
+    def within(self, place: str) -> Self:
+        found = self._copy()
+        found.places = (place, *self.places)
+        return found
+
+    def _copy(self) -> Self:
+        found = type(self).__new__(type(self), *self.args)
+        found.__dict__.update(self.__dict__)
+        return found
+
+    def __str__(self) -> str:
+        says = super().__str__()
+        return ": ".join([*self.places, f"{'.'.join(self.field)}{self._joint}{says}" if self.field else says])
+
+
+class BadParameter(BadInput):
+    """A parameter is out of its range or of the wrong type."""
+
+
+class BadTensor(BadInput):
+    """A tensor has the wrong dtype, shape, size or range."""
+
+
+class NotFinite(BadTensor):
+    """A tensor holds NaN or infinity at `index`."""
+
+    def __init__(self, value: float, index: Sequence[int], where: str = "the tensor") -> None:
+        self.value = value
+        self.index = tuple(index)
+        place = ", ".join(str(i) for i in self.index)
+        name = "NaN" if value != value else "infinity" if value > 0 else "-infinity"  # noqa: PLR0124
+        super().__init__(
+            f"{where} holds {name} at [{place}]; look for a diverging step size or for missing values in the features"
+        )
+
+
+class BadFile(BadInput):
+    """A file of data is not there, empty, damaged, or not of a kind that is read."""
+
+
+class BadTable(BadInput):
+    """A table cannot be read as a whole: its first line, delimiter, encoding, lines or rows."""
+
+
+class BadColumn(BadInput):
+    """A column is not there, or holds what it must not."""
+
+
+class BadIds(BadInput):
+    """Row ids are missing, there twice, or of another table."""
+
+
+class BadLabels(BadInput):
+    """Labels are of one class only, or of a class that no training row has."""
+
+
+class BadJob(BadInput):
+    """A job file has an unknown key, a value of the wrong type, or lacks a field."""
+
+
+class IncompatibleRecipe(BadInput):
+    """Parts that cannot work together; the message says what to use instead."""
+
+
+class BadState(BadInput):
+    """A saved state does not fit the stream or surrogate that loads it."""
+
+
+class WireError(ThinwireError):
+    """Bytes that are not what engine/wire/FORMAT.md says."""
+
+
+class Truncated(WireError):
+    """The bytes end before what they announce."""
+
+
+class TrailingBytes(WireError):
+    """The bytes go on after their end."""
+
+
+class UnknownTag(WireError):
+    """A kind of symbols, coding or version that this build does not know."""
+
+
+class TooLarge(WireError):
+    """What the bytes announce is over the receiver's cap."""
+
+
+class Malformed(WireError):
+    """A count, order, range or checksum that cannot be."""
+
+
+class Diverged(ThinwireError):
+    """The loss left the floats."""
+
+
+class SurrogatesDiffer(ThinwireError):
+    """The two ends of an error-feedback stream hold different surrogates."""
+
+    def __init__(self, stream: str, round: int, ours: int, theirs: int | None) -> None:
+        self.stream = stream
+        self.round = round
+        other = "none" if theirs is None else f"{theirs:016x}"
+        super().__init__(
+            f"stream {stream!r}, round {round}: our surrogate has digest {ours:016x}, the other end's "
+            f"{other}; the ends no longer agree, so training on would be wrong. Resume both "
+            "parties from their last common checkpoint"
+        )

@@ -1,0 +1,56 @@
+"""Settings of a whole process. Importing thinwire changes none: the command line does, and programs like it.
+
+A program that opens links itself calls `configure_grpc()` before it imports anything that loads gRPC; one that
+simulates large models gains speed by `share_memory_pool()`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from contextlib import suppress
+
+from thinwire.base.errors import ThinwireError
+
+_CIPHERS = "GRPC_SSL_CIPHER_SUITES"
+_GRPC_SETTINGS = {
+    # No peer can negotiate this suite, which needs a shared key: TLS 1.2 is off.
+    _CIPHERS: "ECDHE-PSK-CHACHA20-POLY1305",
+    # Its older event loop wakes one thread less for every message: a third of a round trip on a fast link.
+    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
+    "GRPC_VERBOSITY": "NONE",
+}
+_M_ARENA_MAX = -8  # of glibc's mallopt
+
+
+class GrpcNotConfigured(ThinwireError):
+    """gRPC was loaded without our settings, so it would accept TLS 1.2."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "gRPC was loaded before its settings, so it would accept TLS 1.2; call "
+            "thinwire.base.process.configure_grpc() before anything imports grpc"
+        )
+
+
+def configure_grpc() -> None:
+    """Settings that gRPC reads when it loads; those that are set already stay."""
+    if "grpc" in sys.modules and not is_grpc_configured():
+        raise GrpcNotConfigured
+    for name, value in _GRPC_SETTINGS.items():
+        os.environ.setdefault(name, value)
+
+
+def is_grpc_configured() -> bool:
+    return _CIPHERS in os.environ
+
+
+def share_memory_pool() -> None:
+    """One pool of free memory for all threads, where glibc is used.
+
+    A thread of its own pool gives back to the system what the next one then asks it for: with large models that
+    took more time than everything else a simulation does.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -1,0 +1,32 @@
+"""The small words everything else is said in."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypeAlias
+
+__all__ = ["Kind", "PartyName", "Round"]
+
+PartyName: TypeAlias = str
+Round: TypeAlias = int
+
+
+class Kind(IntEnum):
+    """What a message carries. The numbers are on the wire: add, never change."""
+
+    EMBEDDING = 1  # a feature party's symbols, up
+    DERIVATIVE = 2  # dL/dh, down
+    REPRESENTATIONS = 3  # the other parties' symbols, down (shared labels)
+    TOP_MODEL = 4  # the top model's parameters, down (shared labels)
+    LABELS = 5  # labels, once at the start (shared labels)
+    ROWS = 6  # an announced batch
+    SURROGATE_DIGEST = 7  # do both ends still agree
+    EVALUATION = 8  # counted apart from training
+    CONTROL = 9  # start, stop, agree
+    WARM_START = 10  # symbols of all rows before the first round
+    KEYS = 11  # signed public keys for the secure sum, once at the start
+    ALIGNMENT = 12  # an alignment's set sizes, verdicts and the size of the overlap
+    BLINDED_IDS = 13  # ids as points under their owner's fresh key
+    MATCH_TAGS = 14  # the label party's points under both keys, shortened
+    COMMON_ROWS = 15  # which of a feature party's points all parties hold
+    PREDICTION = 16  # after the training: rows that are asked for, and their embeddings

@@ -1,1 +1,0 @@
-"""The live page: runs as they go, and as they went."""

@@ -1,0 +1,145 @@
+"""One file, of any kind we read, as features or labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types
+from numpy.typing import NDArray
+
+from thinwire.base.errors import BadColumn, BadFile, BadInput
+from thinwire.data.readers.cells import read_cells
+from thinwire.data.readers.large_table import open_columns
+from thinwire.data.readers.npz import load_array, read_npz
+from thinwire.data.readers.tables import read_csv, read_parquet
+
+_KINDS = ".npz, .csv, .parquet and .arrow"
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a file held; the columns' names where it has columns."""
+
+    array: NDArray[Any]
+    columns: tuple[str, ...] | None = None
+
+
+def read_features(
+    file: Path,
+    key: str | None = None,
+    columns: Sequence[str] | None = None,
+    all_but: Sequence[str] = (),
+    delimiter: str = ",",
+) -> Values:
+    """float32 [N, ...]: an array of an NPZ file, or columns of a table, all of them unless named."""
+    if file.suffix.lower() == ".npz":
+        _refuse(file, columns=columns, all_but=all_but)
+        array = read_npz(file, key)
+        places = None
+    else:
+        _refuse(file, key=key)
+        array, places = _table(file, columns, all_but, delimiter)
+    if array.ndim == 1:
+        array = array[:, None]
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
+        floats = array.astype(np.float32)
+    _require_finite(file, key, floats, places)
+    return Values(floats, places)
+
+
+def read_labels(file: Path, key: str | None = None, column: str | None = None, delimiter: str = ",") -> NDArray[Any]:
+    """[N]: int64 where every label is a whole number, else float32."""
+    if file.suffix.lower() == ".npz":
+        _refuse(file, column=column)
+        array = read_npz(file, key)
+        if array.ndim == 2 and array.shape[1] == 1:
+            array = array[:, 0]
+        if array.ndim != 1:
+            raise BadInput(f"{file}: {key!r} has shape {array.shape}; labels are one number a row, [N]")
+        places = None
+    else:
+        _refuse(file, key=key)
+        if column is None:
+            raise BadInput(f'{file}: say which column holds the labels: column = "..."')
+        table, places = _table(file, [column], (), delimiter)
+        array = table[:, 0]
+    _require_finite(file, key, array, places)
+    whole = array.astype(np.int64) if np.abs(array).max() < 2**53 else None
+    return whole if whole is not None and np.array_equal(whole, array) else array.astype(np.float32)
+
+
+def read_id_texts(
+    file: Path, key: str | None = None, column: str | None = None, delimiter: str = ","
+) -> list[str | None]:
+    """Each row's id as it stands there; None where there is none."""
+    if file.suffix.lower() == ".npz":
+        _refuse(file, column=column)
+        array = load_array(file, key)
+        if array.ndim != 1 or array.dtype.kind not in "iuU":
+            raise BadColumn(
+                f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
+            )
+        return [str(one) for one in array.tolist()]
+    _refuse(file, key=key)
+    if column is None:
+        raise BadInput(f'{file}: say which column holds the ids: column = "..."')
+    cells = read_cells(file, [column], delimiter=delimiter, gaps=("",)).column(column)
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.cast(pa.string())
+    kind = cells.type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise BadColumn(f"{file}: column {column!r} holds {kind}; ids are text or whole numbers")
+    return [None if cell is None else str(cell) for cell in cells.to_pylist()]
+
+
+def _table(
+    file: Path, columns: Sequence[str] | None, all_but: Sequence[str], delimiter: str
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    match file.suffix.lower():
+        case ".csv":
+            return read_csv(file, columns, all_but, delimiter)
+        case ".parquet":
+            return read_parquet(file, columns, all_but)
+        case ".arrow":
+            return read_arrow(file, columns, all_but)
+    raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
+
+
+def read_arrow(
+    file: Path, columns: Sequence[str] | None, all_but: Sequence[str]
+) -> tuple[NDArray[Any], tuple[str, ...]]:
+    """float32 [N, columns] and the columns' names."""
+    with open_columns(file, columns, all_but) as table:
+        return table.take(np.arange(len(table))), table.columns
+
+
+def _refuse(file: Path, **given: Any) -> None:
+    for name, value in given.items():
+        if value:
+            kind = file.suffix or "this file"
+            other = (
+                "columns have names in tables; an NPZ file has keys" if name != "key" else "keys are for NPZ files"
+            )
+            raise BadInput(f"{file}: {name!r} does not fit {kind}: {other}")
+
+
+def _require_finite(file: Path, key: str | None, array: NDArray[Any], columns: tuple[str, ...] | None) -> None:
+    wrong = ~np.isfinite(array)
+    if not wrong.any():
+        return
+    place = np.argwhere(wrong)[0]
+    value = array[tuple(place)]
+    what = "NaN" if np.isnan(value) else "infinity, or a number too large for float32"
+    where = f"row {place[0] + 1}"
+    if columns is not None:
+        where = f"column {columns[place[1] if len(place) > 1 else 0]!r}, {where}"
+    elif len(place) > 1:
+        where = f"{key!r}, {where}, place {', '.join(str(index + 1) for index in place[1:])}"
+    else:
+        where = f"{key!r}, {where}"
+    raise BadColumn(f"{file}: {where} holds {what}; fill it in or drop the row at every party")

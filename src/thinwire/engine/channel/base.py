@@ -1,0 +1,150 @@
+"""What a program needs from whatever carries its bytes, and what can go wrong there.
+
+::
+
+    ThinwireError
+      TransportError           a message that cannot be sent or received as asked
+        Deadlock                 every party waits for another one
+        TimedOut                 a peer's message did not come in time
+        Stopped                  this program was stopped because of another one, or of Ctrl-C
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from thinwire.base.errors import ThinwireError
+from thinwire.base.types import Kind, PartyName, Round
+
+
+class Wait(NamedTuple):
+    """A party that waits for a message."""
+
+    party: PartyName
+    sender: PartyName
+    kind: Kind
+    round: Round
+
+
+class TransportError(ThinwireError):
+    """A message cannot be sent or received as asked."""
+
+
+class Deadlock(TransportError):
+    """Nobody can move; `waits` holds who waits for what."""
+
+    def __init__(self, waits: Sequence[Wait], ended: Collection[PartyName] = ()) -> None:
+        self.waits = tuple(waits)
+        told = (
+            f"{wait.party!r} waits for {wait.kind.name} of round {wait.round} from {wait.sender!r}"
+            + (", which has ended" if wait.sender in ended else "")
+            for wait in waits
+        )
+        super().__init__("nobody can move: " + "; ".join(told))
+
+
+class TimedOut(TransportError):
+    """The peer's message did not come in time."""
+
+    def __init__(self, peer: PartyName, kind: Kind, round: Round, seconds: float) -> None:
+        self.peer = peer
+        self.kind = kind
+        self.round = round
+        self.seconds = seconds
+        super().__init__(
+            f"{peer!r} sent no {kind.name} of round {round} within {seconds:g} s; it may be down, stalled "
+            "or behind a slow link"
+        )
+
+
+class Stopped(TransportError):
+    """This program was stopped from outside; it did nothing wrong itself."""
+
+
+Activity: TypeAlias = Literal["compute", "local", "wait", "send"]
+Stretch: TypeAlias = tuple[Activity, float, float, int]  # what, from when to when, in which round
+
+# A local step is an update without a message. On a simulated link sending goes on beside the rest.
+ACTIVITIES: tuple[Activity, ...] = ("compute", "local", "wait", "send")
+_KEPT = 600  # stretches; many more than a round has
+
+
+class Stopwatch:
+    """One party's; in seconds of whatever clock its channel keeps. Costs a dictionary entry a stretch."""
+
+    __slots__ = ("_settle", "_stretches", "doing", "round", "seconds")
+
+    def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
+        self._settle = settle  # puts the time up to now on this watch
+        self.doing: Activity = "compute"  # what time is spent on that is neither waiting nor sending
+        self.round = -1
+        self.seconds: dict[Activity, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        self._stretches: deque[Stretch] = deque(maxlen=_KEPT)
+
+    def begin(self, activity: Activity) -> None:
+        """From here on time goes to this."""
+        self._settle()
+        self.doing = activity
+
+    def spent(self, activity: Activity, start: float, end: float) -> None:
+        if end > start:
+            self.seconds[activity] += end - start
+            self._stretches.append((activity, start, end, self.round))
+
+    def stretches(self) -> list[Stretch]:
+        """The last ones, of rounds before this one and of this one."""
+        return list(self._stretches)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One body from one party to another; (sender, receiver, kind, round) names it."""
+
+    sender: PartyName
+    receiver: PartyName
+    kind: Kind
+    round: Round
+    body: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Timeout:
+    """How long to wait for a message; None: what the channel deems right."""
+
+    seconds: float | None = None
+
+
+NO_TIMEOUT = Timeout()
+
+
+class Channel(Protocol):
+    """One party's end of its links: blocking, counts bytes, knows no tensors."""
+
+    def send(self, message: Message) -> None:
+        """Hands the message over; does not wait until it is read."""
+
+    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
+        """The message with exactly this sender, kind and round; waits for it."""
+
+    def ready(self, sender: PartyName, kind: Kind, round: Round) -> bool:
+        """Whether `receive` would return at once."""
+
+    def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
+        """Waits for these messages; True, at once, where a party is away and so one of them may be long in coming."""
+
+    def untimed(self) -> AbstractContextManager[None]:
+        """What is done in this block costs no time on the link's clock; for evaluations."""
+
+    def worked(self, steps: int) -> None:
+        """This party took `steps` update steps since the last call; for channels that keep a clock."""
+
+
+class TimedChannel(Channel, Protocol):
+    """One that notes what its party's time goes to."""
+
+    @property
+    def stopwatch(self) -> Stopwatch: ...

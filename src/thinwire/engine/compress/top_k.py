@@ -1,0 +1,163 @@
+"""The largest values, and where they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import BadTensor
+from thinwire.engine.compress.compressor import (
+    Compressor,
+    ErrorBound,
+    Hint,
+    Promise,
+    Remembers,
+    check_choice,
+    check_number,
+)
+from thinwire.engine.compress.identity import dense
+from thinwire.engine.compress.message import Array, MessageValues, message_values, require_message
+from thinwire.engine.compress.randomness import Randomness
+from thinwire.engine.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round
+from thinwire.engine.compress.symbols import Columns, Sparse, Symbols, Zeros
+
+_SAMPLED_FROM = 1 << 14  # below this a full selection is as fast
+
+
+@dataclass(frozen=True, slots=True)
+class TopK(Compressor):
+    """The k = max(1, int(fraction * n)) of the message's n values that matter most; the others are 0.
+
+    select="magnitude": the largest |x|; contraction k/n. Equal ones: the first.
+    select="derivative": the largest |dL/dh| at the row's last visit; by magnitude on a first visit.
+    select="columns": whole columns by the mean |dL/dh| of the previous round, one index set a message.
+    The last two promise no contraction, so error feedback refuses them.
+    """
+
+    fraction: float | Schedule
+    select: str = "magnitude"
+
+    selects: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_number(self, "fraction", above=0, up_to=1, error_rule=True)
+        check_choice(self, "select", ("magnitude", "derivative", "columns"))
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.CONTRACTION if self.select == "magnitude" else Promise.NONE
+
+    @property
+    def remembers(self) -> Remembers:
+        return {"derivative": Remembers.ROWS, "columns": Remembers.COLUMNS}.get(self.select, Remembers.NOTHING)
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
+        message = message_values(x)
+        if message.largest == 0:
+            return Zeros(message.shape)
+        if self.select == "columns":
+            return self._columns(message, hint)
+        weights = message.values
+        if self.select == "derivative" and hint.derivative is not None:
+            weights = _same_shape(hint.derivative, message)
+        indices = largest_indices(np.abs(weights), self._count(message, message.size, hint.round))
+        return Sparse(message.shape, indices, dense(torch.from_numpy(message.values[indices])))
+
+    def _columns(self, message: MessageValues, hint: Hint) -> Columns:
+        width = message.shape[-1] if message.shape else 1
+        table = message.values.reshape(-1, width)
+        weights = table
+        if hint.derivative is not None:
+            derivative = require_message(hint.derivative)
+            if derivative.dim() == 0 or derivative.shape[-1] != width:
+                raise BadTensor(
+                    f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, not {width} columns"
+                )
+            weights = message_values(derivative).values.reshape(-1, width)
+        columns = largest_indices(
+            np.abs(weights).mean(axis=0, dtype=np.float64), self._count(message, width, hint.round)
+        )
+        kept = np.ascontiguousarray(table[:, columns])
+        return Columns(message.shape, columns, dense(torch.from_numpy(kept)))
+
+    def _count(self, message: MessageValues, size: int, round: int) -> int:
+        """How many of `size` values or columns this message keeps."""
+
+        def rule() -> ErrorRule:
+            # k_t = ceil(P (1 - E_t / (B |h|^2_max))) per row of width P
+            rows, width = message.rows, message.size // message.rows
+            squares = np.square(message.working(precise=True)).reshape(rows, width).sum(axis=1)
+            most = rows * float(squares.max())
+            return ErrorRule(lambda f: most * (1 - f), lambda error: ceil(width * (1 - error / most)) / width)
+
+        fraction = at_round(self.fraction, round, rule)
+        if isinstance(self.fraction, (Diminishing, DiminishingError)):
+            fraction = (fraction * size + 0.5) / size  # a whole number of columns: not to be cut to one less
+        return min(size, _count(fraction, size))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        if message.largest == 0:
+            return ErrorBound(0.0, 0.0)
+        kept = 0.0
+        if self.select == "magnitude":
+            kept = self._count(message, message.size, hint.round) / message.size
+        return ErrorBound.of(message, (1 - kept) * message.squared_norm())
+
+    def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
+        if self.select != "magnitude":
+            return 0.0
+        size = prod(shape)
+        match self.fraction:
+            case Diminishing(start):
+                fraction = start  # it only grows from there
+            case DiminishingError():
+                fraction = 0.0  # depends on the message; one value is kept at least
+            case _:
+                fraction = at_round(self.fraction, round)
+        return _count(fraction, size) / size
+
+
+def _count(fraction: float, size: int) -> int:
+    return max(1, int(fraction * size))
+
+
+def _same_shape(derivative: Tensor, message: MessageValues) -> Array:
+    derivative = require_message(derivative)
+    if tuple(derivative.shape) != message.shape:
+        raise BadTensor(
+            f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, the message {message.shape}"
+        )
+    return message_values(derivative).values
+
+
+def largest_indices(weights: Array, count: int) -> Array:
+    """The places of the `count` largest weights in rising order; among equals the first ones."""
+    candidates = _candidates(weights, count)
+    here = weights if candidates is None else weights[candidates]
+    least = np.partition(here, here.size - count)[here.size - count]
+    kept = here > least
+    equal = np.flatnonzero(here == least)
+    kept[equal[: count - int(np.count_nonzero(kept))]] = True
+    return np.flatnonzero(kept) if candidates is None else candidates[kept]
+
+
+def _candidates(weights: Array, count: int) -> Array | None:
+    """A superset of the answer, from a threshold that a sample suggests; None where all must be looked at."""
+    size = weights.size
+    if size < _SAMPLED_FROM or count > size // 8:
+        return None
+    stride = max(1, size // (1 << 14)) | 1  # odd: even widths would be sampled in one column only
+    sample = weights[::stride]
+    wanted = count * sample.size / size
+    rank = int(wanted + 4 * wanted**0.5 + 4)
+    if rank >= sample.size:
+        return None
+    threshold = np.partition(sample, sample.size - rank)[sample.size - rank]
+    candidates = np.flatnonzero(weights >= threshold)
+    return candidates if candidates.size >= count else None

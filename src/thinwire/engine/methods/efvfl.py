@@ -1,0 +1,43 @@
+"""EF-VFL (Valdeira et al., 2025): compressed error feedback. Algorithm 1 (shared labels), 2 (private labels).
+
+    each round t:
+      party k:  c_k <- C(h_k - G_k[rows]); send c_k         streams.py, ErrorFeedback.outgoing
+      all:      G_k[rows] += c_k                            ErrorFeedback, at both ends
+      shared:   label forwards all c_j and the top model; party k's gradient uses its own exact h_k and the
+                others' surrogates                          engine/protocols/representations.py
+      private:  label sends dL/dh_k taken at the surrogates engine/protocols/derivatives.py
+
+Differs from the paper: the exchange comes before the update, as in the authors' code; order="update_first" is
+the paper's literal order. Surrogates start at 0; warm_start=True sends C(h) of all rows first.
+"""
+
+from thinwire.engine.compress import Compressor, Identity
+from thinwire.engine.methods.parts import labels_of, schedule_of
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Direct, ErrorFeedback
+
+
+def efvfl(
+    compressor: Compressor,
+    labels: str = "shared",
+    local_steps: int = 1,
+    *,
+    order: str = "exchange_first",
+    warm_start: bool = False,
+    scope: str = "rows",
+    broadcast: str = "symbols",
+    top_compressor: Compressor | None = None,
+) -> Recipe:
+    """Sends what the surrogates still miss; what compression loses now is made good later."""
+    who = labels_of("efvfl", labels)
+    return Recipe(
+        "efvfl",
+        uplink=ErrorFeedback(compressor, scope),
+        downlink=Direct(Identity()),
+        top=ErrorFeedback(top_compressor) if top_compressor else Direct(Identity()),
+        schedule=schedule_of(who, local_steps),
+        labels=who,
+        order=order,
+        broadcast=broadcast,
+        warm_start=warm_start,
+    )

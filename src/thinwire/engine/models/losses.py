@@ -1,0 +1,144 @@
+"""Losses per row, not reduced: cached steps weight single rows, and the batch's average comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from thinwire.base.errors import BadParameter, BadTensor
+from thinwire.engine.models.checks import require_number
+
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, labels [B]) -> [B]
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log softmax(logits)[label]. logits [B, C], labels whole numbers [B] from 0 to C - 1."""
+    if logits.dim() != 2:
+        raise BadTensor(
+            f"cross_entropy: the logits have shape {tuple(logits.shape)}, expected [B, C]; "
+            "for one logit a row use binary_cross_entropy"
+        )
+    classes = _classes(labels, len(logits), logits.shape[1], "cross_entropy")
+    return functional.cross_entropy(logits, classes, reduction="none")
+
+
+def binary_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """-log sigmoid(+-logit). logits [B] or [B, 1], labels 0 or 1."""
+    line = _line(logits, "binary_cross_entropy: the logits")
+    classes = _classes(labels, len(line), 2, "binary_cross_entropy")
+    return functional.binary_cross_entropy_with_logits(line, classes.to(line.dtype), reduction="none")
+
+
+def squared_error(prediction: Tensor, labels: Tensor) -> Tensor:
+    """(prediction - label)^2. prediction [B] or [B, 1]."""
+    line = _line(prediction, "squared_error: the prediction")
+    target = _line(labels, "squared_error: labels")
+    _same_rows(len(line), len(target), "squared_error")
+    return (line - target.to(line.dtype)).square()
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedLoss:
+    """A loss whose rows count by the weight of their class."""
+
+    loss: Loss
+    class_weights: tuple[float, ...]
+
+    def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        classes = outputs.shape[1] if outputs.dim() == 2 and outputs.shape[1] > 1 else 2
+        if len(self.class_weights) != classes:
+            raise BadParameter(f"weighted: class_weights has {len(self.class_weights)} values for {classes} classes")
+        rows = self.loss(outputs, labels)
+        weights = torch.tensor(self.class_weights, dtype=rows.dtype, device=rows.device)
+        return rows * weights[labels.reshape(-1).long()]
+
+
+def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
+    """The loss with each row's value multiplied by its class's weight."""
+    if loss is squared_error:
+        raise BadParameter("weighted: squared_error has no classes; use it without class_weights")
+    weights = tuple(
+        require_number("weighted", f"class_weights[{i}]", weight, at_least=0)
+        for i, weight in enumerate(class_weights)
+    )
+    if len(weights) < 2 or not any(weights):
+        raise BadParameter(f"weighted: class_weights needs one number a class, not all 0, got {list(weights)}")
+    return WeightedLoss(loss, weights)
+
+
+def _line(x: Tensor, name: str) -> Tensor:
+    """[B, 1] as [B]: the two must never meet in one operation, or they broadcast to [B, B]."""
+    if x.dim() == 2 and x.shape[1] == 1:
+        return x[:, 0]
+    if x.dim() != 1:
+        raise BadTensor(f"{name} has shape {tuple(x.shape)}, expected [B] or [B, 1]")
+    return x
+
+
+def _classes(labels: Tensor, rows: int, count: int, name: str) -> Tensor:
+    """Labels as int64 [B], every one a class from 0 to count - 1."""
+    line = _line(labels, f"{name}: labels")
+    _same_rows(rows, len(line), name)
+    classes = line.long()
+    lowest, highest = torch.aminmax(classes)
+    if lowest.item() < 0 or highest.item() >= count or not (classes is line or torch.equal(classes.to(line), line)):
+        wrong = (classes < 0) | (classes >= count) | (classes != line)
+        raise BadTensor(f"{name}: labels must be whole numbers from 0 to {count - 1}, got {line[wrong][0].item()}")
+    return classes
+
+
+def _same_rows(rows: int, labels: int, name: str) -> None:
+    if rows != labels:
+        raise BadTensor(f"{name}: {rows} rows of outputs but {labels} labels")
+
+
+LOSSES: dict[str, Loss] = {
+    "cross_entropy": cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "squared_error": squared_error,
+}
+
+
+class Outputs(Enum):
+    """By the loss that the model was trained with."""
+
+    CLASSES = "classes"  # a logit a class
+    PROBABILITY = "probability"  # one logit
+    VALUE = "value"  # the value itself
+    RAW = "outputs"  # a loss of one's own: nothing is known
+
+    @classmethod
+    def of(cls, loss: Any) -> Outputs:
+        plain = loss.loss if isinstance(loss, WeightedLoss) else loss
+        known: dict[Any, Outputs] = {
+            cross_entropy: cls.CLASSES,
+            binary_cross_entropy: cls.PROBABILITY,
+            squared_error: cls.VALUE,
+        }
+        return known.get(plain, cls.RAW)
+
+    def columns(self, width: int) -> tuple[str, ...]:
+        match self:
+            case Outputs.CLASSES:
+                return tuple(f"probability_{one}" for one in range(width))
+            case Outputs.PROBABILITY:
+                return ("probability",)
+            case Outputs.VALUE:
+                return ("value",)
+        return tuple(f"output_{one}" for one in range(width))
+
+    def to_predictions(self, outputs: Tensor) -> Tensor:
+        """Probabilities or values, [rows, columns]; row by row."""
+        table = outputs if outputs.dim() == 2 else outputs.reshape(len(outputs), -1)
+        match self:
+            case Outputs.CLASSES:
+                return torch.softmax(table, dim=1)
+            case Outputs.PROBABILITY:
+                return torch.sigmoid(table)
+        return table

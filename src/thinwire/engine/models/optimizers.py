@@ -1,0 +1,144 @@
+"""Optimisers as frozen values; each party builds its own over its own parameters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torch import nn, optim
+
+from thinwire.base.errors import BadParameter
+from thinwire.engine.compress.compressor import check_flag
+from thinwire.engine.models.checks import require_number, require_size
+from thinwire.engine.models.learning_rates import StepSize
+
+
+class OptimizerSpec(ABC):
+    """What an optimiser is, without the parameters it moves. `lr` is a number or a step size."""
+
+    __slots__ = ()
+
+    lr: float | StepSize
+
+    def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer | None:
+        """The optimiser over these parameters, or None where there are none.
+
+        Its step size is that of round 0 in a run of one round: give it `lr_at` before every step.
+        """
+        group = list(parameters)
+        return self._over(group) if group else None
+
+    def lr_at(self, round: int, total_rounds: int) -> float:
+        """The step size of round `round`, counted from 0, in a run of `total_rounds`."""
+        require_size(self, "round", round, low=0)
+        require_size(self, "total_rounds", total_rounds)
+        return self.lr.at(round, total_rounds) if isinstance(self.lr, StepSize) else self.lr
+
+    @abstractmethod
+    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer: ...
+
+    def _check_lr(self) -> None:
+        if not isinstance(self.lr, StepSize):
+            self._check("lr", above=0)
+
+    def _check(self, field: str, **bounds: float) -> None:
+        object.__setattr__(self, field, require_number(self, field, getattr(self, field), **bounds))
+
+
+# foreach and fused kernels may round otherwise than the plain loop over parameters.
+
+
+@dataclass(frozen=True, slots=True)
+class SGD(OptimizerSpec):
+    """w -= lr * v, where v = momentum * v + gradient; weight decay adds weight_decay * w to the gradient."""
+
+    lr: float | StepSize
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_lr()
+        self._check("momentum", at_least=0, below=1)
+        self._check("weight_decay", at_least=0)
+        check_flag(self, "nesterov")
+        if self.nesterov and not self.momentum:
+            raise BadParameter("SGD: nesterov needs momentum above 0; write SGD(lr, momentum=0.9, ...)")
+
+    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
+        return optim.SGD(
+            parameters,
+            lr=self.lr_at(0, 1),
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+            foreach=False,
+            fused=False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Adam(OptimizerSpec):
+    """Adam; weight decay adds weight_decay * w to the gradient."""
+
+    lr: float | StepSize = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._check_lr()
+        if isinstance(self.betas, str) or not isinstance(self.betas, Sequence) or len(self.betas) != 2:
+            raise BadParameter(f"Adam: betas must be two numbers, got {self.betas!r}; write (0.9, 0.999)")
+        betas = [require_number(self, f"betas[{i}]", b, at_least=0, below=1) for i, b in enumerate(self.betas)]
+        object.__setattr__(self, "betas", tuple(betas))
+        self._check("eps", above=0)
+        self._check("weight_decay", at_least=0)
+
+    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
+        return optim.Adam(
+            parameters,
+            lr=self.lr_at(0, 1),
+            betas=self.betas,
+            eps=self.eps,
+            weight_decay=self.weight_decay,
+            foreach=False,
+            fused=False,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AdaGrad(OptimizerSpec):
+    """w -= lr * gradient / (sqrt(a) + eps), where a = initial_accumulator + the sum of gradient^2."""
+
+    lr: float | StepSize = 0.05
+    initial_accumulator: float = 0.1
+    weight_decay: float = 0.0
+    eps: float = 1e-10
+
+    def __post_init__(self) -> None:
+        self._check_lr()
+        self._check("initial_accumulator", at_least=0)
+        self._check("weight_decay", at_least=0)
+        self._check("eps", above=0)
+
+    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
+        return optim.Adagrad(
+            parameters,
+            lr=self.lr_at(0, 1),
+            initial_accumulator_value=self.initial_accumulator,
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            foreach=False,
+            fused=False,
+        )
+
+
+OPTIMIZERS: dict[str, type[OptimizerSpec]] = {"sgd": SGD, "adam": Adam, "adagrad": AdaGrad}
+
+
+def set_lr(optimizer: optim.Optimizer, value: float) -> None:
+    """Use this step size from the next step on."""
+    for group in optimizer.param_groups:
+        group["lr"] = value

@@ -1,0 +1,72 @@
+"""WHAT IT COSTS: the epsilon of what a feature party lets others see. Importing this does not import torch.
+
+    exposure = Exposure(PoissonBinomialRelease(trials=16, beta=0.15, width=16), Parties(4), Frozen())
+    ledger = PrivacyLedger("bank", exposure, rows=60_000, budget=Budget(epsilon=8))
+    ledger.charge_release(rows)      # before they leave; BudgetExceeded if they must not
+    ledger.spent()                   # every observer's epsilon, and what is not protected
+
+The formulas are exact, docs/privacy_accounting.md says what they mean. What has no proof is infinite.
+"""
+
+from thinwire.engine.privacy.accounting.exposure import (
+    DEFAULT_DELTA,
+    BottomModel,
+    Budget,
+    BudgetExceeded,
+    Exact,
+    Exposure,
+    Frozen,
+    Mechanism,
+    Observer,
+    Parties,
+    PoissonBinomialRelease,
+    PrivatelyTrained,
+    TrainedOnRawRows,
+    Uses,
+)
+from thinwire.engine.privacy.accounting.figures import (
+    PrivacyLoss,
+    Usefulness,
+    assess_usefulness,
+    compute_privacy_losses,
+    epsilon_to_json,
+    list_conditions,
+    list_limitations,
+)
+from thinwire.engine.privacy.accounting.ledger import PrivacyLedger
+from thinwire.engine.privacy.accounting.planner import NoisePlan, NoisePlans, PrivacyTarget, plan_noise
+from thinwire.engine.privacy.accounting.poisson_binomial import poisson_binomial_epsilon
+from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon
+
+__all__ = [
+    "DEFAULT_DELTA",
+    "BottomModel",
+    "Budget",
+    "BudgetExceeded",
+    "Exact",
+    "Exposure",
+    "Frozen",
+    "Mechanism",
+    "NoisePlan",
+    "NoisePlans",
+    "Observer",
+    "Parties",
+    "PoissonBinomialRelease",
+    "PrivacyLedger",
+    "PrivacyLoss",
+    "PrivacyTarget",
+    "PrivatelyTrained",
+    "Rdp",
+    "TrainedOnRawRows",
+    "Usefulness",
+    "Uses",
+    "assess_usefulness",
+    "compose",
+    "compute_privacy_losses",
+    "convert_to_epsilon",
+    "epsilon_to_json",
+    "list_conditions",
+    "list_limitations",
+    "plan_noise",
+    "poisson_binomial_epsilon",
+]

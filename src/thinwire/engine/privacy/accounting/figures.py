@@ -1,0 +1,187 @@
+"""The figures that a party is shown: every observer's, what they do not cover, and how much signal is left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from math import isinf, sqrt
+from typing import Any
+
+from thinwire.engine.privacy.accounting.exposure import (
+    BottomModel,
+    Exact,
+    Exposure,
+    Frozen,
+    Observer,
+    PoissonBinomialRelease,
+    PrivatelyTrained,
+    TrainedOnRawRows,
+    Uses,
+    end_to_end_epsilon,
+    releases_epsilon,
+)
+from thinwire.engine.privacy.accounting.parameters import require_delta, require_whole
+from thinwire.engine.privacy.accounting.planner import NoisePlan, PrivacyTarget, plan_noise
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLoss:
+    """What the worst-off row has lost to one observer."""
+
+    observer: Observer
+    unknown_parties: int
+    releases: float  # epsilon, as if the bottom model were public
+    end_to_end: float  # epsilon, infinite where nothing is proven
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity."""
+        return {
+            "observer": str(self.observer),
+            "unknown_parties": self.unknown_parties,
+            "releases_epsilon": epsilon_to_json(self.releases),
+            "end_to_end_epsilon": epsilon_to_json(self.end_to_end),
+        }
+
+
+def epsilon_to_json(epsilon: float) -> float | str:
+    return "infinity" if isinf(epsilon) else epsilon
+
+
+def compute_privacy_losses(exposure: Exposure, worst: Collection[Uses], delta: float) -> tuple[PrivacyLoss, ...]:
+    """Of the worst of these rows, for each observer."""
+    return tuple(
+        PrivacyLoss(
+            observer,
+            observer.unknown(exposure.parties),
+            max((releases_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
+            max((end_to_end_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
+        )
+        for observer in Observer
+    )
+
+
+def list_limitations(exposure: Exposure) -> list[str]:
+    """What these figures do not cover, a sentence each."""
+    says = [
+        "Labels: derivatives give them away to every party that receives them, with or without this noise.",
+        "Derivatives: what the label party sends down is outside the guarantee.",
+        "Which rows take part in which round, and how many rows there are.",
+    ]
+    if isinstance(exposure.mechanism, Exact):
+        says.insert(0, "Embeddings: they leave this party without noise, so nothing at all is proven for its rows.")
+    elif isinstance(exposure.bottom, TrainedOnRawRows):
+        says.insert(
+            0,
+            "The run as a whole: the bottom model learns from raw rows, so embeddings of other rows show them too. "
+            "Only the releases themselves are accounted for; freeze the bottom model, or train it privately.",
+        )
+    return says
+
+
+def list_conditions(exposure: Exposure) -> list[str]:
+    """What must hold for the figures to be true, a sentence each."""
+    if isinstance(exposure.mechanism, Exact):
+        return []
+    says = [
+        "Parties follow the protocol, and the sum is seen only as a secure sum.",
+        "No BatchNorm and nothing else that mixes rows in the bottom model; embeddings clamped to their bound.",
+        "No scaling fitted on private rows, unless it is public or paid for.",
+        "The noise comes from a secret of this party's own, never from the run's seed.",
+        "Every pass over training rows is charged: epochs, evaluations, predictions, and retries with new noise.",
+    ]
+    if isinstance(exposure.bottom, Frozen):
+        says.append("The frozen bottom model was never trained on private rows, here or before.")
+    if isinstance(exposure.bottom, PrivatelyTrained):
+        says.append("Each row's gradient is clipped on its own before it is added, and every step has fresh noise.")
+        says.append("The bottom model's first weights do not depend on private rows.")
+        says.append("Gaussian noise is drawn in floating point, as everywhere; the proof is for real numbers.")
+    return says
+
+
+# Measured on digits in four quarters, 16 values a row, 20 epochs, test rows released too: 94 % right at a ratio of
+# 0.4, 93 % at 0.9, 90 % at 1, 76 % at 2, 48 % at 4.3, 25 % at 8.7, 18 % at 17 and 9 % at 43, where 10 % is guessing.
+_USEFUL, _DOUBTFUL = 1.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usefulness:
+    """The noise of one value against what the parties say with it, and what would help."""
+
+    noise_over_signal: float
+    verdict: str  # "useful", "doubtful" or "useless"
+    says: str
+    helps: tuple[str, ...]
+
+
+def assess_usefulness(aim: PrivacyTarget, plan: NoisePlan) -> Usefulness:
+    """Judges one plan. The signal: values of all parties spread evenly over [-1, 1], which is a good case."""
+    signal = sqrt(aim.parties.noisy / 3)
+    ratio = plan.noise_std / signal
+    measured = f"noise of standard deviation {plan.noise_std:.3g} on a sum that itself varies by {signal:.3g} at best"
+    if ratio <= _USEFUL:
+        says = f"Useful: {measured}."
+        return Usefulness(ratio, "useful", says, ())
+    if ratio <= _DOUBTFUL:
+        says = f"Doubtful: {measured}, {ratio:.1f} times the signal. Expect to lose a good part of the accuracy."
+        return Usefulness(ratio, "doubtful", says, _helps(aim, ratio))
+    says = f"Useless: {measured}, {ratio:.3g} times the signal. Expect to lose most of what there is to learn."
+    return Usefulness(ratio, "useless", says, _helps(aim, ratio))
+
+
+def _helps(aim: PrivacyTarget, ratio: float) -> tuple[str, ...]:
+    """The noise goes with sqrt(width * epochs), whatever the trials and beta."""
+    helps = []
+    if aim.width > 1:
+        narrow = max(1, aim.width // 4)
+        helps.append(f"A narrower embedding: width {narrow} for {sqrt(aim.width / narrow):.2g} times less noise.")
+    if aim.epochs > 1:
+        helps.append(
+            f"Fewer epochs, or one whose sums are kept and learnt from again, which is free: up to "
+            f"{sqrt(aim.epochs):.2g} times less noise."
+        )
+    helps.append("More parties: the same noise, and a signal that grows with their square root.")
+    enough = aim.width * aim.epochs / ratio**2
+    if enough >= 1:
+        helps.append(f"Noise and signal are even at width times epochs of about {enough:.2g}.")
+    else:
+        helps.append("Even one value a row in one epoch is more noise than signal: raise epsilon, or add parties.")
+    return tuple(helps)
+
+
+def cost_report(exposure: Exposure, epochs: int, delta: float) -> dict[str, Any]:
+    """What so many epochs cost, to each observer."""
+    return {
+        "epochs": require_whole("epochs", epochs, 0),
+        "delta": require_delta("delta", delta),
+        "observers": _observers(exposure, epochs, delta),
+        "not_protected": list_limitations(exposure),
+        "holds_only_if": list_conditions(exposure),
+    }
+
+
+def plan_report(aim: PrivacyTarget, bottom: BottomModel) -> dict[str, Any]:
+    """The parameters that keep a budget, and what they give a bottom model that is really treated so."""
+
+    def exposure(found: NoisePlan) -> Exposure:
+        return Exposure(PoissonBinomialRelease(found.trials, found.beta, aim.width), aim.parties, bottom)
+
+    def described(found: NoisePlan) -> dict[str, Any]:
+        return {**asdict(found), "observers": _observers(exposure(found), aim.epochs, aim.budget.delta)}
+
+    plans = plan_noise(aim)
+    best = plans.least_noise
+    return {
+        "epsilon": aim.budget.epsilon,
+        "delta": aim.budget.delta,
+        "observer": str(aim.budget.observer),
+        "epochs": aim.epochs,
+        "least_noise": described(best),
+        "fewest_bits": described(plans.fewest_bits),
+        "usefulness": asdict(assess_usefulness(aim, best)),
+        "not_protected": list_limitations(exposure(best)),
+        "holds_only_if": list_conditions(exposure(best)),
+    }
+
+
+def _observers(exposure: Exposure, epochs: int, delta: float) -> list[dict[str, Any]]:
+    return [figure.to_dict() for figure in compute_privacy_losses(exposure, [exposure.epochs(epochs)], delta)]

@@ -1,0 +1,184 @@
+"""What the label party may do so that derivatives tell less about labels.
+
+A defence changes the derivatives of a batch before they leave, or the labels before the run begins. None of them
+makes labels safe for nothing: `thinwire audit` puts the leak beside what the model has lost.
+
+Noise comes from an argument, a `Keystream` with a secret key of the label party's (`NoiseKey`): whoever can draw it
+again, for example from the run's seed, takes it away again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil, exp
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import BadParameter, BadTensor
+from thinwire.engine.compress.compressor import check_number
+from thinwire.engine.compress.message import Array
+from thinwire.engine.compress.randomness import Keystream
+from thinwire.engine.privacy.marvell import class_noise
+
+
+class Labels(Enum):
+    """Who may see the labels, and so what travels down."""
+
+    PRIVATE = "private"
+    """Only the label party sees labels; the others see their derivatives, which leak labels undefended."""
+
+    SHARED = "shared"
+    """Every party sees the labels, the top model and all parties' embeddings as they were sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoDefence:
+    """Derivatives and labels as they are: derivatives then tell the labels."""
+
+    def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
+        """The labels to train on; drawn once a run."""
+        return labels
+
+    def protect(self, derivatives: Tensor, labels: Tensor, rng: Keystream) -> Tensor:
+        """What to send of a batch's derivatives [B, E]."""
+        return derivatives
+
+
+@dataclass(frozen=True, slots=True)
+class MaxNorm:
+    """Noise along each row's own derivative until its norm is the batch's largest, on average (Li et al., 2022).
+
+    E |g + noise|^2 = max |g|^2 for every row, and the average is still g. Against the norm, that is; a row with the
+    largest norm goes out as it is, and its direction with it.
+    """
+
+    def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
+        return labels
+
+    def protect(self, derivatives: Tensor, labels: Tensor, rng: Keystream) -> Tensor:
+        _require_batch(derivatives, labels, "MaxNorm")
+        values = derivatives.detach().cpu().double()
+        normal = torch.from_numpy(standard_normal(rng, (len(values), values.shape[1] + 1)))
+        norms = values.norm(dim=1, keepdim=True)
+        # A derivative of 0 has no direction: any will do.
+        along = torch.where(norms > 0, values, normal[:, 1:])
+        along = along / along.norm(dim=1, keepdim=True)
+        missing = (norms.max().square() - norms.square()).clamp(min=0).sqrt()
+        return _like(derivatives, values + missing * normal[:, :1] * along)
+
+
+@dataclass(frozen=True, slots=True)
+class Marvell:
+    """Noise for each class that makes the two classes' derivatives least unlike, for its power (Li et al., 2022).
+
+    `power` is the noise's average squared norm, in units of |mean of class 1 - mean of class 0|^2. Means and spreads
+    are the batch's own. For labels 0 and 1. See `engine/privacy/marvell.py` for what is minimised.
+    """
+
+    power: float
+
+    def __post_init__(self) -> None:
+        check_number(self, "power", above=0)
+
+    def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
+        if classes != 2:
+            raise _not_binary(f"there are {classes} classes")
+        return labels
+
+    def protect(self, derivatives: Tensor, labels: Tensor, rng: Keystream) -> Tensor:
+        _require_batch(derivatives, labels, "Marvell")
+        truth = labels.detach().cpu().double().reshape(-1).numpy()
+        if not np.isin(truth, (0, 1)).all():
+            raise _not_binary(f"a label is {truth[~np.isin(truth, (0, 1))][0]:g}")
+        values = derivatives.detach().cpu().double().numpy()
+        noise = class_noise(values, truth == 1, self.power)
+        normal = standard_normal(rng, values.shape)
+        along = (normal @ noise.direction)[:, None] * noise.direction
+        across = normal - along
+        spread = np.where(truth == 1, noise.along[1], noise.along[0])[:, None]
+        others = np.where(truth == 1, noise.across[1], noise.across[0])[:, None]
+        return _like(derivatives, torch.from_numpy(values + np.sqrt(spread) * along + np.sqrt(others) * across))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelDP:
+    """Trains on labels of which some are wrong at random: epsilon-differentially private labels (Warner, 1965).
+
+    They are drawn once, before the first round, so everything that follows from them, all derivatives of all epochs,
+    is covered by the one epsilon. What is told of the true labels elsewhere, scores of evaluations, is not.
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        check_number(self, "epsilon", above=0, up_to=50)
+
+    def labels(self, labels: Tensor, classes: int, rng: Keystream) -> Tensor:
+        return randomise_labels(labels, classes, self.epsilon, rng)
+
+    def protect(self, derivatives: Tensor, labels: Tensor, rng: Keystream) -> Tensor:
+        return derivatives
+
+
+Defence: TypeAlias = NoDefence | MaxNorm | Marvell | LabelDP
+
+
+def randomise_labels(labels: Tensor, classes: int, epsilon: float, noise: Keystream) -> Tensor:
+    """Each label kept with probability e^epsilon / (e^epsilon + classes - 1), or else any other one.
+
+    The same key gives the same labels again, for a resumed run; a draw under another key costs another epsilon.
+    """
+    _require_secret(noise, "randomised_labels")
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+        raise BadParameter(f"randomised_labels: classes must be a whole number, 2 or more, got {classes!r}")
+    truth = labels.detach().cpu().reshape(-1)
+    whole = truth.long()
+    wrong = (whole != truth) | (whole < 0) | (whole >= classes)
+    if bool(wrong.any()):
+        raise BadTensor(
+            f"randomised_labels: labels must be whole numbers from 0 to {classes - 1}, got {truth[wrong][0].item()}"
+        )
+    # A little more often another one than exact: never less private.
+    changed = ceil((classes - 1) / (exp(epsilon) + classes - 1) * 2**53)
+    draws = noise.words(4 * len(whole)).view("<u8").reshape(2, -1)
+    shift = (draws[1] % np.uint64(classes - 1)).astype(np.int64) + 1
+    moved = torch.from_numpy(np.where(draws[0] >> np.uint64(11) < changed, shift, 0))
+    return ((whole + moved) % classes).to(labels.dtype).to(labels.device).reshape(labels.shape)
+
+
+def standard_normal(noise: Keystream, shape: tuple[int, ...]) -> Array:
+    """Gaussian values of mean 0 and variance 1 in float64, by Box and Muller's way."""
+    _require_secret(noise, "standard_normal")
+    count = int(np.prod(shape))
+    pairs = (count + 1) // 2
+    uniform = (noise.words(4 * pairs).view("<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    radius = np.sqrt(-2 * np.log1p(-uniform[:pairs]))
+    angle = 2 * np.pi * uniform[pairs:]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count].reshape(shape)
+
+
+def _require_batch(derivatives: Tensor, labels: Tensor, name: str) -> None:
+    if derivatives.dim() != 2 or not len(derivatives):
+        raise BadTensor(f"{name}: derivatives must be [rows, width], got {tuple(derivatives.shape)}")
+    if labels.numel() != len(derivatives):
+        raise BadTensor(f"{name}: {len(derivatives)} rows of derivatives but {labels.numel()} labels")
+
+
+def _require_secret(noise: Keystream, name: str) -> None:
+    if not isinstance(noise, Keystream):
+        raise BadParameter(
+            f"{name}: noise comes from a Keystream with a secret key, as NoiseKey gives, not from a "
+            f"{type(noise).__name__}: a seed that others know takes the noise away again"
+        )
+
+
+def _not_binary(what: str) -> BadTensor:
+    return BadTensor(f"Marvell is for labels 0 and 1, and {what}; use MaxNorm or LabelDP")
+
+
+def _like(derivatives: Tensor, values: Tensor) -> Tensor:
+    return values.to(dtype=derivatives.dtype, device=derivatives.device)

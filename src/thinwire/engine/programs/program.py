@@ -1,0 +1,97 @@
+"""What every party's program does: rounds, an evaluation barrier now and then, and stopping after the same round."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from threading import Lock
+
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.programs.batches import Batches
+from thinwire.engine.protocols.context import PartyContext
+from thinwire.engine.schedule import Plan
+
+
+class Control:
+    """Shared by the programs of one process. Ctrl-C asks; every program ends after the same round."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # Ctrl-C arrives in another thread
+        self._begun: Round = -1
+        self._last: Round | None = None
+
+    def may_begin(self, round: Round) -> bool:
+        with self._lock:
+            if self._last is not None and round > self._last:
+                return False
+            self._begun = max(self._begun, round)
+            return True
+
+    def stop(self) -> None:
+        """No round beyond those that a party has begun already."""
+        with self._lock:
+            self._last = self._begun
+
+    @property
+    def stopping(self) -> bool:
+        return self._last is not None
+
+
+class Program(ABC):
+    """One party's program; `run` blocks until the job is done, stopped or at its target."""
+
+    def __init__(self, seat: PartyContext, batches: Batches, eval_every: int, control: Control) -> None:
+        self.seat = seat
+        self.plan: Plan = seat.recipe.schedule.open(seat.seed, seat.rows)
+        self.start: Round = 0
+        self.fresh = True  # not resumed
+        self.at_barrier = False  # resumed in the middle of a rest
+        self._batches = batches
+        self._eval_every = eval_every
+        self._control = control
+
+    def run(self) -> bool:
+        """False where `control` ended it before its time."""
+        if self.fresh:
+            self._begin()
+            if self._evaluate(0):
+                return True
+        elif self.at_barrier and self._finish_evaluation(self.start):
+            return True
+        for t in range(self.start, self._batches.rounds):
+            if not self._control.may_begin(t):
+                return False
+            self.seat.stopwatch.round = t
+            self._round(t)
+            self.start = t + 1
+            if self._evaluates_after(t + 1) and self._evaluate(t + 1):
+                return True
+        return True
+
+    def _locally(self, step: Callable[[Round], None], round: Round) -> None:
+        """A step without a message, and noted as one."""
+        self.seat.stopwatch.begin("local")
+        step(round)
+        self.seat.stopwatch.begin("compute")
+
+    def _away(self, awaited: list[tuple[PartyName, Kind, Round]]) -> bool:
+        """Whether to learn from what is here instead of waiting for a party that is away."""
+        return self.seat.recipe.on_outage == "continue" and self.seat.channel.away(awaited)
+
+    def _evaluates_after(self, done: Round) -> bool:
+        return done % self._eval_every == 0 or done == self._batches.rounds
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """What is said before the first round."""
+
+    @abstractmethod
+    def _round(self, t: Round) -> None: ...
+
+    @abstractmethod
+    def _evaluate(self, done: Round) -> bool:
+        """An evaluation after this many rounds; whether to stop."""
+
+    @abstractmethod
+    def _finish_evaluation(self, done: Round) -> bool:
+        """The rest's last message; whether to stop."""

@@ -1,0 +1,114 @@
+"""Where a party sits in a run: who it is, who the others are, and its way to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import Malformed, WireError
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.channel.base import Channel, Message, Stopwatch
+from thinwire.engine.compress import Symbols
+from thinwire.engine.compress.randomness import Randomness
+from thinwire.engine.compress.symbols import Sparse, Zeros
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Flow, Rows, Seeded, Storage, Stream, StreamSpec
+from thinwire.engine.wire.codec import decode, encode
+from thinwire.engine.wire.entropy import Effort
+
+
+@dataclass(frozen=True)
+class PartyContext:
+    """One party's place."""
+
+    me: PartyName
+    label_party: PartyName
+    feature_parties: tuple[PartyName, ...]  # in the job's order
+    channel: Channel
+    recipe: Recipe
+    rows: int  # N
+    seed: int
+    run: int
+    effort: Effort = "small"
+    storage: Storage = field(default_factory=Storage)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
+
+    def stream(
+        self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round], Randomness] | None = None
+    ) -> Stream:
+        """One end of a stream; the other end opens it under the same name."""
+        return spec.open(Flow(name, self.rows, width, randomness or Seeded(self.seed, name), self.storage))
+
+    def send(self, receiver: PartyName, kind: Kind, round: Round, body: bytes) -> None:
+        self.channel.send(Message(self.me, receiver, kind, round, body))
+
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> bytes | memoryview:
+        return self.channel.receive(sender, kind, round).body
+
+    def encode(self, symbols: Symbols) -> bytes:
+        return encode(symbols, self.effort)
+
+    def decode(self, body: bytes | memoryview, sender: PartyName) -> Symbols:
+        """What `sender` sent; whatever is wrong with it is said with its name."""
+        try:
+            return decode(body)
+        except WireError as error:
+            raise type(error)(f"{sender!r} sent a body that cannot be: {error}") from error
+
+    def show_surrogate(self, uplink: Stream, round: Round) -> None:
+        """Under error feedback: tells the label party what our end of the stream holds, as a digest."""
+        digest = uplink.digest()
+        if digest is not None:
+            self.send(self.label_party, Kind.SURROGATE_DIGEST, round, digest.to_bytes(8, "little"))
+
+    def compare_surrogate(self, party: PartyName, uplink: Stream, round: Round) -> None:
+        """Stops the run where a party's end of its stream holds something else than ours."""
+        if uplink.digest() is not None:
+            body = self.receive(party, Kind.SURROGATE_DIGEST, round)
+            uplink.verify(int.from_bytes(body, "little"), round)
+
+    def announce(self, rows: Rows, round: Round) -> None:
+        """Tells every feature party this round's rows, which are in rising order."""
+        body = self.encode(Sparse((self.rows,), rows.numpy(), Zeros((len(rows),))))
+        for party in self.feature_parties:
+            self.send(party, Kind.ROWS, round, body)
+
+    def receive_rows(self, round: Round) -> Rows:
+        """The rows that the label party chose."""
+        symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round), self.label_party)
+        if not isinstance(symbols, Sparse) or symbols.shape != (self.rows,):
+            raise Malformed(f"round {round}: {self.label_party!r} announced rows of another table")
+        return torch.from_numpy(symbols.indices.astype("int64"))
+
+    def count_update(self) -> None:
+        """Tells the link clock that an update was taken."""
+        self.channel.worked(1)
+
+
+@lru_cache(maxsize=4)
+def _in_order(rows: int) -> Tensor:
+    return torch.arange(rows)
+
+
+def select_rows(table: Tensor, rows: Rows) -> Tensor:
+    """table[rows]; the table itself, not a copy, where the rows are all of them in order."""
+    if len(rows) == len(table) and torch.equal(rows, _in_order(len(table))):
+        return table
+    return table.index_select(0, rows)
+
+
+def cast_like(like: Tensor, tensor: Tensor) -> Tensor:
+    """The tensor where and as `like` is."""
+    return tensor.to(device=like.device, dtype=like.dtype)
+
+
+def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def remove_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

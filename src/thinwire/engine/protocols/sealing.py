@@ -1,0 +1,206 @@
+"""Secure sums in a run: what a feature party seals, charged and on record before it leaves, and what is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import BadState, IncompatibleRecipe
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.compress import Compressor, Keystream, Symbols
+from thinwire.engine.compress.adding import Adding
+from thinwire.engine.compress.symbols import Masked
+from thinwire.engine.privacy import (
+    Context,
+    KeyAgreement,
+    NoiseKey,
+    PartyIdentity,
+    SecureSum,
+    SecureSumSender,
+    Subject,
+    open_sum,
+    ring_modulus,
+)
+from thinwire.engine.privacy.accounting import PrivacyLedger
+from thinwire.engine.protocols.context import PartyContext, add_prefix, remove_prefix
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import Rows
+from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
+
+# What one round may release: no two of them share noise or masks.
+TRAINING, EVALUATION, WARM_START = "", "/evaluation", "/warm start"
+PREDICTION = "/prediction"  # after the training: rounds are the numbers of the questions
+
+
+class Releases(Protocol):
+    """What a release of embeddings is charged to."""
+
+    def release(self, round: Round, rows: Tensor, use: str) -> None:
+        """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+class Charges(Protocol):
+    """Where charges are written down for good."""
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """On disk once this returns; a charge that is there already, in a replay, is not written again."""
+
+
+class NoChargeLog:
+    """For parties in one process: what is sent there is seen by nobody else."""
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """Nothing outlives the process but its checkpoints."""
+
+
+class Spending:
+    """One party's ledger: training rows first, test rows behind them."""
+
+    def __init__(self, ledger: PrivacyLedger, rows: int, charges: Charges) -> None:
+        self.ledger = ledger
+        self._rows = rows
+        self._charges = charges
+
+    def release(self, round: Round, rows: Tensor, use: str) -> None:
+        """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
+        behind = self._rows if use == EVALUATION else 0
+        self.ledger.charge_release(rows.numpy() + behind)
+        self._charges.record(f"release {round}{use}", self._figures)
+
+    def step(self, round: Round, step: int, rows: Tensor) -> None:
+        """Before a noisy gradient step from these rows."""
+        self.ledger.charge_step(rows.numpy())
+        self._charges.record(f"step {round} {step}", self._figures)
+
+    def _figures(self) -> dict[str, Any]:
+        """What the worst-off row has lost by now."""
+        spent = self.ledger.summary()
+        epsilons = {
+            one["observer"]: [one["releases_epsilon"], one["end_to_end_epsilon"]] for one in spent["observers"]
+        }
+        return {**spent["most_uses_of_a_row"], "delta": spent["delta"], "epsilons": epsilons}
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: torch.from_numpy(counts) for name, counts in self.ledger.state().items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.ledger.load({name: counts.numpy() for name, counts in tensors.items()})
+
+
+class Sealing:
+    """A feature party's masks, and its own noise. Nothing can be sealed before the parties agreed on keys."""
+
+    def __init__(
+        self,
+        seat: PartyContext,
+        aggregation: SecureSum,
+        identity: PartyIdentity,
+        secret: bytes,
+        spending: Releases,
+        nonce: str = "",
+    ) -> None:
+        self._seat = seat
+        self._spending = spending
+        self._aggregation = aggregation
+        self._noise_key = NoiseKey(secret)
+        subject = Subject(seat.run, f"{seat.recipe.digest()} {nonce}", seat.feature_parties)
+        self._agreement = KeyAgreement(seat.me, subject, identity, secret)
+        self._publics: dict[PartyName, bytes] = {}
+        self._sender: SecureSumSender | None = None
+
+    def agree(self) -> None:
+        """Offers this party's key, and takes the others' where they are signed by their owners."""
+        seat = self._seat
+        seat.send(seat.label_party, Kind.KEYS, 0, self.offer())
+        offers = unpack_bundle(seat.receive(seat.label_party, Kind.KEYS, 0))
+        self.take({seat.feature_parties[i]: bytes(o) for i, o in offers.items() if i < len(seat.feature_parties)})
+
+    def offer(self) -> bytes:
+        """This party's signed key."""
+        return self._agreement.offer()
+
+    def take(self, offers: Mapping[PartyName, bytes]) -> None:
+        """The others' signed keys; refuses one that its party has not signed."""
+        self._open(self._agreement.verify_offers(offers))
+
+    def _open(self, publics: dict[PartyName, bytes]) -> None:
+        keys = self._agreement.pair_keys(publics)
+        self._publics = publics
+        self._sender = self._aggregation.open_party(self._seat.me, self._seat.feature_parties, keys)
+
+    # One message a round and use: the same noise must never cover two different messages.
+    def noise(self, round: Round, use: str = TRAINING) -> Keystream:
+        return self._noise_key.for_round(self._seat.run, round, 0, f"{self._seat.me}/uplink{use}")
+
+    def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Masked:
+        if self._sender is None:
+            raise BadState(f"{self._seat.me!r} has agreed on no keys; nothing may be sent without masks")
+        self._spending.release(round, rows, use)
+        adding = _adding(self._seat, round, use)
+        return self._sender.seal(symbols, adding, _context(self._seat, adding, round, rows, use))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The others' public keys, and the record of what was sealed; no secrets."""
+        if self._sender is None:
+            return {}
+        publics = {f"public.{party}": _bytes_tensor(public) for party, public in self._publics.items()}
+        record = add_prefix("record", self._sender.state())
+        return publics | record | add_prefix("spending", self._spending.tensors())
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._open({party: t.numpy().tobytes() for party, t in remove_prefix("public", tensors).items()})
+        if self._sender is not None:
+            self._sender.load(remove_prefix("record", tensors))
+        self._spending.load(remove_prefix("spending", tensors))
+
+
+def _bytes_tensor(data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def relay_keys(seat: PartyContext) -> None:
+    """The label party passes the signed keys on; it cannot use them, nor change them unnoticed."""
+    offers = {i: seat.receive(party, Kind.KEYS, 0) for i, party in enumerate(seat.feature_parties)}
+    for place, party in enumerate(seat.feature_parties):
+        seat.send(party, Kind.KEYS, 0, pack_bundle({i: offer for i, offer in offers.items() if i != place}))
+
+
+def unseal(seat: PartyContext, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
+    """The sum of all parties' integers; nothing else can be read from them."""
+    adding = _adding(seat, round, use)
+    return open_sum(sealed, adding, _context(seat, adding, round, rows, use))
+
+
+def sum_compressor(recipe: Recipe, use: str) -> Compressor:
+    """Of one use: what an evaluation or a prediction loses, no later message makes good."""
+    compressor = recipe.uplink.compressor
+    return compressor.at_once() if use in (EVALUATION, PREDICTION) else compressor
+
+
+def _adding(seat: PartyContext, round: Round, use: str) -> Adding:
+    compressor = sum_compressor(seat.recipe, use)
+    adding = compressor.adding(round)
+    if adding is None:
+        raise IncompatibleRecipe(f"SecureSum adds integers; {compressor}'s symbols are not additive")
+    return adding
+
+
+def _context(seat: PartyContext, adding: Adding, round: Round, rows: Rows, use: str) -> Context:
+    return Context(
+        run=seat.run,
+        recipe=seat.recipe.digest() + use,
+        round=round,
+        attempt=0,
+        rows_digest=int.from_bytes(sha256(rows.numpy().tobytes()).digest(), "big"),
+        parties=seat.feature_parties,
+        top=adding.top,
+        modulus=ring_modulus(len(seat.feature_parties), adding.top),
+    )

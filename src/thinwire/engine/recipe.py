@@ -1,0 +1,172 @@
+"""A recipe: one method as one frozen value on the four axes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from thinwire.base.errors import BadParameter, IncompatibleRecipe
+from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale
+from thinwire.engine.privacy import Labels, Plain, SecureSum
+from thinwire.engine.privacy.defences import Defence, NoDefence
+from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap, Schedule
+from thinwire.engine.streams import ErrorFeedback, StreamSpec
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What travels, when, and who sees what."""
+
+    name: str
+    uplink: StreamSpec
+    downlink: StreamSpec
+    top: StreamSpec  # the top model's parameters, under shared labels
+    schedule: Schedule
+    labels: Labels
+    aggregation: Plain | SecureSum = Plain()
+    defence: Defence = NoDefence()  # of the labels, where only derivatives go down
+    order: str = "exchange_first"  # or "update_first": learn from the surrogates before this round's symbols
+    broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
+    warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
+    on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
+    scoring: Compressor = Identity()  # embeddings of rows that are only scored: test rows, predictions
+
+    @property
+    def repeatable(self) -> bool:
+        """Does the same job give the same model to the bit?"""
+        filling = isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING
+        return not filling and self.on_outage == "wait"
+
+    def check(self, parties: int, fusion: str, batches: str = "derived") -> None:
+        """Refuses what cannot work with this many feature parties and such batches, and says what to use."""
+        if self.order not in ("exchange_first", "update_first"):
+            raise BadParameter(f"order must be 'exchange_first' or 'update_first', got {self.order!r}")
+        if self.broadcast not in ("symbols", "surrogates"):
+            raise BadParameter(f"broadcast must be 'symbols' or 'surrogates', got {self.broadcast!r}")
+        self._check_schedule(batches)
+        self._check_outage()
+        self._check_feedback()
+        self._check_scoring()
+        if self.labels is Labels.SHARED and not isinstance(self.defence, NoDefence):
+            raise IncompatibleRecipe(
+                f"{type(self.defence).__name__} hides labels, and shared labels are sent to every party; use "
+                "labels='private', or no defence"
+            )
+        if isinstance(self.aggregation, SecureSum):
+            self._check_secure_sum(self.aggregation, parties, fusion)
+        elif self.uplink.compressor.promise is Promise.UNBIASED:
+            raise IncompatibleRecipe(
+                f"{self.uplink.compressor} protects only inside a sum, with noise from a party's own secret; use pbm"
+            )
+
+    def _check_schedule(self, batches: str) -> None:
+        if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.AHEAD and batches != "derived":
+            raise IncompatibleRecipe(
+                "overlap='ahead' sends the next batch's embedding before the label party announces its rows; use "
+                "batches='derived', or another overlap"
+            )
+        shared = self.labels is Labels.SHARED
+        if shared and not isinstance(self.schedule, LocalSteps):
+            raise IncompatibleRecipe(
+                "cached steps replay derivatives, and with shared labels none travel; use labels='private', "
+                "or local_steps"
+            )
+        if not shared and isinstance(self.schedule, LocalSteps):
+            raise IncompatibleRecipe(
+                "with private labels a feature party cannot compute its own derivative, so local steps on a "
+                "batch need cached ones: use fedbcd, celu or thin, or labels='shared'"
+            )
+
+    def _check_outage(self) -> None:
+        if self.on_outage not in ("wait", "continue"):
+            raise BadParameter(f"on_outage must be 'wait' or 'continue', got {self.on_outage!r}")
+        if self.on_outage == "wait":
+            return
+        if isinstance(self.aggregation, SecureSum):
+            raise IncompatibleRecipe(
+                "on_outage='continue' would go on without a party, and a secure sum needs all of them; "
+                "use on_outage='wait'"
+            )
+        if not isinstance(self.schedule, CachedSteps) or self.schedule.reuse == 1:
+            raise IncompatibleRecipe(
+                "on_outage='continue' learns from cached exchanges while a party is away; use celu or thin, "
+                "or on_outage='wait'"
+            )
+
+    def _check_feedback(self) -> None:
+        feedback = isinstance(self.uplink, ErrorFeedback)
+        if self.order == "update_first" and not feedback:
+            raise IncompatibleRecipe("order='update_first' learns from surrogates; use efvfl")
+        if self.warm_start and not feedback:
+            raise IncompatibleRecipe("warm_start fills surrogates; use efvfl or thin")
+        if self.broadcast == "surrogates" and not (feedback and self.labels is Labels.SHARED):
+            raise IncompatibleRecipe("broadcast='surrogates' needs error feedback and shared labels")
+        if isinstance(self.downlink, ErrorFeedback) and self.downlink.scope == "table":
+            raise IncompatibleRecipe("derivatives exist for the batch's rows only; use scope='rows' on the downlink")
+
+    def _check_scoring(self) -> None:
+        if isinstance(self.scoring, Identity):
+            return
+        if isinstance(self.aggregation, SecureSum):
+            raise IncompatibleRecipe(
+                f"scoring={self.scoring} would send a party's own embeddings, and under secure sum only their sum is "
+                "seen; leave scoring out"
+            )
+        by_row = isinstance(self.scoring, (Cast, RowScale))
+        if not by_row or (isinstance(self.scoring, RowScale) and not self.scoring.is_fixed):
+            raise IncompatibleRecipe(
+                f"scoring={self.scoring}: a row must have one score, whichever rows it travels with; use Cast, or "
+                "RowScale with one number of bits, not stochastic"
+            )
+
+    def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:
+        if fusion != "sum":
+            raise IncompatibleRecipe(f"secure sum adds embeddings; use fusion='sum', not {fusion!r}")
+        if self.uplink.compressor.adding() is None:
+            raise IncompatibleRecipe(
+                f"SecureSum adds integers on one scale; {self.uplink.compressor}'s symbols are not additive. Use "
+                "PoissonBinomial, Uniform with bounds, or StdGrid with scale and limit"
+            )
+        if isinstance(self.uplink, ErrorFeedback) and self.uplink.scope == "table":
+            raise IncompatibleRecipe("secure sum masks the batch's rows; use scope='rows'")
+        if self.order == "update_first" or self.broadcast == "surrogates":
+            raise IncompatibleRecipe(
+                "under secure sum there is one surrogate, that of the sum; use order='exchange_first' and "
+                "broadcast='symbols'"
+            )
+        if isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING:
+            raise IncompatibleRecipe(
+                "filling overlap would let the noise depend on timing; use overlap=True or 'ahead'"
+            )
+        if parties < secure.min_parties:
+            raise IncompatibleRecipe(
+                f"secure sum needs {secure.min_parties} feature parties, there are {parties}: with fewer, one "
+                "party's values follow from the sum. Add parties, or use a recipe without secure sum"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """The recipe as plain data, canonical: what `digest` is over."""
+        described = _plain(self)
+        assert isinstance(described, dict)  # noqa: S101
+        if isinstance(self.scoring, Identity):
+            del described["scoring"]  # digests are older than it
+        return described
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical description; parties compare it when they connect."""
+        text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        parts = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"is": type(value).__name__, **parts}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    return value

@@ -1,0 +1,32 @@
+"""WHEN we talk: exchange now, or learn from what we already have.
+
+A schedule is a frozen value of a recipe; `open()` gives a plan, which says for each round what to do, in
+order: `Send`, `Await`, `Local`. It decides; the conversation carries it out.
+"""
+
+from thinwire.engine.schedule.cached_steps import CachedSteps, Overlap, Workset
+from thinwire.engine.schedule.cosine_weights import CosineTally, cosine_weights
+from thinwire.engine.schedule.exchange_cache import ExchangeCache
+from thinwire.engine.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, Plan, Ready, Send
+from thinwire.engine.schedule.step_controller import BatchOutcome
+
+Schedule = EveryBatch | LocalSteps | CachedSteps
+
+__all__ = [
+    "Action",
+    "Await",
+    "BatchOutcome",
+    "CachedSteps",
+    "CosineTally",
+    "EveryBatch",
+    "ExchangeCache",
+    "Local",
+    "LocalSteps",
+    "Overlap",
+    "Plan",
+    "Ready",
+    "Schedule",
+    "Send",
+    "Workset",
+    "cosine_weights",
+]

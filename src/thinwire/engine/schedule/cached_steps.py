@@ -1,0 +1,233 @@
+"""Learn from cached exchanges between two exchanges (CELU-VFL; with capacity 1 and no weights, FedBCD).
+
+The workset is the last W exchanges, each used at most R times; it knows rounds and uses, the party keeps the tensors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Any
+
+from thinwire.base.errors import BadParameter
+from thinwire.base.seeds import derived_seed
+from thinwire.base.types import Round
+from thinwire.engine.compress.compressor import check_choice, check_number, check_whole
+from thinwire.engine.schedule.plan import Action, Await, Local, Plan, Ready, Send
+from thinwire.engine.schedule.step_controller import BatchOutcome, StepController
+
+
+@dataclass(slots=True)
+class _Entry:
+    round: Round
+    uses: int = 1  # the exchange's own
+    last_draw: int = -1
+
+
+class Workset:
+    """Draws cached exchanges by one of three rules.
+
+    "round_robin": an entry is not drawn again within the next W - 1 draws; of those that may be, the one
+    drawn longest ago, of these the oldest. "consecutive": the newest. "random": any, by the seed.
+    """
+
+    def __init__(self, capacity: int, reuse: int, sampling: str, seed: int) -> None:
+        self._capacity = capacity
+        self._reuse = reuse
+        self._sampling = sampling
+        self._seed = seed
+        self._entries: list[_Entry] = []
+        self._draws = 0
+        self._bubbles = 0
+        self._left_with: Counter[int] = Counter()
+
+    def insert(self, round: Round) -> None:
+        """Takes in the exchange of this round; drops those inserted before round - W + 1."""
+        self._drop([entry for entry in self._entries if entry.round < round - self._capacity + 1])
+        if self._reuse > 1:
+            self._entries.append(_Entry(round))
+
+    def draw(self) -> Round | None:
+        """The exchange to use now; None (a bubble) where none may be."""
+        free = [entry for entry in self._entries if self._may_be_drawn(entry)]
+        if not free:
+            self._bubbles += 1
+            return None
+        entry = self._chosen(free)
+        entry.last_draw = self._draws
+        entry.uses += 1
+        self._draws += 1
+        if entry.uses >= self._reuse:
+            self._drop([entry])
+        return entry.round
+
+    def _may_be_drawn(self, entry: _Entry) -> bool:
+        if self._sampling != "round_robin" or entry.last_draw < 0:
+            return True
+        return self._draws - entry.last_draw > self._capacity - 1
+
+    def _chosen(self, free: list[_Entry]) -> _Entry:
+        if self._sampling == "consecutive":
+            return free[-1]
+        if self._sampling == "random":
+            return free[derived_seed(self._seed, "workset", self._draws) % len(free)]
+        return min(free, key=lambda entry: (entry.last_draw, entry.round))
+
+    def _drop(self, entries: list[_Entry]) -> None:
+        for entry in entries:
+            self._left_with[entry.uses] += 1
+            self._entries.remove(entry)
+
+    def rounds(self) -> set[Round]:
+        return {entry.round for entry in self._entries}
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {
+            "draws": self._draws,
+            "bubbles": self._bubbles,
+            "uses": {str(uses): count for uses, count in sorted(self._left_with.items())},
+        }
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "entries": [asdict(entry) for entry in self._entries],
+            "draws": self._draws,
+            "bubbles": self._bubbles,
+            "left_with": {str(uses): count for uses, count in self._left_with.items()},
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._entries = [_Entry(**entry) for entry in state["entries"]]
+        self._draws = state["draws"]
+        self._bubbles = state["bubbles"]
+        self._left_with = Counter({int(uses): count for uses, count in state["left_with"].items()})
+
+
+class Overlap(Enum):
+    """What a feature party does while its embedding travels."""
+
+    NONE = "none"  # waits
+    DETERMINISTIC = "deterministic"  # takes this round's local steps, then waits; repeatable
+    FILLING = "filling"  # takes local steps until the answer comes; faster, not repeatable
+    AHEAD = "ahead"  # sends the next one too, takes this round's local steps, then waits; repeatable
+
+
+@dataclass(frozen=True, slots=True)
+class CachedSteps:
+    """A workset of the last `capacity` exchanges; each serves `reuse` updates, its own exchange included.
+
+    `local_steps` a round, reuse - 1 unless given, fewer on a bubble. `xi_degrees`: rows whose cached values
+    point more than this away from the present ones get weight 0, the others the cosine; None: no weights.
+    `rise_limit`: where the training loss stays above this many times its lowest for two rests, the steps are
+    halved; None: never. `worth_bits`: none are taken where a value costs fewer bits than this when it is sent,
+    nor before the first rest, where that is known; None: they always are. `rows_a_use`: an exchange serves at most
+    one update for so many rows of the job, because few rows are soon learned by heart; None: `reuse` in any case.
+    """
+
+    capacity: int
+    reuse: int
+    xi_degrees: float | None = 60.0
+    sampling: str = "round_robin"
+    overlap: Overlap = Overlap.NONE
+    local_steps: int | None = None
+    rise_limit: float | None = None
+    worth_bits: float | None = None
+    rows_a_use: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(self, "capacity", 1, 10_000)
+        check_whole(self, "reuse", 1, 10_000)
+        check_choice(self, "sampling", ("round_robin", "consecutive", "random"))
+        if self.xi_degrees is not None:
+            check_number(self, "xi_degrees", above=-1e-9, up_to=180)
+        if self.local_steps is not None:
+            check_whole(self, "local_steps", 0, 10_000)
+        if self.rise_limit is not None:
+            check_number(self, "rise_limit", above=1, up_to=1e6)
+        if self.worth_bits is not None:
+            check_number(self, "worth_bits", above=0, up_to=64)
+        if self.rows_a_use is not None:
+            check_whole(self, "rows_a_use", 1, 2**31)
+        if not isinstance(self.overlap, Overlap):
+            raise BadParameter(f"CachedSteps: overlap must be an Overlap, got {self.overlap!r}")
+
+    @property
+    def steps(self) -> int:
+        return self.reuse - 1 if self.local_steps is None else self.local_steps
+
+    def among(self, rows: int) -> CachedSteps:
+        """The same for a job of so many rows."""
+        if self.rows_a_use is None:
+            return self
+        return replace(self, reuse=min(self.reuse, max(1, rows // self.rows_a_use)))
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _CachedPlan(self.among(rows), seed)
+
+
+class _CachedPlan:
+    def __init__(self, schedule: CachedSteps, seed: int) -> None:
+        self._schedule = schedule
+        self._pace = StepController(schedule.steps, schedule.rise_limit, schedule.worth_bits)
+        self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
+
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Send(round)
+        if self._schedule.overlap is Overlap.AHEAD:
+            yield Send(round + 1)
+        if self._schedule.overlap in (Overlap.DETERMINISTIC, Overlap.AHEAD):
+            yield from self._steps()
+        elif self._schedule.overlap is Overlap.FILLING:
+            yield from self._steps_until(ready)
+        yield from self._steps_while(away)
+        yield Await(round)
+        self._workset.insert(round)
+        if self._schedule.overlap is Overlap.NONE:
+            yield from self._steps()
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield from self._steps_while(away)
+        yield Await(round)
+        self._workset.insert(round)
+        yield from self._steps_until(ready) if self._schedule.overlap is Overlap.FILLING else self._steps()
+
+    def _steps(self) -> Iterator[Action]:
+        for _ in range(self._pace.steps):
+            drawn = self._workset.draw()
+            if drawn is None:
+                return
+            yield Local(drawn)
+
+    def _steps_until(self, ready: Ready) -> Iterator[Action]:
+        return self._steps_while(lambda: not ready())
+
+    def _steps_while(self, idle: Ready) -> Iterator[Action]:
+        while idle():
+            drawn = self._workset.draw()
+            if drawn is None:
+                return
+            yield Local(drawn)
+
+    def usable_rounds(self) -> set[Round]:
+        return self._workset.rounds()
+
+    def observe_batch(self, fresh: BatchOutcome) -> None:
+        self._pace.observe_batch(fresh)
+
+    def decide_steps(self, done: Round) -> int:
+        return self._pace.decide_steps(done)
+
+    def set_steps(self, steps: int) -> None:
+        self._pace.steps = steps
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {**self._workset.diagnostics(), **self._pace.diagnostics()}
+
+    def state(self) -> dict[str, Any]:
+        return {**self._workset.state(), "pace": self._pace.state()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._workset.load(state)
+        self._pace.load(state["pace"])

@@ -1,0 +1,149 @@
+"""A schedule's plan: what a party does in a round, in order; one update a round, or several on its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from thinwire.base.types import Round
+from thinwire.engine.compress.compressor import check_whole
+from thinwire.engine.schedule.step_controller import BatchOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Compute this round's embedding and send it, unless it went ahead or must wait for a rest."""
+
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait for what the round brings back, and learn from it."""
+
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """One update without a message, on the exchange of an earlier (or this) round."""
+
+    round: Round
+
+
+Action: TypeAlias = Send | Await | Local
+Ready: TypeAlias = Callable[[], bool]
+
+
+class Plan(Protocol):
+    """A schedule at work at one party; it remembers rounds, never tensors."""
+
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        """What a feature party does in this round; `ready()` says whether the answer has come.
+
+        `away()` waits for the answer, and says whether it must be gone without because a party is away.
+        """
+        ...
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        """What the label party does in this round; `ready()` says whether the next embeddings have come.
+
+        `away()` waits for this round's embeddings likewise.
+        """
+        ...
+
+    def usable_rounds(self) -> set[Round]:
+        """The rounds whose exchange may still be used."""
+        ...
+
+    def observe_batch(self, fresh: BatchOutcome) -> None:
+        """The label party has learned from a fresh batch."""
+        ...
+
+    def decide_steps(self, done: Round) -> int:
+        """How many local steps a round from this rest on: the label party decides."""
+        ...
+
+    def set_steps(self, steps: int) -> None:
+        """As many as the label party said."""
+        ...
+
+    def diagnostics(self) -> dict[str, Any]:
+        """Figures for people: uses, bubbles."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What to save, as plain data."""
+        ...
+
+    def load(self, state: dict[str, Any]) -> None: ...
+
+
+class ForgetfulPlan:
+    """The part of a plan that keeps nothing from one round to the next."""
+
+    def usable_rounds(self) -> set[Round]:
+        return set()
+
+    def observe_batch(self, fresh: BatchOutcome) -> None:
+        """Nothing follows from it."""
+
+    def decide_steps(self, done: Round) -> int:
+        return 0
+
+    def set_steps(self, steps: int) -> None:
+        """There is nothing to change."""
+
+    def diagnostics(self) -> dict[str, Any]:
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """There is nothing to load."""
+
+
+@dataclass(frozen=True, slots=True)
+class EveryBatch:
+    """One update a round, at every party."""
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _EveryBatchPlan()
+
+
+class _EveryBatchPlan(ForgetfulPlan):
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Send(round)
+        yield Await(round)
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Await(round)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSteps:
+    """`steps` updates a round, all on the round's own batch; the exchange itself updates nothing."""
+
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole(self, "steps", 1, 10_000)
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _LocalStepsPlan(self.steps)
+
+
+class _LocalStepsPlan(ForgetfulPlan):
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Send(round)
+        yield from self.label_round(round, ready, away)
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Await(round)
+        for _ in range(self._steps):
+            yield Local(round)

@@ -1,0 +1,22 @@
+"""One directed tensor flow and its state: streams, the surrogates behind error feedback, and where large tables live.
+
+`Direct` and `ErrorFeedback` are settings, frozen values that a recipe holds; `open(flow)` makes one end of a stream.
+"""
+
+from thinwire.engine.streams.storage import Storage, blocks, let_go
+from thinwire.engine.streams.stream import Direct, ErrorFeedback, Flow, Rows, Seeded, Stream, StreamSpec
+from thinwire.engine.streams.surrogate import Surrogate
+
+__all__ = [
+    "Direct",
+    "ErrorFeedback",
+    "Flow",
+    "Rows",
+    "Seeded",
+    "Storage",
+    "Stream",
+    "StreamSpec",
+    "Surrogate",
+    "blocks",
+    "let_go",
+]

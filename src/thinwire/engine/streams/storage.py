@@ -1,0 +1,113 @@
+"""How much of a large table may be in memory, and the rest of it as tensors that lie in a file.
+
+The system reads what is touched, and takes it back when it is let go; until then a touched page counts as this
+process's memory. Letting go loses nothing: the file has it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import BadParameter
+
+_LEAST_RESIDENT = 64 << 20  # bytes; with less, a batch's rows would be read again and again
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where large tables live: in memory up to `memory_limit_bytes` each, else in a file in `folder`.
+
+    Of a table in a file no more than the limit is in memory at a time, or 64 MiB where the limit is lower. The file
+    has no name and is gone with the process. `folder` is the system's folder for temporary files unless given; give
+    a disk's, not a memory file system's.
+    """
+
+    memory_limit_bytes: int = 4 << 30
+    folder: Path | None = None
+    spills: bool = True  # False: nobody has named a folder, and none may be taken
+
+    def __post_init__(self) -> None:
+        if self.memory_limit_bytes < 0:
+            raise BadParameter(f"Storage: memory_limit_bytes must be 0 or more, got {self.memory_limit_bytes}")
+        if self.folder is not None and not Path(self.folder).is_dir():
+            raise BadParameter(f"Storage: the folder {self.folder} does not exist; make it first")
+
+    def require_folder(self) -> Storage:
+        """For an encrypted run: files in `folder` are not encrypted, so its owner must have chosen it."""
+        return self if self.folder is not None else replace(self, spills=False)
+
+    @property
+    def resident_bytes(self) -> int:
+        """How much of a file may be in memory."""
+        return max(self.memory_limit_bytes, _LEAST_RESIDENT)
+
+    def file(self) -> BinaryIO:
+        """An empty file without a name."""
+        if not self.spills:
+            raise BadParameter(
+                f"a table is larger than job.memory_limit_mb ({self.memory_limit_bytes / 2**20:g} MiB) allows; this "
+                "run is encrypted, and what goes to a file for lack of memory is not. Raise the limit, or name a "
+                "folder for it, on a disk that is encrypted itself: job.scratch"
+            )
+        folder = self.folder or Path(tempfile.gettempdir())
+        try:
+            return tempfile.TemporaryFile(dir=folder, buffering=0)
+        except OSError as error:
+            raise BadParameter(f"Storage: no file can be made in {folder}: {error.strerror}") from error
+
+    def reserve(self, file: BinaryIO, start: int, size: int, what: str) -> None:
+        """Takes room on the disk now: a full one would otherwise kill the process at some later write."""
+        try:
+            os.posix_fallocate(file.fileno(), start, size)
+        except OSError as error:
+            folder = self.folder or Path(tempfile.gettempdir())
+            raise BadParameter(
+                f"Storage: no room for {what} of {size} bytes in {folder}: {error.strerror}; free some, "
+                "give another folder, or raise memory_limit_bytes"
+            ) from error
+
+
+BLOCK = 1 << 24  # bytes
+# By their first address. A tensor over one keeps it alive, and with it the file.
+_MAPS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()
+
+
+def map_file(file: BinaryIO, size: int) -> Tensor:
+    """The file's first `size` bytes, not a copy: who changes the tensor changes the file."""
+    area = mmap.mmap(file.fileno(), size)
+    area.madvise(mmap.MADV_RANDOM)  # a batch's rows lie anywhere; their neighbours are not worth reading
+    return over(area)
+
+
+def over(area: mmap.mmap | bytearray) -> Tensor:
+    """Its bytes, not a copy."""
+    found = torch.frombuffer(area, dtype=torch.uint8)
+    if isinstance(area, mmap.mmap):
+        _MAPS[found.data_ptr()] = area
+    return found
+
+
+def let_go(tensor: Tensor) -> None:
+    """Gives back the memory behind a tensor that lies in a file; any other tensor is left alone."""
+    area = _MAPS.get(tensor.untyped_storage().data_ptr())
+    if area is not None:
+        area.madvise(mmap.MADV_DONTNEED)  # shared with the file: what was changed stays there
+
+
+def blocks(tensor: Tensor) -> Iterator[Tensor]:
+    """A contiguous tensor as flat pieces, in order; each is let go of when the next is asked for."""
+    flat = tensor.view(-1)
+    step = max(1, BLOCK // tensor.itemsize)
+    for start in range(0, flat.numel(), step):
+        yield flat[start : start + step]
+        let_go(tensor)

@@ -1,0 +1,113 @@
+"""What the writer of a job file was told: parties and their files, the label, the id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from thinwire.base.errors import BadInput
+
+
+@dataclass(frozen=True)
+class JobAnswers:
+    """Everything that a whole job needs."""
+
+    template: str
+    files: dict[str, Path]  # of each party, in the order given
+    label: tuple[str, str]  # party, column or key
+    ids: dict[str, str] | None = None  # of each party; None: guessed
+
+    @classmethod
+    def parsed(cls, template: str, parties: Sequence[str], label: str, ids: Sequence[str]) -> JobAnswers:
+        """From flags: bank=bank.csv, shop:bought, customer or bank:customer."""
+        files = dict(_pair(text, "=", "--party", "bank=bank.csv") for text in parties)
+        _require_different(list(files), parties)
+        if len(files) < 2:
+            raise BadInput(
+                "--party: a job has two parties at least; say --party bank=bank.csv --party shop=shop.csv, or "
+                "--core CORE.toml for one party's part of a job"
+            )
+        party, column = _pair(label, ":", "--label", "shop:bought")
+        _require_party("--label", party, files)
+        found: dict[str, str] = {}
+        for text in ids:
+            name, sign, rest = text.partition(":")
+            if sign and name in files:
+                found[name] = rest
+            else:
+                found |= {one: text for one in files if one not in found}
+        if found and len(found) < len(files):
+            missing = next(one for one in files if one not in found)
+            raise BadInput(f"--id: which column names the rows of {missing!r}? Say --id {missing}:COLUMN too")
+        return cls(template, {name: Path(file) for name, file in files.items()}, (party, column), found or None)
+
+
+@dataclass(frozen=True)
+class CoreAnswers:
+    """What all parties share: who takes part, and where they meet."""
+
+    template: str
+    parties: tuple[str, ...]  # feature parties, in the order that all of them keep
+    label_party: str
+    address: str = ""  # host:port
+
+    @classmethod
+    def parsed(cls, template: str, parties: Sequence[str], label: str) -> CoreAnswers:
+        """From flags: bank, shop; who holds the label."""
+        _require_different(parties, parties)
+        if ":" in label:
+            raise BadInput(
+                f"--label {label}: without files this is the core of a job, which names no column; write --label "
+                f"{label.partition(':')[0]}, or give each party's file as in --party bank=bank.csv"
+            )
+        _require_party("--label", label, parties)
+        return cls(template, tuple(name for name in parties if name != label), label)
+
+
+@dataclass(frozen=True)
+class PartAnswers:
+    """One party's part of a job, beside the core that it got."""
+
+    template: str | None  # None: as the core asks for
+    core: Path
+    party: str
+    file: Path
+    label: str | None = None  # column or key, at the label party
+    id: str | None = None  # None: guessed
+
+    @classmethod
+    def parsed(
+        cls, template: str | None, core: Path, parties: Sequence[str], label: str, ids: Sequence[str]
+    ) -> PartAnswers:
+        """From flags: bank=bank.csv; bought, or shop:bought; customer, or bank:customer."""
+        if len(parties) != 1:
+            raise BadInput(
+                f"--party: beside a core goes the part of one party, its own, such as --party bank=bank.csv; got "
+                f"{', '.join(parties)}"
+            )
+        if len(ids) > 1:
+            raise BadInput(f"--id: one column names the rows, got {', '.join(ids)}")
+        name, file = _pair(parties[0], "=", "--party", "bank=bank.csv")
+        column, id = (text.removeprefix(f"{name}:") for text in (label, ids[0] if ids else ""))
+        return cls(template, core, name, Path(file), column or None, id or None)
+
+
+def _require_different(names: Collection[str], parties: Sequence[str]) -> None:
+    if len(set(names)) != len(parties):
+        raise BadInput(f"--party: every party needs a name of its own, got {', '.join(parties)}")
+
+
+def _require_party(option: str, name: str, parties: Collection[str]) -> None:
+    if name not in parties:
+        near = get_close_matches(name, parties, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise BadInput(f"{option}: no party is called {name!r}; there are {', '.join(parties)}{hint}")
+
+
+def _pair(text: str, sign: str, option: str, example: str) -> tuple[str, str]:
+    left, found, right = text.partition(sign)
+    if not found or not left or not right:
+        raise BadInput(f"{option} {text}: write it as {option} {example}")
+    return left, right

@@ -1,0 +1,29 @@
+"""Leakage attacks against a run: what each party could learn beyond what it was meant to.
+
+report = audit_run("runs/ctr")          # or audit_job(job), after train(job)
+for finding in report.findings:
+    print(finding.attack, finding.undefended_score, finding.score, finding.meaning)
+
+The attacks are functions over tensors, one file each; `dp_release` and `stateful` measure a privacy claim instead.
+"""
+
+from thinwire.lab.attacks.auditing import audit_job
+from thinwire.lab.attacks.dp_release import Release, ReleaseAudit, audit_release
+from thinwire.lab.attacks.finding import AuditReport, Finding, ModelScore
+from thinwire.lab.attacks.listening import heard
+from thinwire.lab.attacks.runs import audit_run
+from thinwire.lab.attacks.stateful import Scene, audit_stateful
+
+__all__ = [
+    "AuditReport",
+    "Finding",
+    "ModelScore",
+    "Release",
+    "ReleaseAudit",
+    "Scene",
+    "audit_job",
+    "audit_release",
+    "audit_run",
+    "audit_stateful",
+    "heard",
+]

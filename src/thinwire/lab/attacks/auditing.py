@@ -1,0 +1,245 @@
+"""All attacks that apply to a trained job, each beside its positive control."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import BadInput, BadParameter
+from thinwire.base.types import PartyName
+from thinwire.engine.compress import PoissonBinomial
+from thinwire.engine.models.metrics import metric
+from thinwire.engine.privacy import Labels, poisson_binomial_epsilon
+from thinwire.engine.privacy.accounting import DEFAULT_DELTA
+from thinwire.engine.privacy.defences import NoDefence
+from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.protocols.evaluation import compute_outputs
+from thinwire.job.job import Job
+from thinwire.lab.attacks.completion import completed_scores, few_known_rows, from_scratch_scores
+from thinwire.lab.attacks.direction import direction_scores
+from thinwire.lab.attacks.dp_release import FreshNoise, Release, ReleaseAudit, audit_release
+from thinwire.lab.attacks.finding import AuditReport, Finding, ModelScore, leak_auc, leak_r2
+from thinwire.lab.attacks.inversion import inverted
+from thinwire.lab.attacks.norm import norm_scores
+from thinwire.lab.attacks.spectral import spectral_scores
+from thinwire.lab.attacks.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
+
+_KNOWN_OF_CLASS = 10  # rows of the class that a direction attacker knows
+_KNOWN_LABELS = 40  # that a completing attacker knows
+_KNOWN_FEATURES = 100  # rows that an inverting attacker knows
+_MOST_COLUMNS = 128  # to invert
+_FEWEST = 30  # rows of a class to attack: some of them are known
+_MOST_THROWS = 100_000_000  # of coins, to measure a release
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is seen of the rows: exactly, as run at one look, as run at all looks."""
+
+    exact: ObservedViews
+    once: ObservedViews
+    always: ObservedViews
+
+    @classmethod
+    def of(cls, job: Job, rows: Tensor, looks: int) -> _Seen:
+        once = views(job, rows, 1)
+        return cls(exact_views(job, rows), once, once if looks == 1 else views(job, rows, looks))
+
+
+def audit_job(
+    job: Job, begun: Job | None = None, rows: int = 2000, heard: Mapping[PartyName, Tensor] | None = None
+) -> AuditReport:
+    """Attacks a job whose models are trained; `begun` is the same job with the models as they were before.
+
+    `rows` are attacked at most, drawn at random. Nothing is sent, nothing is trained but the attackers' own models.
+    `heard` is what each feature party was told in all of a run, as `listening.heard(begun)` gives it.
+    """
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 50:
+        raise BadParameter(f"rows must be a whole number, 50 or more, got {rows!r}")
+    if job.rows < 50:
+        raise BadInput(f"the job has {job.rows} training rows; an audit needs 50 to tell a leak from luck")
+    job.check()
+    rng = torch.Generator().manual_seed(0)
+    chosen = torch.randperm(job.rows, generator=rng)[:rows]
+    seen = _Seen.of(job, chosen, looks_of(job))
+    findings: list[Finding] = []
+    notes: list[str] = []
+    rare = _rare_class(job.label_party.labels[chosen])
+    if job.recipe.labels is Labels.SHARED:
+        notes.append("labels are shared: every feature party is sent all of them, and no attack is needed")
+    elif rare is None:
+        notes.append(f"labels were not attacked: they are no classes, or none has {_FEWEST} of these rows")
+    else:
+        positive = job.label_party.labels[chosen] == rare
+        leaks = f"the rows of class {rare}"
+        moments = {"after training": seen}
+        if begun is not None:
+            moments = {"before training": _Seen.of(begun, chosen, looks=1), **moments}
+        if heard is not None:
+            told = {name: table[chosen] for name, table in heard.items()}
+            moments["whole run"] = replace(seen, always=ObservedViews(told, seen.always.embeddings))
+        for moment, then in moments.items():
+            findings += [_on_derivatives(name, moment, then, positive, leaks) for name in _ON_DERIVATIVES]
+        findings.append(_completion(job, begun, chosen, positive, leaks))
+    findings.append(_inversion(job, chosen, seen))
+    return AuditReport(
+        method=job.recipe.name,
+        defence=str(job.recipe.defence),
+        rows=len(chosen),
+        looks=looks_of(job),
+        model=_model_score(job),
+        findings=findings,
+        release=_release(job),
+        notes=notes,
+    )
+
+
+# Labels ------------------------------------------------------------------------------------------------------
+
+
+def _by_direction(derivatives: Tensor, positive: Tensor) -> float:
+    known = torch.nonzero(positive).flatten()[:_KNOWN_OF_CLASS]
+    unknown = torch.ones(len(positive), dtype=torch.bool)
+    unknown[known] = False
+    return leak_auc(direction_scores(derivatives, known)[unknown], positive[unknown])
+
+
+_ON_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "norm": lambda derivatives, positive: leak_auc(norm_scores(derivatives), positive),
+    "direction": _by_direction,
+    "spectral": lambda derivatives, positive: leak_auc(spectral_scores(derivatives), positive),
+}
+
+
+def _on_derivatives(name: str, moment: str, seen: _Seen, positive: Tensor, leaks: str) -> Finding:
+    """The feature party that learns most."""
+
+    def score(shown: Mapping[PartyName, Tensor], party: PartyName) -> float:
+        return _ON_DERIVATIVES[name](shown[party].cpu(), positive)
+
+    always = {party: score(seen.always.derivatives, party) for party in seen.always.derivatives}
+    worst = max(always, key=always.__getitem__)
+    return Finding(
+        attack=f"{name}, {moment}",
+        attacker=f"feature party {worst}",
+        leaks=leaks,
+        measure="AUC",
+        chance=0.5,
+        needed=0.7,
+        undefended_score=score(seen.exact.derivatives, worst),
+        once_score=score(seen.once.derivatives, worst),
+        score=always[worst],
+    )
+
+
+def _completion(job: Job, begun: Job | None, rows: Tensor, positive: Tensor, leaks: str) -> Finding:
+    """The feature party that learns most from its own trained model and a few labels."""
+    known = few_known_rows(positive, _KNOWN_LABELS, seed=0)
+    unknown = torch.ones(len(positive), dtype=torch.bool)
+    unknown[known] = False
+
+    def completed(party: FeatureParty) -> float:
+        scores = completed_scores(embeddings(party.bottom, party.features[rows]), known, positive[known])
+        return leak_auc(scores[unknown], positive[unknown])
+
+    found = {party.name: completed(party) for party in job.parties}
+    worst = max(found, key=found.__getitem__)
+    place = [party.name for party in job.parties].index(worst)
+    alone = 0.5
+    if begun is not None:
+        party = begun.parties[place]
+        scratch = from_scratch_scores(party.bottom, party.features[rows], known, positive[known])
+        alone = leak_auc(scratch[unknown], positive[unknown])
+    undefended = found[worst] if isinstance(job.recipe.defence, NoDefence) else None
+    return Finding(
+        attack=f"model completion, {len(known)} labels",
+        attacker=f"feature party {worst}",
+        leaks=leaks,
+        measure="AUC",
+        chance=alone,
+        needed=min(1.0, alone + 0.02),
+        undefended_score=undefended,
+        once_score=found[worst],
+        score=found[worst],
+    )
+
+
+def _rare_class(labels: Tensor) -> int | None:
+    """The rarest class with rows enough; None where labels are no classes."""
+    if labels.dim() != 1 or bool((labels != labels.round()).any()):
+        return None
+    classes, counts = labels.long().unique(return_counts=True)
+    enough = torch.minimum(counts, len(labels) - counts) >= _FEWEST
+    if not bool(enough.any()) or len(labels) < 2 * _KNOWN_LABELS:
+        return None
+    return int(classes[enough][counts[enough].argmin()])
+
+
+# Features ----------------------------------------------------------------------------------------------------
+
+
+def _inversion(job: Job, rows: Tensor, seen: _Seen) -> Finding:
+    """The feature party that loses most to the label party."""
+    known = torch.arange(min(_KNOWN_FEATURES, len(rows) // 2))
+
+    def rebuilt(shown: Mapping[PartyName, Tensor], party: FeatureParty) -> float:
+        table = party.features[rows].double().flatten(1)
+        columns = torch.linspace(0, table.shape[1] - 1, min(table.shape[1], _MOST_COLUMNS)).round().long().unique()
+        truth = table[:, columns]
+        if bool((truth == truth[:1]).all()):
+            return 0.0  # nothing to find
+        held = shown[THE_SUM] if THE_SUM in shown else shown[party.name]
+        guessed = inverted(held.cpu(), known, truth[known])
+        return leak_r2(guessed[len(known) :], truth[len(known) :])
+
+    found = {party.name: rebuilt(seen.always.embeddings, party) for party in job.parties}
+    worst = max(job.parties, key=lambda party: found[party.name])
+    shared = job.recipe.labels is Labels.SHARED
+    return Finding(
+        attack=f"inversion, {len(known)} known rows",
+        attacker="every other party" if shared else f"label party {job.label_party.name}",
+        leaks=f"the features of {worst.name}",
+        measure="R2",
+        chance=0.0,
+        needed=0.1,
+        undefended_score=rebuilt(seen.exact.embeddings, worst),
+        once_score=rebuilt(seen.once.embeddings, worst),
+        score=found[worst.name],
+    )
+
+
+def _release(job: Job) -> ReleaseAudit | None:
+    """One noisy sum of a row, as the label party sees it: claimed and measured epsilon."""
+    mechanism = job.recipe.uplink.compressor
+    if not isinstance(mechanism, PoissonBinomial):
+        return None
+    width = next(iter(job.check().values()))
+    release = Release(mechanism, width, len(job.parties))
+    claimed = poisson_binomial_epsilon(
+        trials=mechanism.trials,
+        beta=mechanism.beta,
+        width=width,
+        unknown_parties=release.parties,
+        epochs=1,
+        delta=DEFAULT_DELTA,
+    )
+    samples = min(100_000, _MOST_THROWS // (mechanism.trials * width * release.parties))
+    return audit_release(claimed, release, DEFAULT_DELTA, FreshNoise(AUDIT_KEY), samples=max(samples, 100))
+
+
+def _model_score(job: Job) -> ModelScore:
+    """On the test rows where there are some: AUC for two classes, else the job's first metric."""
+    label = job.label_party
+    tested = label.test_labels is not None and all(party.test_features is not None for party in job.parties)
+    labels = label.test_labels if tested else label.labels
+    tables = [embeddings(party.bottom, party.test_features if tested else party.features) for party in job.parties]
+    if label.bottom is not None:
+        tables.append(embeddings(label.bottom, label.test_features if tested else label.features))
+    said = compute_outputs(label.top, label.fusion, tables)
+    binary = said.dim() == 1 or said.shape[1] <= 2
+    both = len(labels.unique()) == 2 and bool(((labels == 0) | (labels == 1)).all())
+    name = "auc" if binary and both else next(iter(job.metrics), "log_loss")
+    return ModelScore(name, metric(name).compute(said, labels), "test" if tested else "training")

@@ -1,0 +1,115 @@
+"""What an attack found in a run, with its positive control beside it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from thinwire.base.errors import BadTensor
+from thinwire.engine.models.metrics import metric
+from thinwire.lab.attacks.dp_release import ReleaseAudit
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One attack: its score where nothing defends, and its score against the run as it was.
+
+    The undefended score is the attack's positive control. Where it does not reach `needed`, the attack fails by
+    itself, and a low score as run says nothing about the defence.
+    """
+
+    attack: str
+    attacker: str
+    leaks: str
+    measure: str  # AUC or R2
+    chance: float  # what guessing scores, or what the attacker could do without the run
+    needed: float
+    undefended_score: float | None  # None: only a run without the defence could tell
+    once_score: float  # as run, from one message about each row
+    score: float  # as run, from those of all epochs
+
+    @property
+    def works(self) -> bool:
+        """Does the attack work where nothing defends?"""
+        return (self.score if self.undefended_score is None else self.undefended_score) >= self.needed
+
+    @property
+    def meaning(self) -> str:
+        """In one sentence."""
+        if not self.works:
+            return "The attack fails here even undefended, so it says nothing about the defence."
+        gained = (self.score - self.chance) / max(1 - self.chance, 1e-9)
+        averaged = " once all epochs are averaged" if self.score - self.once_score > 0.1 else ""
+        much = next(words for least, words in _MUCH[self.measure] if gained >= least)
+        return f"{self.attacker[:1].upper()}{self.attacker[1:]} {much} {self.leaks}{averaged}."
+
+
+_MUCH = {
+    "AUC": [
+        (0.9, "can tell nearly all of"),
+        (0.5, "can tell most of"),
+        (0.2, "can make good guesses at"),
+        (float("-inf"), "learns little or nothing of"),
+    ],
+    "R2": [
+        (0.9, "can rebuild nearly all of"),
+        (0.5, "can rebuild most of"),
+        (0.1, "can rebuild a part of"),
+        (float("-inf"), "learns little or nothing of"),
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelScore:
+    """How good the trained model is: what the defence may have cost."""
+
+    metric: str
+    value: float
+    rows: str  # "test" or "training"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """All findings against one run."""
+
+    method: str
+    defence: str
+    rows: int  # attacked
+    looks: int  # messages about each row that `score` averages
+    model: ModelScore
+    findings: list[Finding]
+    release: ReleaseAudit | None = None  # of the noise on embeddings, where there is some
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        found = [{**asdict(one), "works": one.works, "meaning": one.meaning} for one in self.findings]
+        release = None if self.release is None else {**asdict(self.release), "holds": self.release.holds}
+        return {**asdict(self), "findings": found, "release": release}
+
+
+def leak_auc(scores: Tensor, positive: Tensor) -> float:
+    """How well scores [N] tell positive rows from the others: 0.5 is guessing, 1 is knowing.
+
+    An attacker who knows a few rows knows which way round the scores are, so the better way counts.
+    """
+    area = metric("auc").compute(scores, positive.long())
+    return max(area, 1 - area)
+
+
+def leak_r2(guessed: Tensor, truth: Tensor) -> float:
+    """How much of the columns [N, F] was guessed: 0 is no better than their averages, 1 is all.
+
+    The average over the columns that vary.
+    """
+    if guessed.shape != truth.shape or truth.dim() != 2:
+        raise BadTensor(f"guesses of shape {tuple(guessed.shape)} for columns of shape {tuple(truth.shape)}")
+    vary = (truth != truth[:1]).any(dim=0)
+    if not bool(vary.any()):
+        raise BadTensor("every column is constant: there is nothing to guess")
+    each = [metric("r2").compute(guessed[:, column], truth[:, column]) for column in torch.nonzero(vary).flatten()]
+    return sum(each) / len(each)

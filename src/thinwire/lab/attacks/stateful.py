@@ -1,0 +1,133 @@
+"""What noise on embeddings does not cover: a bottom model that learns from raw rows carries one row into all others.
+
+One feature, tanh(w x) in each coordinate, w = 0 at first; every row has x = 1 but one outlier, whose x is +s in the
+one world and -s in the other. In the first round all embeddings are 0: nothing shows. The outlier's derivative is the
+same in both worlds, but its gradient is derivative * x, so that w goes one way or the other, and with it the
+embedding of *every other* row. The outlier's own embedding, tanh(w x), hardly tells: both signs have turned.
+
+Accounting of the outlier's own releases sees none of this. An attacker who adds up the released sums of the other
+rows does, whatever the noise on each of them. Clipping each row's gradient, and noise on the batch's sum, close the
+way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from thinwire.engine.compress import Keystream, PoissonBinomial
+from thinwire.engine.compress.message import Array
+from thinwire.engine.privacy import NoiseKey
+from thinwire.engine.privacy.defences import standard_normal
+from thinwire.lab.attacks.confidence import best_threshold
+from thinwire.lab.attacks.dp_release import ReleaseAudit
+
+
+class ManyBottoms(nn.Module):
+    """One bottom model tanh(w x) for each repetition of the experiment, all at once."""
+
+    def __init__(self, repetitions: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(repetitions, width))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Embeddings [R, N, E] of rows [N]."""
+        return torch.tanh(self.weight[:, None, :] * rows[None, :, None])
+
+    def row_gradients(self, rows: Tensor, derivative: Tensor) -> Tensor:
+        """What each row adds to the gradient: [R, N, E]."""
+        with torch.no_grad():
+            slope: Tensor = 1 - self(rows).square()
+            return derivative * slope * rows[None, :, None]
+
+
+TrainStep = Callable[[ManyBottoms, Tensor, Tensor], None]  # (module, rows [N], derivative [R, N, E]): one update
+
+
+@dataclass(frozen=True, slots=True)
+class RawStep:
+    """As ordinary training does: every row's gradient counts as it is."""
+
+    lr: float
+
+    def __call__(self, module: ManyBottoms, rows: Tensor, derivative: Tensor) -> None:
+        with torch.no_grad():
+            module.weight.sub_(self.lr * module.row_gradients(rows, derivative).sum(dim=1))
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateStep:
+    """As `DPBottom` does for one model: each row's gradient clipped, Gaussian noise on the sum."""
+
+    lr: float
+    clip: float
+    noise_multiplier: float
+    noise: Keystream
+
+    def __call__(self, module: ManyBottoms, rows: Tensor, derivative: Tensor) -> None:
+        gradients = module.row_gradients(rows, derivative)
+        clipped = gradients * (self.clip / gradients.norm(dim=2, keepdim=True).clamp(min=self.clip))
+        normal = torch.from_numpy(standard_normal(self.noise, tuple(module.weight.shape))).float()
+        with torch.no_grad():
+            module.weight.sub_(self.lr * (clipped.sum(dim=1) + self.noise_multiplier * self.clip * normal))
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Who trains what for how long."""
+
+    mechanism: PoissonBinomial
+    width: int = 2
+    parties: int = 4
+    rounds: int = 4  # full batches: each is one use of every row
+    others: int = 64  # rows besides the outlier
+    outlier: float = 50.0
+    top: float = 0.1  # the top model's weight of each coordinate, a logit
+
+    def rows(self, sign: int) -> Tensor:
+        return torch.cat([torch.tensor([sign * self.outlier]), torch.ones(self.others)])
+
+    def labels(self) -> Tensor:
+        """The outlier's is 1, the others take turns."""
+        return torch.arange(self.others + 1).remainder(2).eq(0).float()
+
+
+def watched(scene: Scene, sign: int, train_step: TrainStep, key: NoiseKey, repetitions: int) -> Array:
+    """The sum of what was released about the *other* rows: [R, rounds], a line for each repetition of the run."""
+    rows, labels = scene.rows(sign), scene.labels()
+    module = ManyBottoms(repetitions, scene.width)
+    shape = (repetitions, len(rows), scene.width)
+    seen = np.zeros((repetitions, scene.rounds))
+    for round in range(scene.rounds):
+        released = torch.zeros(shape)
+        for party in range(scene.parties):
+            # The target's embedding, and parties at the middle of their range beside it.
+            h = module(rows).detach() if party == 0 else torch.zeros(shape)
+            noise = key.for_round(sign + 1, round, 0, f"party {party}")
+            released += scene.mechanism.compress(h, noise).to_tensor()
+        seen[:, round] = released[:, 1:].sum(dim=(1, 2)).double().numpy()
+        # The label party's part: a logistic loss of the released sum.
+        wrong = torch.sigmoid(scene.top * released.sum(dim=2)) - labels
+        derivative = wrong[:, :, None] * scene.top / len(rows)
+        train_step(module, rows, derivative.expand(shape))
+    return seen
+
+
+def audit_stateful(
+    claimed: float, scene: Scene, delta: float, train_step: TrainStep, key: NoiseKey, repetitions: int = 60_000
+) -> ReleaseAudit:
+    """The epsilon that the other rows' releases show about the outlier, against what is claimed.
+
+    The attacker looks at one round or at all of them, whichever shows more on the first half of the repetitions.
+    """
+    one, other = (watched(scene, sign, train_step, key, repetitions) for sign in (1, -1))
+    half = repetitions // 2
+    looks = [slice(0, None), *(slice(round, round + 1) for round in range(1, scene.rounds))]
+    scores = [(one[:, look].sum(axis=1), other[:, look].sum(axis=1)) for look in looks]
+    tried = [(best_threshold(a[:half], b[:half], delta), a[half:], b[half:]) for a, b in scores]
+    chosen, a, b = max(tried, key=lambda found: found[0].promise)
+    return ReleaseAudit(claimed, chosen.epsilon(a, b, delta), "the other rows' sums")

@@ -1,0 +1,156 @@
+"""What each party gets to see of a run's rows, worked out again from the job and its models.
+
+The conversation is that of `engine/protocols/derivatives.py`: embeddings through the uplink's compressor, and under
+secure sum only their sum; derivatives of the batch's mean loss through the defence and the downlink's compressor.
+Error feedback is taken at its word: the surrogates have become the embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from math import ceil
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.base.types import PartyName
+from thinwire.engine.compress import Hint
+from thinwire.engine.models.fusion import fuse, fusion_width
+from thinwire.engine.privacy import Labels, NoiseKey, SecureSum
+from thinwire.engine.protocols.context import cast_like
+from thinwire.engine.protocols.evaluation import embed_in_chunks
+from thinwire.engine.protocols.label_side import Guard, count_classes
+from thinwire.engine.streams import ErrorFeedback, StreamSpec
+from thinwire.job.job import Job
+
+THE_SUM = "the sum"
+_MOST_LOOKS = 100
+# Noise of the audit's own: it hides nothing, and the same report comes out again.
+AUDIT_KEY = NoiseKey(sha256(b"thinwire audit 1").digest())
+
+
+@dataclass(frozen=True)
+class ObservedViews:
+    """What is seen of N rows."""
+
+    derivatives: dict[PartyName, Tensor]  # by each feature party
+    embeddings: dict[PartyName, Tensor]  # by the label party: each feature party's, or `THE_SUM`
+
+
+def looks_of(job: Job) -> int:
+    """How often a row is seen: once an epoch; a hundred times stand for more."""
+    batches = job.limited_batching(job.check())
+    return max(1, min(ceil(batches.epoch(batches.rounds)), _MOST_LOOKS))
+
+
+def exact_views(job: Job, rows: Tensor) -> ObservedViews:
+    """Nothing compressed, summed or defended: what a run without any protection would show."""
+    exact = _exact(job, rows)
+    return ObservedViews(_derivatives(job, exact, _own(job, rows), job.label_party.labels[rows]), exact)
+
+
+def views(job: Job, rows: Tensor, looks: int) -> ObservedViews:
+    """As run: the average over so many looks at the models as they are."""
+    exact, own = _exact(job, rows), _own(job, rows)
+    guard = Guard(job.recipe.defence, AUDIT_KEY, 0, job.label_party.name, job.label_party.fusion)
+    labels = job.label_party.labels[rows]
+    if job.recipe.labels is Labels.PRIVATE:
+        widths = [table.shape[1] for table in (*exact.values(), *own)]
+        labels = guard.labels(
+            labels, count_classes(job.label_party.top, fusion_width(job.label_party.fusion, widths))
+        )
+
+    def seen(look: int) -> ObservedViews:
+        received = _received(job, exact, look)
+        return ObservedViews(_sent(job, guard, _derivatives(job, received, own, labels), labels, look), received)
+
+    total = seen(0)
+    for look in range(1, looks):
+        more = seen(look)
+        for tables, added in ((total.derivatives, more.derivatives), (total.embeddings, more.embeddings)):
+            for name, table in added.items():
+                tables[name] = tables[name] + table
+    return ObservedViews(
+        {name: table / looks for name, table in total.derivatives.items()},
+        {name: table / looks for name, table in total.embeddings.items()},
+    )
+
+
+def embeddings(bottom: nn.Module, features: Tensor) -> Tensor:
+    """Of these rows, wherever the model lives."""
+    return embed_in_chunks(bottom, features.to(next(bottom.parameters(), features).device)).cpu()
+
+
+def _exact(job: Job, rows: Tensor) -> dict[PartyName, Tensor]:
+    return {party.name: embeddings(party.bottom, party.features[rows]) for party in job.parties}
+
+
+def _own(job: Job, rows: Tensor) -> list[Tensor]:
+    """The label party's own embedding, where it has one."""
+    label = job.label_party
+    if label.bottom is None or label.features is None:
+        return []
+    return [embeddings(label.bottom, label.features[rows])]
+
+
+def _received(job: Job, exact: dict[PartyName, Tensor], look: int) -> dict[PartyName, Tensor]:
+    """The embeddings as the label party gets them."""
+    arrived = {name: _through(job, job.recipe.uplink, h, look, f"{name}/uplink") for name, h in exact.items()}
+    if not isinstance(job.recipe.aggregation, SecureSum):
+        return arrived
+    return {THE_SUM: torch.stack(list(arrived.values())).sum(dim=0)}
+
+
+def _derivatives(
+    job: Job, received: dict[PartyName, Tensor], own: list[Tensor], labels: Tensor
+) -> dict[PartyName, Tensor]:
+    """dL/dh of each feature party, batch by batch."""
+    label, top = job.label_party, job.label_party.top
+    like = next(top.parameters(), torch.zeros(1))
+    was = top.training
+    top.eval()
+    parts: list[list[Tensor]] = []
+    for batch in _batches(job, len(labels)):
+        h = [cast_like(like, table[batch]).detach().requires_grad_() for table in received.values()]
+        fused = fuse(label.fusion, [*h, *(cast_like(like, table[batch]) for table in own)])
+        losses = label.loss(top(fused), labels[batch].to(like.device))
+        found = torch.autograd.grad(losses.mean(), h, allow_unused=True)
+        parts.append([torch.zeros_like(x) if g is None else g for g, x in zip(found, h, strict=True)])
+    top.train(was)
+    tables = [torch.cat(batches) for batches in zip(*parts, strict=True)]
+    if THE_SUM in received:
+        tables = tables * len(job.parties)  # one derivative, the same for all
+    return {party.name: table for party, table in zip(job.parties, tables, strict=True)}
+
+
+def _sent(
+    job: Job, guard: Guard, derivatives: dict[PartyName, Tensor], labels: Tensor, look: int
+) -> dict[PartyName, Tensor]:
+    """The derivatives as the feature parties get them."""
+    batches = list(_batches(job, len(labels)))
+    parts = [
+        guard.protect([table[batch] for table in derivatives.values()], labels[batch], look * len(batches) + place)
+        for place, batch in enumerate(batches)
+    ]
+    summed = isinstance(job.recipe.aggregation, SecureSum)
+    found: dict[PartyName, Tensor] = {}
+    for name, *protected in zip(derivatives, *parts, strict=True):
+        stream = "sum/downlink" if summed else f"{name}/downlink"
+        found[name] = _through(job, job.recipe.downlink, torch.cat(protected), look, stream)
+    return found
+
+
+def _through(job: Job, spec: StreamSpec, x: Tensor, look: int, name: str) -> Tensor:
+    """What comes out at the other end."""
+    if isinstance(spec, ErrorFeedback):
+        return x
+    noise = AUDIT_KEY.for_round(0, look, 0, name)
+    hint = Hint(round=job.batching().rounds)
+    parts = [spec.compressor.compress(x[batch].cpu(), noise, hint) for batch in _batches(job, len(x))]
+    return torch.cat([part.to_tensor() for part in parts])
+
+
+def _batches(job: Job, rows: int) -> Iterator[Tensor]:
+    yield from torch.arange(rows).split(job.batch_size or rows)

@@ -1,0 +1,128 @@
+"""One run of an experiment as a job: the data's parties, the models by name, a curve's recipe and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from thinwire.base.errors import BadInput
+from thinwire.engine.channel.link import Link
+from thinwire.engine.models import LOSSES, MODELS, fusion_width
+from thinwire.engine.models.learning_rates import StepMilestones
+from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.job.checks import find_embedding_width
+from thinwire.job.job import Job
+from thinwire.job.messages import within
+from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
+from thinwire.lab.datasets.splits import LABEL
+from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.papers.experiment import Curve, Experiment
+from thinwire.lab.papers.schema import SettingsSection
+
+
+def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) -> Job:
+    """The job of one curve and seed; first weights follow from the seed, and are the same for every curve."""
+    with within(f"{experiment.name}, curve {curve.name!r}"):
+        settings = curve.settings
+        recipe = build_recipe("recipe", curve.recipe)
+        held = zip(data.names, data.features, data.test_features, strict=True)
+        parties = [_feature_party(experiment, seed, data, *one) for one in held]
+        job = Job(
+            parties=parties,
+            label_party=_label_party(experiment, parties, seed, data),
+            recipe=recipe,
+            optimizer=_optimizer(settings, len(data.labels)),
+            batch_size=None if settings.batch_size is None else min(settings.batch_size, len(data.labels)),
+            epochs=settings.epochs or 10.0,
+            seed=seed,
+            eval_every=settings.eval_every,
+            metrics=settings.metrics or ["accuracy"],
+            link=link_of(settings),
+            diagnostics=bool(settings.diagnostics),
+            effort=settings.effort or "small",
+        )
+        _require_widths(experiment, job)
+        return job
+
+
+def link_of(settings: SettingsSection) -> Link | None:
+    given = settings.link
+    return None if given is None else Link(**given.model_dump(exclude_none=True, exclude={"parties"}))
+
+
+def _feature_party(
+    experiment: Experiment, seed: int, data: VerticalData, name: str, features: Tensor, test_features: Tensor
+) -> FeatureParty:
+    table = with_categories(experiment.model.bottom, data.categories.get(name))
+    shape = tuple(features.shape[1:])
+    bottom = build_module("model.bottom", table, shape, derive_weight_seed(seed, name, "bottom"), Path())
+    return FeatureParty(name, features, bottom, test_features)
+
+
+def _label_party(
+    experiment: Experiment, parties: Sequence[FeatureParty], seed: int, data: VerticalData
+) -> LabelParty:
+    model = experiment.model
+    widths = [find_embedding_width(f"party {party.name!r}:", party.bottom, party.features) for party in parties]
+    bottom = None
+    if data.label_features is not None:
+        if model.label_bottom is None:
+            raise BadInput("model.label_bottom is missing: the label party of this split holds features")
+        table = with_categories(model.label_bottom, data.categories.get(LABEL))
+        shape = tuple(data.label_features.shape[1:])
+        bottom = build_module("model.label_bottom", table, shape, derive_weight_seed(seed, LABEL, "bottom"), Path())
+        widths.append(find_embedding_width("model.label_bottom:", bottom, data.label_features))
+    fused = fusion_width(model.fusion, widths)
+    if model.loss not in LOSSES:
+        raise BadInput(f"model.loss must be one of {', '.join(LOSSES)}, got {model.loss!r}")
+    return LabelParty(
+        LABEL,
+        data.labels,
+        build_module("model.top", model.top, (fused,), derive_weight_seed(seed, LABEL, "top"), Path()),
+        data.test_labels,
+        features=data.label_features,
+        test_features=data.test_label_features,
+        bottom=bottom,
+        fusion=model.fusion,
+        loss=LOSSES[model.loss],
+        class_weights=model.class_weights,
+    )
+
+
+def with_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Mapping[str, Any]:
+    """Vocabularies follow from the data."""
+    model: Callable[..., Any] | None = MODELS.get(str(table.get("name", "")).lower())
+    if model is None or "fields_vocab" not in list_parameters(model):
+        return table
+    return {"fields_vocab": list(sizes or ()), **table}
+
+
+def _optimizer(settings: SettingsSection, rows: int) -> OptimizerSpec:
+    """With the step size's factors at rounds: files say epochs."""
+    table = dict(settings.optimizer or {"name": "sgd", "lr": 0.1})
+    spec = build_optimizer("optimizer", table)
+    if not settings.lr_factors:
+        return spec
+    if not isinstance(spec.lr, float):
+        raise BadInput("lr_factors: the optimizer's lr must be a number")
+    size = None if settings.batch_size is None else min(settings.batch_size, rows)
+    rounds = Batches(rows, size, 1.0, 0).rounds_per_epoch
+    factors = tuple((round(epoch * rounds), factor) for epoch, factor in settings.lr_factors)
+    table["lr"] = StepMilestones(spec.lr, factors)
+    return type(spec)(**{key: value for key, value in table.items() if key != "name"})
+
+
+def _require_widths(experiment: Experiment, job: Job) -> None:
+    """The embeddings are as wide as the file says."""
+    said = {party.name: experiment.about.width for party in job.parties}
+    if job.label_party.features is not None and experiment.about.label_width is not None:
+        said[job.label_party.name] = experiment.about.label_width
+    found = job.check()
+    for name, width in said.items():
+        if found[name] != width:
+            raise BadInput(f"the file says embeddings of width {width}, party {name!r} has {found[name]}")

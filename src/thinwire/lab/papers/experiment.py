@@ -1,0 +1,109 @@
+"""An experiment at one of its sizes: every setting decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from thinwire.base.errors import BadInput
+from thinwire.lab.papers.schema import (
+    BestOf,
+    CurveSection,
+    ExpectSection,
+    ExperimentFile,
+    ExperimentSection,
+    ModelSection,
+    SettingsSection,
+    SizeSection,
+    Target,
+)
+
+Size = Literal["quick", "full"]
+
+_DEFAULTS = SettingsSection(epochs=10.0, metrics=["accuracy"], diagnostics=False, effort="small")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of the figure, with its settings."""
+
+    name: str
+    recipe: Mapping[str, Any]
+    settings: SettingsSection
+
+    @property
+    def folder(self) -> str:
+        """The curve's name as a folder may be called."""
+        kept = "".join(sign if sign.isalnum() else "-" for sign in self.name.lower().replace("%", " percent"))
+        return "-".join(part for part in kept.split("-") if part)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What runs: curves by seeds, on these rows."""
+
+    name: str
+    size: Size
+    about: ExperimentSection
+    model: ModelSection
+    curves: tuple[Curve, ...]
+    seeds: tuple[int, ...]
+    target: Target | BestOf | None
+    rows: int | None
+    test_rows: int | None
+    says: str | None  # what this size changes
+    file: ExperimentFile
+
+    @property
+    def expectations(self) -> list[ExpectSection]:
+        """Those of this size whose curves are run."""
+        names = {curve.name for curve in self.curves}
+        return [
+            one
+            for one in self.file.expect
+            if self.size in one.sizes and one.curve in names and (one.of is None or one.of in names)
+        ]
+
+
+def at_size(name: str, file: ExperimentFile, size: Size, seeds: tuple[int, ...] | None = None) -> Experiment:
+    """The experiment with what this size changes."""
+    section = file.quick if size == "quick" else file.full
+    if section is None:
+        raise BadInput(f"{name}: runs at full size only; leave out --quick")
+    settings = _over(_over(_DEFAULTS, file.common), section.settings)
+    chosen = [curve for curve in file.curve if section.curves is None or curve.name in section.curves]
+    return Experiment(
+        name=name,
+        size=size,
+        about=file.experiment,
+        model=_model(file.model, section),
+        curves=tuple(_curve(curve, settings) for curve in chosen),
+        seeds=seeds or tuple(section.seeds or file.experiment.seeds),
+        target=settings.target,
+        rows=section.rows,
+        test_rows=section.test_rows,
+        says=section.says,
+        file=file,
+    )
+
+
+def _curve(curve: CurveSection, settings: SettingsSection) -> Curve:
+    return Curve(curve.name, curve.recipe, _over(settings, curve.settings))
+
+
+def _over(below: SettingsSection, above: SettingsSection) -> SettingsSection:
+    """What `above` says, and else what `below` does."""
+    return below.model_copy(update={field: getattr(above, field) for field in above.model_fields_set})
+
+
+def _model(model: ModelSection, section: SizeSection) -> ModelSection:
+    bottom = _table(model.bottom, section.bottom)
+    label_bottom = None if model.label_bottom is None else _table(model.label_bottom, section.label_bottom)
+    top = _table(model.top, section.top)
+    return model.model_copy(update={"bottom": bottom, "label_bottom": label_bottom, "top": top})
+
+
+def _table(model: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """With some arguments changed; or, where a size names a model of its own, that one."""
+    return dict(changed) if "name" in changed else {**model, **changed}

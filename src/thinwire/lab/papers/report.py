@@ -1,0 +1,144 @@
+"""The experiment's report: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any
+
+from thinwire.base.environment import environment
+from thinwire.base.format import bytes_shown, format_number
+from thinwire.lab.papers.expecting import Verdict
+from thinwire.lab.papers.experiment import Experiment
+from thinwire.lab.papers.schema import PlotSection
+from thinwire.lab.papers.statistics import CurveResult, Number
+from thinwire.report.rendering import render_page
+from thinwire.report.svg.line_chart import Chart, Line
+
+_X_NAMES = {
+    "epoch": "epochs",
+    "round": "rounds",
+    "bytes.total": "bytes sent, both directions",
+    "bytes.up": "bytes sent to the label party",
+    "paper_bytes": "bytes by the paper's formula",
+    "link_seconds": "seconds on the link",
+}
+_Y_NAMES = {
+    "diagnostics.relative_gradient_norm": "squared gradient norm, relative to the start",
+    "gradient_norm_since_first_step": "squared gradient norm, relative to after one step",
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a report says of the data, and the experiment's file as it stands."""
+
+    data: str
+    file: str
+
+
+def html_report(
+    experiment: Experiment,
+    results: Sequence[CurveResult],
+    verdicts: Sequence[Verdict],
+    words: Words,
+    real: Sequence[Mapping[str, Any]],
+) -> str:
+    """The report of an experiment; `real` are runs over a real link beside those on the link's clock."""
+    values = {
+        "experiment": experiment,
+        "about": experiment.about,
+        "verdicts": verdicts,
+        "charts": charts(experiment, results),
+        "heads": _heads(experiment, results),
+        "figures": [_figures(result, _metric(experiment)) for result in results],
+        "real": [_real_link(one) for one in real],
+        "words": words,
+        "environment": environment(),
+    }
+    return render_page("experiment.html", experiment.name, values)
+
+
+def charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[Chart]:
+    """The file's plots, of the curves that were run; without any, the metrics by epoch, bytes and link time."""
+    styles = {result.name: number for number, result in enumerate(results)}
+    found = []
+    for plot in experiment.file.plot or _usual_plots(experiment, results):
+        lines = [
+            Line(result.name, result.points(plot.x, plot.y), styles[result.name])
+            for result in results
+            if plot.curves is None or result.name in plot.curves
+        ]
+        if not any(line.points for line in lines):
+            continue
+        target = results[0].target
+        across = target[1] if target is not None and plot.y == f"test.{target[0]}" else None
+        name = _Y_NAMES.get(plot.y, plot.y.replace(".", " ").replace("_", " "))
+        found.append(Chart(plot.title, _X_NAMES[plot.x], name, lines, plot.log, across))
+    return found
+
+
+def _usual_plots(experiment: Experiment, results: Sequence[CurveResult]) -> list[PlotSection]:
+    metric = _metric(experiment)
+    plots = [
+        PlotSection(title=f"Test {metric} by epoch", x="epoch", y=f"test.{metric}"),
+        PlotSection(title="Training loss by epoch", x="epoch", y="train.loss"),
+        PlotSection(title=f"Test {metric} by bytes", x="bytes.total", y=f"test.{metric}"),
+    ]
+    if any(run.history[-1]["link_seconds"] is not None for result in results for run in result.runs):
+        plots.append(PlotSection(title=f"Test {metric} by link time", x="link_seconds", y=f"test.{metric}"))
+    return plots
+
+
+def _metric(experiment: Experiment) -> str:
+    return (experiment.curves[0].settings.metrics or ["accuracy"])[0]
+
+
+def _heads(experiment: Experiment, results: Sequence[CurveResult]) -> list[str]:
+    metric, target = _metric(experiment), results[0].target
+    aim = "" if target is None else f" to {target[0]} {target[1]:.4g}"
+    heads = ["curve", f"best test {metric}", f"last test {metric}", "last training loss", "up", "down"]
+    return [*heads, "by the paper's formula", "link time", f"rounds{aim}", f"bytes{aim}", "epsilon"]
+
+
+def _figures(result: CurveResult, metric: str) -> list[str]:
+    """A curve's line of the table."""
+    numbers: list[tuple[Number | None, Callable[[float], str]]] = [
+        (result.best(f"test.{metric}"), format_number),
+        (result.final(f"test.{metric}"), format_number),
+        (result.final("train.loss"), format_number),
+        (result.final("bytes.up"), bytes_shown),
+        (result.final("bytes.down"), bytes_shown),
+        (result.final("paper_bytes"), bytes_shown),
+        (result.final("link_seconds"), lambda value: f"{value:.4g} s"),
+        (result.cost("round"), lambda value: f"{value:.0f}"),
+        (result.cost("bytes.total"), bytes_shown),
+    ]
+    return [result.name, *(_format(number, how) for number, how in numbers), _format_epsilon(result)]
+
+
+def _real_link(one: Mapping[str, Any]) -> list[str]:
+    keys = ("seconds", "link_seconds", "target_seconds", "target_link_seconds")
+    seconds = ("-" if one[key] is None else f"{one[key]:.2f}" for key in keys)
+    return [f"{one['curve']}, seed {one['seed']}", *seconds, "the same" if one["same_scores"] else "other"]
+
+
+def _format(number: Number | None, how: Callable[[float], str]) -> str:
+    if number is None:
+        return "-"
+    if isinf(number.mean):
+        return "never"
+    return how(number.mean) + (f" ± {how(number.deviation)}" if number.seeds > 1 else "")
+
+
+def _format_epsilon(result: CurveResult) -> str:
+    """The releases' epsilon against the label party, and from end to end; empty where nothing is noisy."""
+    for ledger in result.runs[0].summary.get("privacy", []):
+        rows = {row["observer"]: row for row in ledger["observers"]}
+        row = rows["label_party"]
+        if row["releases_epsilon"] != "infinity":
+            ends = row["end_to_end_epsilon"]
+            whole = "infinite" if isinstance(ends, str) else f"{ends:.3g}"
+            return f"{row['releases_epsilon']:.3g} of the releases, {whole} end to end (delta {ledger['delta']:g})"
+    return ""

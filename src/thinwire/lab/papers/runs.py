@@ -1,0 +1,145 @@
+"""One run of an experiment: made, or resumed where it was stopped, or read where it is finished."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from thinwire.base.errors import BadInput, Diverged, NotFinite
+from thinwire.job.job import Job
+from thinwire.lab.papers.formulas import PaperBytes
+from thinwire.lab.papers.schema import Formula
+from thinwire.storage import layout
+from thinwire.storage.json_file import read_lines
+from thinwire.storage.run_directory import RunDirectory
+from thinwire.training.train import train
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run gave: its evaluations, with the paper's bytes and the authors' gradient norm beside ours."""
+
+    curve: str
+    seed: int
+    history: list[dict[str, Any]]
+    summary: Mapping[str, Any]
+    diverged: str | None = None  # why the run ended before its time
+
+    def at(self, place: str) -> list[float | None]:
+        """The values at a place of every evaluation, such as "test.accuracy"; None where there is none."""
+        return [value_at(event, place) for event in self.history]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of a run's rounds and evaluations."""
+
+    on_round: Callable[[int], None] | None = None
+    on_event: Callable[[dict[str, Any]], None] | None = None
+
+
+def value_at(event: Mapping[str, Any], place: str) -> float | None:
+    """A number by its place; list items by their index."""
+    part: Any = event
+    for key in place.split("."):
+        if isinstance(part, Mapping):
+            part = part.get(key)
+        elif isinstance(part, list) and key.isdigit() and int(key) < len(part):
+            part = part[int(key)]
+        else:
+            return None
+    return float(part) if isinstance(part, (int, float)) else None
+
+
+def made(folder: Path, curve: str, job: Job, formula: Formula | None, watch: Watch) -> Outcome:
+    """The run of `folder`, brought to its end; a finished one is read and not run again."""
+    print_of = _fingerprint(job)
+    done = finished(folder, curve, job.seed)
+    if done is not None:
+        if done.summary["job"] != print_of:
+            different = sorted(key for key in print_of if done.summary["job"].get(key) != print_of[key])
+            raise BadInput(
+                f"{folder} holds a run with other settings ({', '.join(different)} differ); give another --out, or "
+                "remove that folder"
+            )
+        return done
+    diverged = None
+    callbacks = [] if watch.on_event is None else [watch.on_event]
+    resume = _can_resume(folder)
+    summary: dict[str, Any] = {}
+    try:
+        result = train(job, callbacks, out=folder, resume=resume, on_round=watch.on_round)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        summary = result.summary()
+    except (Diverged, NotFinite) as error:  # the second where a compressor meets it first
+        diverged = str(error)
+    events = read_lines(folder / layout.EVENTS)
+    history = _with_columns(events, job, formula)
+    summary = {**summary, "job": print_of}
+    kept = {"history": history, "summary": summary, "diverged": diverged}
+    RunDirectory(folder).write(layout.DONE, json.dumps(kept).encode())
+    shutil.rmtree(folder / layout.CHECKPOINTS, ignore_errors=True)  # surrogates of all rows: large
+    return Outcome(curve, job.seed, history, summary, diverged)
+
+
+def finished(folder: Path, curve: str, seed: int) -> Outcome | None:
+    """The run of this folder, where it is at its end."""
+    path = folder / layout.DONE
+    if not path.exists():
+        return None
+    kept = json.loads(path.read_text())
+    return Outcome(curve, seed, kept["history"], kept["summary"], kept["diverged"])
+
+
+def _can_resume(folder: Path) -> bool:
+    """Is there a checkpoint? What a run left that was killed before its first one is cleared away."""
+    if any((folder / layout.CHECKPOINTS).glob("*")):
+        return True
+    if folder.exists():
+        shutil.rmtree(folder)
+    return False
+
+
+def _fingerprint(job: Job) -> dict[str, str]:
+    """What must be the same for a finished run to stand."""
+    batches = job.batching()
+    return {**job.digests(), "rounds": str(batches.rounds), "metrics": " ".join(job.metrics)}
+
+
+def _with_columns(events: list[dict[str, Any]], job: Job, formula: Formula | None) -> list[dict[str, Any]]:
+    """The paper's bytes, and the gradient norm relative to the first step, as EF-VFL's authors show it."""
+    count = PaperBytes.of(formula, job)
+    first = next((norm for event in events if event["round"] and (norm := _gradient(event))), None)
+    batches = job.batching()
+    seen = _rows_seen(job)
+    history = []
+    for event in events:
+        more: dict[str, Any] = {}
+        if count is not None:
+            more["paper_bytes"] = count.after(seen(event["round"]), event["round"])
+        norm = _gradient(event)
+        if first and norm is not None and batches.rounds_per_epoch == 1:
+            more["gradient_norm_since_first_step"] = norm / first
+        history.append({**event, **more})
+    return history
+
+
+def _gradient(event: Mapping[str, Any]) -> float | None:
+    return value_at(event, "diagnostics.squared_gradient_norm")
+
+
+def _rows_seen(job: Job) -> Callable[[int], int]:
+    """How many rows the first rounds take; an epoch's last batch may be short."""
+    batches = job.batching()
+    size = job.batch_size or job.rows
+
+    def seen(rounds: int) -> int:
+        epochs, more = divmod(rounds, batches.rounds_per_epoch)
+        return epochs * job.rows + min(more * size, job.rows)
+
+    return seen

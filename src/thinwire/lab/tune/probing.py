@@ -1,0 +1,144 @@
+"""A probe: the real job under one recipe, for a few rounds, on the link's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+from thinwire.base.errors import ThinwireError
+from thinwire.engine.channel.link import Link
+from thinwire.job.job import Job
+from thinwire.job.job_loader import load_job
+from thinwire.job.toml_text import inline
+from thinwire.lab.tune.predicting import Aim, Point, Prediction, predicted
+from thinwire.training.train import train
+
+Ended = Literal["reached", "rounds", "pruned", "stopped", "failed"]
+
+_EVALUATIONS = 50  # of a whole probe
+_PATIENCE = 8  # evaluations before a probe is given up for what it promises
+_HOPELESS = 2.0  # times the best seconds so far
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all probes of a job share."""
+
+    job: Path
+    settings: tuple[str, ...]  # as --set takes them
+    seed: int
+    rounds: int  # of a probe, at most
+    link: Link
+    metric: str
+    aim: Aim | None = None  # None: to the last round
+    pace: tuple[Point, ...] = ()  # svfl's evaluations
+
+    def built(self, recipe: Mapping[str, Any]) -> Job:
+        """The job under this recipe, without limits of its own."""
+        job = load_job(self.job, [*self.settings, f"recipe={inline(recipe)}", f"job.seed={self.seed}"])
+        job.link = self.link
+        job.target = None if self.aim is None else (self.aim.metric, self.aim.value)
+        job.eval_every = max(2, self.rounds // _EVALUATIONS)  # nothing is sent ahead of an evaluation
+        job.stop, job.diagnostics = True, False
+        job.byte_budget = job.link_seconds_budget = None
+        return job
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One recipe to try."""
+
+    ground: Ground
+    recipe: Mapping[str, Any]  # as a job file says it
+    handling_seconds: float = 0.0  # a round, on top of the link's clock
+    limit_seconds: float = inf  # the best so far: what cannot be below it is given up
+
+    def verdict(self, points: list[Point]) -> Ended | None:
+        """Why the probe ends here; None: it goes on."""
+        last, aim = points[-1], self.ground.aim
+        if aim is not None and aim.met(last.value):
+            return "reached"
+        if last.round >= self.ground.rounds:
+            return "rounds"
+        return "pruned" if self._hopeless(points) else None
+
+    def _hopeless(self, points: list[Point]) -> bool:
+        if points[-1].seconds > self.limit_seconds:
+            return True
+        if len(points) < _PATIENCE or self.ground.aim is None:
+            return False
+        promised = predicted(points, self.ground.aim, self.ground.pace)
+        return promised is not None and promised.seconds > _HOPELESS * self.limit_seconds
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe gave."""
+
+    recipe: Mapping[str, Any]
+    seed: int
+    points: tuple[Point, ...]
+    ended: Ended
+    prediction: Prediction | None = None
+    error: str | None = None
+
+
+class _Enough(Exception):
+    """Ends a run from inside one of its callbacks."""
+
+    def __init__(self, why: Ended) -> None:
+        self.why = why
+
+
+def never() -> bool:
+    """Nobody asks a probe to stop."""
+    return False
+
+
+def probed(probe: Probe, stopped: Callable[[], bool] = never) -> Probed:
+    """Runs the probe; a recipe that fails says why. `stopped` is asked after every round."""
+    ground = probe.ground
+    points: list[Point] = []
+
+    def look(event: dict[str, Any]) -> None:
+        points.append(Point.of(event, ground.metric, probe.handling_seconds))
+        why = probe.verdict(points)
+        if why is not None:
+            raise _Enough(why)
+
+    def after_round(_: int) -> None:
+        if stopped():
+            raise _Enough("stopped")
+
+    ended: Ended = "rounds"
+    try:
+        result = train(ground.built(probe.recipe), callbacks=[look], on_round=after_round)
+        ended = "stopped" if result.interrupted else ended
+    except _Enough as enough:
+        ended = enough.why
+    except ThinwireError as error:
+        return Probed(probe.recipe, ground.seed, tuple(points), "failed", error=str(error))
+    said = None if ground.aim is None else predicted(points, ground.aim, ground.pace)
+    return Probed(probe.recipe, ground.seed, tuple(points), ended, said)
+
+
+def timed_events(ground: Ground, recipe: Mapping[str, Any], rounds: int, every: int) -> list[dict[str, Any]]:
+    """Evaluations of a few rounds over a link that costs nothing, with the time that computing really takes."""
+    job = replace(ground, link=Link(), aim=None).built(recipe)
+    job.eval_every = every
+    events: list[dict[str, Any]] = []
+
+    def look(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["round"] >= rounds:
+            raise _Enough("rounds")
+
+    try:
+        if train(job, callbacks=[look]).interrupted:
+            raise KeyboardInterrupt
+    except _Enough:
+        pass
+    return events

@@ -1,0 +1,123 @@
+"""Which recipes are tried: a few methods with private labels, and those of their parameters that matter on a link.
+
+What a method takes is read off its own signature: a parameter that is not in `_RANGES`, or whose default is no plain
+number, keeps its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from thinwire.engine.methods import METHODS
+from thinwire.job.registry import list_parameters
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is what they are held against
+
+
+@dataclass(frozen=True)
+class _Whole:
+    low: int
+    high: int
+
+    def suggest(self, trial: Trial, name: str) -> int:
+        return trial.suggest_int(name, self.low, self.high)
+
+    def nearest(self, value: float) -> int:
+        return min(self.high, max(self.low, round(value)))
+
+
+@dataclass(frozen=True)
+class _Number:
+    low: float
+    high: float
+    step: float
+
+    def suggest(self, trial: Trial, name: str) -> float:
+        return trial.suggest_float(name, self.low, self.high, step=self.step)
+
+    def nearest(self, value: float) -> float:
+        return self.low + self.step * round((min(self.high, max(self.low, value)) - self.low) / self.step)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    of: tuple[bool | str, ...]
+
+    def suggest(self, trial: Trial, name: str) -> Any:
+        return trial.suggest_categorical(name, self.of)
+
+    def nearest(self, value: bool | str) -> bool | str:
+        return value
+
+
+_RANGES: dict[str, _Whole | _Number | _Choice] = {
+    "up_step": _Number(1.0, 4.0, 0.5),
+    "down_step": _Number(2.0, 10.0, 1.0),
+    "capacity": _Whole(1, 10),
+    "reuse": _Whole(1, 12),
+    "overlap": _Choice((False, True, "ahead")),
+}
+_FRACTIONS = (0.02, 0.05, 0.1, 0.2)
+_STARTS: dict[str, dict[str, Any]] = {"celu": {"capacity": 5, "reuse": 5}, "efvfl": {"fraction": 0.1}}
+
+
+def starts() -> list[dict[str, Any]]:
+    """What is tried first: each method as it comes."""
+    return [_start(method) for method in METHODS_TRIED]
+
+
+def _start(method: str) -> dict[str, Any]:
+    given = {key: parameter.default for key, parameter in list_parameters(METHODS[method]).items()}
+    given |= _STARTS.get(method, {})
+    kept = {key: _RANGES[key].nearest(given[key]) for key in _searched(method)}
+    kept |= {"fraction": given["fraction"]} if "fraction" in given else {}
+    return {"method": method, **kept}
+
+
+def _searched(method: str) -> list[str]:
+    """The parameters with a range, unless their default is no number: such a default is cleverer than a range."""
+    parameters = list_parameters(METHODS[method])
+    return [
+        key
+        for key in _RANGES
+        if key in parameters
+        and (parameters[key].default is parameters[key].empty or isinstance(parameters[key].default, (int, float)))
+    ]
+
+
+def suggested(trial: Trial) -> dict[str, Any]:
+    """The search's next recipe, as a job file's table."""
+    method = trial.suggest_categorical("method", METHODS_TRIED)
+    table: dict[str, Any] = {"method": method}
+    if method == "efvfl":
+        fraction = trial.suggest_categorical("fraction", _FRACTIONS)
+        table |= {"compressor": {"name": "TopK", "fraction": fraction}, "labels": "private"}
+    return table | {key: _RANGES[key].suggest(trial, key) for key in _searched(method)}
+
+
+def one_step(method: str) -> dict[str, Any]:
+    """The method with one step a round, whose handling can be told from its steps."""
+    table: dict[str, Any] = {"method": method}
+    if method == "efvfl":
+        table |= {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"}
+    return table | {key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])}
+
+
+def recipe_said(table: Mapping[str, Any]) -> str:
+    """On one line: the method and what it is given."""
+    given = {key: value for key, value in table.items() if key not in ("method", "labels")}
+    compressor = given.pop("compressor", None)
+    said = [] if compressor is None else [f"{compressor['name']} {compressor['fraction']:g}"]
+    said += [
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {_word(value)}" for key, value in given.items()
+    ]
+    return f"{table['method']}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

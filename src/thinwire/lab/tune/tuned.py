@@ -1,0 +1,121 @@
+"""What tuning found: the proposal beside svfl, what was measured and what is predicted, and how it was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.link import Link
+from thinwire.lab.tune.link_text import link_said
+from thinwire.lab.tune.predicting import Aim, Prediction, best_value
+from thinwire.lab.tune.probing import Probed
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe and its probes, one a seed."""
+
+    probes: tuple[Probed, ...]
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return self.probes[0].recipe
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """The mean over the seeds; None where one of them says nothing."""
+        every = [one.prediction for one in self.probes]
+        said = [one for one in every if one is not None]
+        if len(said) < len(every):
+            return None
+        return Prediction(
+            rounds=round(fmean(one.rounds for one in said)),
+            up=fmean(one.up for one in said),
+            down=fmean(one.down for one in said),
+            seconds=fmean(one.seconds for one in said),
+            extrapolated=any(one.extrapolated for one in said),
+        )
+
+    def described(self, metric: str) -> dict[str, Any]:
+        said = self.prediction
+        return {
+            "recipe": dict(self.recipe),
+            "to_target": None if said is None else _cost(said),
+            "probes": [_probe(one, metric) for one in self.probes],
+        }
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The whole outcome."""
+
+    link: Link
+    aim: Aim
+    aim_from: str
+    rounds: int  # of a probe, at most
+    step_ms: Mapping[PartyName, float]
+    handling_ms: Mapping[str, float]  # a round, by method
+    svfl: Candidate
+    candidates: Sequence[Candidate]  # all others
+    proposal: Candidate | None  # svfl where nothing beats it; None where nothing reached the target
+    verified: Probed | None = None  # the proposal with a third seed, its computing charged as it really took
+    interrupted: bool = False
+
+    @property
+    def beats_svfl(self) -> bool:
+        return self.proposal is not None and self.proposal is not self.svfl
+
+    def shown(self) -> list[Candidate]:
+        """svfl, all that were probed with as many seeds, and the best of every other method."""
+        rest = sorted(self.candidates, key=self._rank)
+        found = [one for one in rest if len(one.probes) > 1]
+        for one in rest:
+            if one.recipe["method"] not in {other.recipe["method"] for other in found}:
+                found.append(one)
+        return [self.svfl, *found]
+
+    def _rank(self, one: Candidate) -> tuple[int, float]:
+        """What is predicted, by its seconds; what is not, by how near it came."""
+        if one.prediction is not None:
+            return 0, one.prediction.seconds
+        points = [point for probe in one.probes for point in probe.points]
+        return (1, abs(best_value(points, self.aim.metric) - self.aim.value)) if points else (2, 0.0)
+
+    def described(self) -> dict[str, Any]:
+        """As `thinwire tune --json` prints it."""
+        metric = self.aim.metric
+        return {
+            "link": {
+                "bandwidth_mbit": self.link.bandwidth_mbit,
+                "latency_ms": self.link.latency_ms,
+                "said": link_said(self.link),
+            },
+            "target": {"metric": metric, "value": self.aim.value, "from": self.aim_from},
+            "rounds": self.rounds,
+            "measured": {"step_ms": dict(self.step_ms), "handling_ms": dict(self.handling_ms)},
+            "svfl": self.svfl.described(metric),
+            "proposal": None if self.proposal is None else self.proposal.described(metric),
+            "beats_svfl": self.beats_svfl,
+            "candidates": [one.described(metric) for one in self.candidates],
+            "verified": None if self.verified is None else _probe(self.verified, metric),
+            "interrupted": self.interrupted,
+        }
+
+
+def _probe(one: Probed, metric: str) -> dict[str, Any]:
+    said = one.prediction
+    return {
+        "seed": one.seed,
+        "ended": one.ended,
+        "error": one.error,
+        "rounds": one.points[-1].round if one.points else 0,
+        "best": best_value(one.points, metric) if one.points else None,
+        "to_target": None if said is None else _cost(said),
+    }
+
+
+def _cost(said: Prediction) -> dict[str, Any]:
+    return {**asdict(said), "total": said.total}

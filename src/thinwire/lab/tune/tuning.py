@@ -1,0 +1,222 @@
+"""From a job and a link to a recipe: measure, probe, propose, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from thinwire.base.errors import BadInput, Diverged
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.link import Link
+from thinwire.engine.privacy import SecureSum
+from thinwire.engine.privacy.dp_bottom import DPBottom
+from thinwire.job.job import Job
+from thinwire.job.job_file import read_job_file
+from thinwire.job.job_loader import load_job
+from thinwire.job.messages import within
+from thinwire.lab.tune.computing import charged, handling_ms, step_ms
+from thinwire.lab.tune.predicting import Aim, best_value, predicted
+from thinwire.lab.tune.probing import Ground, Probe, Probed, probed, timed_events
+from thinwire.lab.tune.search import Budget, Searched, search
+from thinwire.lab.tune.space import METHODS_TRIED, one_step, recipe_said
+from thinwire.lab.tune.tuned import Candidate, Tuned
+from thinwire.training.result import better
+
+_MOST_ROUNDS = 300  # of a probe, unless asked for
+_FEWEST_ROUNDS = 4
+_TIMED_ROUNDS = 12
+_FINALISTS = 3  # probed with a second seed
+_ROOM = 2  # times the predicted rounds, for the run that verifies
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to tune, for which link, how hard."""
+
+    job: Path
+    settings: tuple[str, ...] = ()  # as --set takes them
+    link: Link | None = None  # the job's own unless given
+    aim: Aim | None = None  # the job's target, or what svfl reaches, unless given
+    rounds: int | None = None  # of a probe, at most; the job's own number or 300 unless given
+    trials: int = 16
+    jobs: int = 1
+    seed: int | None = None  # of the probes and the search; the job's unless given
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told how far it is."""
+
+    stage: Callable[[str], None] = lambda _: None
+    probed: Callable[[Probed], None] = lambda _: None
+
+
+def tune(asked: Asked, watch: Watch = Watch()) -> Tuned:  # noqa: B008
+    """A recipe for the job on its link. Ctrl-C after svfl's own probes gives the best so far."""
+    job, ground, aim_from = _prepared(asked)
+    beside = _beside(asked)
+    step, handling = _measured(job, ground, beside, watch)
+    plain, ground = ground.link, replace(ground, link=charged(ground.link, step, job.label_party.name))
+    seconds = {method: one / 1e3 for method, one in handling.items()}
+    watch.stage("svfl, to be held against")
+    svfl, aim = _baseline(Searched(ground, seconds, beside), watch)
+    first = Searched(replace(ground, aim=aim, pace=svfl.probes[0].points), seconds, beside)
+    second = Searched(replace(first.ground, seed=ground.seed + 1, pace=svfl.probes[1].points), seconds, beside)
+    watch.stage("probes")
+    found = search(first, Budget(asked.trials, asked.jobs, ground.seed), _limit(svfl), watch.probed)
+    candidates = [Candidate((one,)) for one in found.probes]
+    interrupted = found.interrupted
+    if not interrupted:
+        watch.stage("the best ones with another seed")
+        candidates, interrupted = _with_second_seed(candidates, second, watch)
+    tuned = Tuned(
+        link=plain,
+        aim=aim,
+        aim_from=aim_from,
+        rounds=ground.rounds,
+        step_ms=step,
+        handling_ms=handling,
+        svfl=svfl,
+        candidates=candidates,
+        proposal=_best([svfl, *candidates], seeds=1 if interrupted else len(svfl.probes)),
+        interrupted=interrupted,
+    )
+    return (
+        tuned if interrupted else _verified(tuned, replace(second.ground, link=plain), job.batching().rounds, watch)
+    )
+
+
+def _prepared(asked: Asked) -> tuple[Job, Ground, str]:
+    """The job, what its probes share, and where the target comes from; refuses what cannot be tuned."""
+    job = load_job(asked.job, asked.settings)
+    _require_tunable(job)
+    if asked.link is None and job.link is None:
+        raise BadInput("--link is missing, and the job has no [link]: write it as in --link 100mbit,40ms")
+    link = asked.link or job.link or Link()
+    if job.link is not None:
+        link = replace(link, compute_ms=job.link.compute_ms)
+    aim, aim_from = asked.aim, "--target"
+    if aim is None and job.target is not None:
+        aim, aim_from = Aim(*job.target), "the job"
+    if aim is not None and aim.metric not in (*job.metrics, "loss"):
+        raise BadInput(
+            f"--target: {aim.metric!r} is not among the job's metrics {', '.join(job.metrics)}, and not loss"
+        )
+    rounds = min(asked.rounds or _MOST_ROUNDS, job.batching().rounds)
+    if rounds < _FEWEST_ROUNDS:
+        raise BadInput(
+            f"--rounds: a probe of {rounds} rounds says nothing, it needs {_FEWEST_ROUNDS} at least; the job has "
+            f"{job.batching().rounds}: give more with --set job.epochs=10"
+        )
+    metric = next(iter(job.metrics), "loss") if aim is None else aim.metric
+    seed = job.seed if asked.seed is None else asked.seed
+    ground = Ground(asked.job, asked.settings, seed, rounds, link, metric, aim)
+    return job, ground, "what svfl reaches" if aim is None else aim_from
+
+
+def _require_tunable(job: Job) -> None:
+    """No recipe is proposed that protects less than the job's own."""
+    protected = [
+        ("recipe", isinstance(job.recipe.aggregation, SecureSum), "a secure sum"),
+        ("job.training", isinstance(job.training, DPBottom), "privately trained bottom models"),
+        ("job.budget", job.budget is not None, "a privacy budget"),
+    ]
+    for field, here, what in protected:
+        if here:
+            raise BadInput(
+                f"{field}: the job has {what}, and tune weighs time, not privacy: what it proposes would protect "
+                "less. Use thinwire privacy, which plans for an epsilon"
+            )
+
+
+def _beside(asked: Asked) -> dict[str, Any]:
+    """What the job asks of its recipe whatever the method."""
+    with within(str(asked.job)):
+        recipe = read_job_file(asked.job, asked.settings).recipe
+    return {"defence": recipe["defence"]} if "defence" in recipe else {}
+
+
+def _measured(
+    job: Job, ground: Ground, beside: Mapping[str, Any], watch: Watch
+) -> tuple[dict[PartyName, float], dict[str, float]]:
+    """Milliseconds: a step by party, a round beyond its step by method; not where the link has compute_ms."""
+    methods = ("svfl", *METHODS_TRIED)
+    given = ground.link.compute_ms
+    if given is not None:
+        names = [*(party.name for party in job.parties), job.label_party.name]
+        return dict.fromkeys(names, given), dict.fromkeys(methods, 0.0)
+    watch.stage("measuring a step of each party")
+    step = step_ms(job)
+    rounds = min(_TIMED_ROUNDS, ground.rounds)
+    handling = {}
+    for method in methods:
+        watch.stage(f"measuring a round of {method} beyond its step")
+        events = timed_events(ground, {**one_step(method), **beside}, rounds, rounds // _FEWEST_ROUNDS)
+        handling[method] = handling_ms(events, step)
+    return step, handling
+
+
+def _baseline(over: Searched, watch: Watch) -> tuple[Candidate, Aim]:
+    """svfl with two seeds, and the target: what was asked for, or what both of them reach."""
+    probes = []
+    for seed in (over.ground.seed, over.ground.seed + 1):
+        recipe = {"method": "svfl", **over.beside}
+        svfl = probed(replace(over, ground=replace(over.ground, seed=seed)).probe(recipe))
+        if svfl.ended == "stopped":
+            raise KeyboardInterrupt
+        if svfl.error is not None:
+            raise Diverged(f"svfl, against which other recipes are held, failed: {svfl.error}")
+        probes.append(svfl)
+    metric = over.ground.metric
+    reached = [better(metric) * best_value(one.points, metric) for one in probes]
+    aim = over.ground.aim or Aim(metric, better(metric) * min(reached))
+    known = tuple(replace(one, prediction=predicted(one.points, aim, one.points)) for one in probes)
+    for one in known:
+        watch.probed(one)
+    return Candidate(known), aim
+
+
+def _limit(svfl: Candidate) -> float:
+    """Seconds that a recipe must stay below to be of use."""
+    said = [one.prediction for one in svfl.probes]
+    return max(inf if one is None else one.seconds for one in said)
+
+
+def _with_second_seed(
+    candidates: Sequence[Candidate], second: Searched, watch: Watch
+) -> tuple[list[Candidate], bool]:
+    """The few that promise most, probed once more: a target may be met early by luck. And whether Ctrl-C came."""
+    promising = [one for one in candidates if one.prediction is not None]
+    promising.sort(key=lambda one: inf if one.prediction is None else one.prediction.seconds)
+    found = list(candidates)
+    for one in promising[:_FINALISTS]:
+        again = probed(second.probe(one.recipe))
+        if again.ended == "stopped":
+            return found, True
+        watch.probed(again)
+        found[found.index(one)] = Candidate((*one.probes, again))
+    return found, False
+
+
+def _best(candidates: Sequence[Candidate], seeds: int) -> Candidate | None:
+    """The fewest seconds to the target, of those with so many seeds; the first of them where they are alike."""
+    promising = [
+        (one.prediction.seconds, one) for one in candidates if one.prediction is not None and len(one.probes) >= seeds
+    ]
+    return min(promising, key=lambda pair: pair[0])[1] if promising else None
+
+
+def _verified(tuned: Tuned, ground: Ground, most_rounds: int, watch: Watch) -> Tuned:
+    """With one run of the proposal: another seed again, and the time that computing really takes."""
+    best = tuned.proposal
+    if best is None or best.prediction is None:
+        return tuned
+    watch.stage(f"verifying {recipe_said(best.recipe)}")
+    rounds = min(most_rounds, max(ground.rounds, _ROOM * best.prediction.rounds))
+    run = probed(Probe(replace(ground, seed=ground.seed + 1, rounds=rounds, pace=()), best.recipe))
+    if run.ended == "stopped":
+        return replace(tuned, interrupted=True)
+    return replace(tuned, verified=run)

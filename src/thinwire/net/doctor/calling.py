@@ -1,0 +1,142 @@
+"""A feature party calls the label party, or its doctor, and measures the way there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from time import monotonic, sleep
+from typing import Any
+
+from thinwire import __version__
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.format import printable
+from thinwire.net.doctor.check import Check, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.net.doctor.measuring import LinkMeasurement, LinkRate, measure_link
+from thinwire.net.doctor.route import NetworkRoute, RouteProblem, check_tls
+from thinwire.net.grpc.client import ask
+from thinwire.net.grpc.service import RPCS
+from thinwire.net.handshake import ProbeHello
+from thinwire.net.links.network_party import NetworkParty
+from thinwire.net.pki.certificates import Credentials
+
+_CLOCK_SECONDS = 60.0
+_OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
+_NEEDED = ("address", "connection", "TLS", "version there")  # by the checks of a call that follow
+
+
+def check_call(
+    own: NetworkParty, credentials: Credentials | None, brought: ProbeHello, wait: float
+) -> Iterator[Check]:
+    left, needed = list(_OF_THE_CALL), ""
+    for check in _call(own, credentials, brought, wait):
+        left.remove(check.name)
+        yield check
+        needed = check.name
+        if check.verdict is CheckVerdict.PROBLEM and needed in _NEEDED:
+            break
+        if credentials is None:
+            needed = "certificate"
+    yield from not_checked(left, f"needs the {needed}")
+
+
+def _call(own: NetworkParty, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:
+    try:
+        way = NetworkRoute.to(own.dial_address(), os.environ)
+        found = way.resolve()
+    except (BadInput, RouteProblem) as error:
+        yield _met("address", error)
+        return
+    through = f", through the proxy {way.proxy} of {way.variable}" if way.proxy else ""
+    known = "" if found == [way.first.host] else f": {way.first.host} is {', '.join(found[:3])}"
+    yield ok("address", f"{way.address}{through}{known}", addresses=found)
+    made = _connected(way, wait)
+    if isinstance(made, RouteProblem):
+        yield _met("connection", made)
+        return
+    with made:
+        yield ok("connection", f"somebody listens at {way.address}")
+        if credentials is None:
+            return
+        yield _hands(own, made, credentials)
+    yield from _probed(own, brought)
+
+
+def _met(name: str, trouble: ThinwireError) -> Check:
+    return problem(name, str(trouble), *((trouble.way_out,) if isinstance(trouble, RouteProblem) else ()))
+
+
+def _connected(way: NetworkRoute, wait: float) -> socket.socket | RouteProblem:
+    deadline = monotonic() + wait
+    while True:
+        try:
+            return way.connect()
+        except RouteProblem as trouble:
+            if monotonic() >= deadline:
+                return trouble
+        sleep(0.2)
+
+
+def _hands(own: NetworkParty, made: socket.socket, credentials: Credentials) -> Check:
+    expected = own.certificate_names[own.label_party]
+    try:
+        check_tls(made, credentials, own.certificate_files, expected)
+    except (RouteProblem, BadInput) as error:
+        return _met("TLS", error)
+    return ok("TLS", f"TLS 1.3; the certificate there is for {expected!r}, and ours is accepted")
+
+
+def _probed(own: NetworkParty, brought: ProbeHello) -> Iterator[Check]:
+    target = own.target()
+    try:
+        answer = ask(target, RPCS["Probe"], {"brought": brought.model_dump()})
+    except (ThinwireError, ValueError) as error:
+        yield problem("version there", "the label party does not answer a probe", printable(error))
+        return
+    there = printable(answer.get("version"))
+    if there != __version__:
+        says = f"{own.label_party!r} runs thinwire {there}, this is {__version__}"
+        yield problem("version there", says, "bring all parties to one version")
+        return
+    yield ok("version there", f"{own.label_party!r} runs thinwire {there} too", version=there)
+    yield _agreed(own, brought, answer)
+    try:
+        link = measure_link(target, brought)
+    except ThinwireError as error:
+        yield problem("round trip", "could not be measured", printable(error))
+        return
+    yield from _link(link)
+
+
+def _agreed(own: NetworkParty, brought: ProbeHello, answer: Mapping[str, Any]) -> Check:
+    told = answer.get("differences")
+    found = [printable(one) for one in told] if isinstance(told, list) else ["it does not say"]
+    if found:
+        return problem("same job", f"not as {own.label_party!r} reads it", *found, differences=found)
+    compared = "recipe, settings and parties"
+    if brought.rows is not None:
+        compared += ", row counts"
+    if brought.row_ids is not None and answer.get("names_ids") is True:
+        compared += ", row ids in order"
+    return ok("same job", f"as {own.label_party!r} reads it: {compared}", differences=[])
+
+
+def _link(link: LinkMeasurement) -> Iterator[Check]:
+    ahead = link.clock_seconds
+    says = f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} the label party's"
+    if abs(ahead) < 1:
+        says = "within a second of the label party's"
+    if abs(ahead) > _CLOCK_SECONDS:
+        way_out = "set both clocks by the network (NTP): certificates and logs go by them"
+        yield warning("clock", says, way_out, clock_seconds=ahead)
+    else:
+        yield ok("clock", says, clock_seconds=ahead)
+    yield ok("round trip", f"{link.round_trip_ms:.3g} ms, the median of ten", round_trip_ms=link.round_trip_ms)
+    facts = {"up_mbit": link.up.mbit, "down_mbit": link.down.mbit}
+    facts |= {"up_is_bound": link.up.is_bound, "down_is_bound": link.down.is_bound}
+    yield ok("bandwidth", f"{_rate(link.up)} up, {_rate(link.down)} down", **facts)
+
+
+def _rate(rate: LinkRate) -> str:
+    shown = f"{rate.mbit:.3g} Mbit/s" if rate.mbit < 1000 else f"{rate.mbit / 1000:.3g} Gbit/s"
+    return f"at least {shown}" if rate.is_bound else shown

@@ -1,0 +1,268 @@
+"""The exact bytes of every frame to one peer, on disk before they travel.
+
+A folder of segments named `<incarnation>-<first number>.log`. Each start of a process has a higher incarnation and
+writes only into segments of its own, the first of which is made, empty, when the log is opened. Numbers from there
+on are void in the segments of older incarnations: a replaced process that wakes up may still append there, but peers
+refuse it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+
+from thinwire.base.errors import BadInput, BadState
+from thinwire.net.links.record_file import DamagedLog, Segment, packed_header, scan, segments_in
+from thinwire.storage.atomic_file import WriteFailed, sync_file, sync_folder, write_all
+from thinwire.storage.encrypted_files import PLAIN_LOGS, Logs
+
+SEGMENT_SIZE = 64 << 20  # bytes
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LogFailed(WriteFailed):
+    """A record could not be written, for another reason than a full disk."""
+
+
+class OutgoingLog:
+    """Numbered records, each whole or not there at all; one process writes, any thread may read.
+
+    `on_full` gets the path and the bytes that are missing room; it sleeps or raises, then the append is tried again.
+    `logs` says how records lie on the disk: as they are, or encrypted.
+    """
+
+    def __init__(
+        self, folder: Path, incarnation: int, on_full: Callable[[Path, int], None], logs: Logs = PLAIN_LOGS
+    ) -> None:
+        self._folder = folder
+        self._wrapped = logs.begin()
+        self._incarnation = incarnation
+        self._on_full = on_full
+        self._lock = Lock()
+        self._syncing = Lock()
+        self._unsynced = False
+        self._roll = False
+        self._descriptor = -1
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._segments = _held(folder, incarnation, logs)
+            self._next = self._segments[-1].end if self._segments else 0
+            self._start_segment()
+            sync_folder(folder)
+            sync_folder(folder.parent)
+        except OSError as error:
+            raise LogFailed(folder, 0, error) from error
+
+    @property
+    def next_sequence(self) -> int:
+        """One past the highest number that was ever held."""
+        return self._next
+
+    @property
+    def first_sequence(self) -> int:
+        """The lowest number held; `next_sequence` where none is."""
+        return self._segments[0].first
+
+    @property
+    def size_bytes(self) -> int:
+        with self._lock:
+            return sum(segment.size for segment in self._segments)
+
+    def __contains__(self, sequence: int) -> bool:
+        return self.first_sequence <= sequence < self._next
+
+    def append(self, sequence: int, parts: Sequence[bytes | memoryview], durable: bool = False) -> None:
+        """Once it returns, kill -9 loses nothing; with `durable`, nor does a power cut."""
+        wrapped = self._wrapped.wrap(sequence, parts)
+        record = [packed_header(sequence, wrapped), *wrapped]
+        size = sum(map(len, record))
+        while not self._appended(sequence, record, size):
+            self._on_full(self._segments[-1].path, size)
+        if durable:
+            self.sync()
+
+    def read(self, sequence: int) -> bytes:
+        frame = self.held(sequence)
+        if frame is None:
+            held = f"{self.first_sequence} up to, not including, {self._next}"
+            raise DamagedLog(self._folder, None, f"number {sequence} is asked for, the log holds {held}")
+        return frame
+
+    def held(self, sequence: int) -> bytes | None:
+        """The frame, or None where it is not held, or no longer: peers may let it be pruned at any moment."""
+        with self._lock:
+            if sequence not in self:
+                return None
+            index = bisect_right(self._segments, sequence, key=lambda segment: segment.first) - 1
+            return self._segments[index].read(sequence)
+
+    def roll(self) -> None:
+        """The next append begins a new segment: prune removes whole ones."""
+        with self._lock:
+            self._roll = True
+
+    def sync(self) -> None:
+        """A power cut loses nothing that was appended before."""
+        with self._syncing:  # who comes second waits until the first is through
+            with self._lock:
+                if not self._unsynced:
+                    return
+                self._unsynced = False
+                descriptor = os.dup(self._descriptor)
+            try:
+                os.fsync(descriptor)
+                sync_folder(self._folder)
+            except OSError as error:
+                with self._lock:
+                    self._unsynced = True
+                raise LogFailed(self._folder, 0, error) from error
+            finally:
+                os.close(descriptor)
+
+    def prune(self, below: int) -> None:
+        """Removes the segments that hold nothing from this number on."""
+        with self._lock:
+            if self._segments[0].end > below or self._segments[0].first == self._next:
+                return
+            if self._segments[-1].offsets and self._next <= below:
+                self._try_new_segment()
+            known = {segment.path for segment in self._segments}
+            for other in segments_in(self._folder):
+                if other.incarnation < self._incarnation and other.path not in known:
+                    other.path.unlink(missing_ok=True)  # a replaced process began it after we came
+            # In order: killed half-way, the log has no hole.
+            while len(self._segments) > 1 and self._segments[0].end <= below:
+                self._segments.pop(0).path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Syncs and lets go; the log takes no more."""
+        self.sync()
+        with self._lock:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def _appended(self, sequence: int, record: Sequence[bytes | memoryview], size: int) -> bool:
+        """False: there is no room, and nothing was written."""
+        with self._lock:
+            if sequence != self._next:
+                raise BadInput(f"{self._folder}: number {sequence} is appended, {self._next} is due")
+            try:
+                if self._segments[-1].offsets and (self._roll or self._segments[-1].size + size > SEGMENT_SIZE):
+                    self._start_segment()
+                self._roll = False
+                self._unsynced = True
+                write_all(self._descriptor, record)
+            except OSError as error:
+                self._drop_unfinished()
+                if error.errno in _FULL:
+                    return False
+                raise LogFailed(self._segments[-1].path, size, error) from error
+            segment = self._segments[-1]
+            segment.offsets.append(segment.size)
+            segment.size += size
+            self._next += 1
+            return True
+
+    def _drop_unfinished(self) -> None:
+        """Back to the end of the last whole record; a log that cannot go back takes no more."""
+        segment = self._segments[-1]
+        try:
+            os.ftruncate(self._descriptor, segment.size)
+        except OSError as error:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+            self._descriptor = -1
+            raise LogFailed(segment.path, 0, error) from error
+
+    def _start_segment(self) -> None:
+        """An empty segment of our own from the next number on; the one before is on disk first."""
+        new = Segment.named(self._folder, self._incarnation, self._next, self._wrapped)
+        if self._unsynced:
+            os.fsync(self._descriptor)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(new.path, flags, 0o600)
+        if new.size:
+            try:
+                write_all(descriptor, [self._wrapped.header])
+            except OSError:
+                os.close(descriptor)
+                raise
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._unsynced = True
+        if self._segments and self._segments[-1].path == new.path:
+            self._segments.pop()
+        self._segments.append(new)
+
+    def _try_new_segment(self) -> None:
+        """Room is made later if there is none for an empty file."""
+        try:
+            self._start_segment()
+            sync_folder(self._folder)
+        except OSError:
+            return
+
+
+def _held(folder: Path, incarnation: int, logs: Logs) -> list[Segment]:
+    """The segments that count, without a hole; what is void is removed. Raises DamagedLog."""
+    found = segments_in(folder)
+    newest = max((segment.incarnation for segment in found), default=0)
+    if newest > incarnation:
+        raise BadState(
+            f"{folder}: process {newest} of this run has written here, this is process {incarnation}; stop it"
+        )
+    held: list[Segment] = []
+    for segment in found:
+        newer = [other.first for other in found if other.incarnation > segment.incarnation]
+        if any(first <= segment.first for first in newer):
+            segment.path.unlink(missing_ok=True)
+            continue
+        scan(segment, min(newer, default=None), logs)
+        if held and held[-1].end != segment.first:
+            lost = f"numbers {held[-1].end} to {segment.first - 1} are lost before {segment.path.name}"
+            raise DamagedLog(held[-1].path, held[-1].size, lost)
+        held.append(segment)
+    if held:  # a killed process did not sync its last records; ours must not stand after a gap
+        sync_file(held[-1].path)
+    return held
+
+
+_WIDTH = 8  # bytes an answer
+
+
+class Journal:
+    """A durable list of unsigned numbers; an answer that `append` took is there after a crash."""
+
+    def __init__(self, log: OutgoingLog) -> None:
+        self._log = log
+
+    @property
+    def next_index(self) -> int:
+        return self._log.next_sequence
+
+    def append(self, value: int) -> None:
+        self._log.append(self._log.next_sequence, (value.to_bytes(_WIDTH, "little"),))
+
+    def read(self, index: int) -> int | None:
+        """None: not asked yet."""
+        if index >= self._log.next_sequence:
+            return None
+        return int.from_bytes(self._log.read(index), "little")
+
+    def prune(self, below: int) -> None:
+        self._log.prune(below)
+
+    def roll(self) -> None:
+        self._log.roll()
+
+    def sync(self) -> None:
+        self._log.sync()
+
+    def close(self) -> None:
+        self._log.close()

@@ -1,0 +1,1 @@
+"""Certificates: a private authority, the parties' credentials, and signatures under them."""

@@ -1,0 +1,95 @@
+"""Signatures under a party's certificate, for what passes through another party's hands.
+
+proof = length of the chain in 4 bytes, the chain as PEM (the party's certificate first), the signature
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from thinwire.base.types import PartyName
+from thinwire.net.grpc.service import Denied
+from thinwire.net.pki.certificates import (
+    BadCertificate,
+    Credentials,
+    Revocations,
+    names_of,
+    public_pem,
+    refusal_of_chain,
+)
+
+_LENGTH = 4  # bytes
+_WHOLE = 1024
+_PSS = padding.PSS(padding.MGF1(SHA256()), padding.PSS.DIGEST_LENGTH)
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedIdentity:
+    """A party's own certificate and key, and the authority that it judges others by."""
+
+    credentials: Callable[[], Credentials]  # read anew, so that they can be renewed
+    certificate_names: Mapping[PartyName, str]
+    revocations: Revocations
+
+    def sign(self, statement: bytes) -> bytes:
+        mine = self.credentials()
+        key = load_pem_private_key(mine.key_pem, None)
+        match key:
+            case ec.EllipticCurvePrivateKey():
+                signature = key.sign(statement, ec.ECDSA(SHA256()))
+            case rsa.RSAPrivateKey():
+                signature = key.sign(statement, _PSS, SHA256())
+            case _:
+                raise BadCertificate("the private key", "it is neither ECDSA nor RSA", "have another one issued")
+        lengths = [len(part).to_bytes(_LENGTH, "big") for part in (mine.certificate_pem, signature)]
+        proof = b"".join([*lengths, mine.certificate_pem, signature])
+        return proof + bytes(-len(proof) % _WHOLE)
+
+    def verify(self, party: PartyName, statement: bytes, proof: bytes) -> None:
+        """Raises Denied unless `party` signed, with a certificate that our own authority issued to it."""
+        chain, size = (int.from_bytes(proof[at : at + _LENGTH], "big") for at in (0, _LENGTH))
+        rest = proof[2 * _LENGTH :]
+        chain_pem, signature = rest[:chain], rest[chain : chain + size]
+        problem = self._problem(party, statement, chain_pem, signature)
+        if problem is not None:
+            raise Denied(
+                f"the signature of {party!r} does not hold: {problem}. Whoever passed it on may have changed it; "
+                "compare certificates with that party by another way before you go on"
+            )
+
+    def _problem(self, party: PartyName, statement: bytes, chain_pem: bytes, signature: bytes) -> str | None:
+        try:
+            chain = x509.load_pem_x509_certificates(chain_pem)
+            authorities = x509.load_pem_x509_certificates(self.credentials().authority_pem)
+            leaf_pem = public_pem(chain[0])
+            names = names_of(leaf_pem)
+        except (ValueError, BadCertificate) as error:
+            return f"its certificate cannot be read ({error})"
+        if self.certificate_names[party] not in names:
+            return f"the certificate is of {', '.join(sorted(names)) or 'nobody'}"
+        refusal = refusal_of_chain(chain, authorities) or self.revocations.refusal(leaf_pem)
+        if refusal is not None:
+            return refusal
+        return None if _is_signed(chain[0], statement, signature) else "these words were not signed with its key"
+
+
+def _is_signed(leaf: x509.Certificate, statement: bytes, signature: bytes) -> bool:
+    key = leaf.public_key()
+    try:
+        match key:
+            case ec.EllipticCurvePublicKey():
+                key.verify(signature, statement, ec.ECDSA(SHA256()))
+            case rsa.RSAPublicKey():
+                key.verify(signature, statement, _PSS, SHA256())
+            case _:
+                return False
+    except InvalidSignature:
+        return False
+    return True

@@ -1,0 +1,255 @@
+"""A request for scores and its answers as one schema: requests are checked by it, the OpenAPI document shows it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.json_schema import models_json_schema
+from torch import Tensor
+
+from thinwire import __version__
+from thinwire.job.schema import ServeSection
+from thinwire.predict.errors import BadRequest
+from thinwire.predict.party_models import PartyRows
+
+LONGEST_DEADLINE_MS = 600_000.0
+_SCHEMAS = "#/components/schemas/{model}"
+_ERRORS = {
+    400: "malformed_json, wrong_type, unknown_field, empty, not_finite, no_ids, bad_input: the request is wrong",
+    403: "budget_spent: a party's privacy budget allows no further use of a row",
+    404: "unknown_id, outside_alignment, unknown_row",
+    408: "slow: the body did not come in time",
+    413: "too_many_rows, too_large",
+    429: "busy: too many rows wait; try again",
+    500: "not_finite: the model overflows on a row of the tables; internal: the server's log says what",
+    502: "party_failed: a party could not answer, or its answer was none",
+    503: "party_missing, model_mismatch: `parties` names whom; without a JSON body: too many connections; try again",
+    504: "deadline; `parties` names who had not answered",
+}
+_RowNumber = Annotated[int, Field(json_schema_extra={"minimum": 0})]  # refused by the table's count
+_WANTED = {"ids": "text or a whole number", "rows": "a whole number", "model": "a version's text"}
+
+
+class Scores(BaseModel):
+    """Scores in the order of the request."""
+
+    model: Annotated[str, Field(description="a hash over all parties' models")]
+    columns: list[str]
+    scores: list[list[float]]
+    missing: Annotated[list[str], Field(description="parties that were not there: their default embedding was taken")]
+
+
+class ErrorDetail(BaseModel):
+    """`type` is one of the names that the document lists."""
+
+    type: str
+    message: str
+    parties: list[str] = Field(default_factory=list)
+
+
+class ErrorBody(BaseModel):
+    """Every answer but 200."""
+
+    error: ErrorDetail
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRequest:
+    """Rows of the table, in the order of the request."""
+
+    rows: npt.NDArray[np.int64]
+    features: Tensor | None  # the label party's own, where the request brings them
+    deadline_seconds: float
+    model: str | None  # the version that the client insists on
+
+
+def parse_body(body: bytes) -> Any:
+    """JSON without NaN."""
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except BadRequest:
+        raise
+    except (ValueError, RecursionError) as error:
+        why = "a number has too many digits" if "set_int_max_str_digits" in str(error) else error
+        raise BadRequest("malformed_json", f"the body is not JSON that can be read: {why}") from None
+
+
+class ScoreSchema:
+    """With the limits of one server's settings."""
+
+    def __init__(self, settings: ServeSection) -> None:
+        self._settings = settings
+        most = Field(default_factory=_nothing, min_length=1, max_length=settings.max_rows)
+        own = Field(default_factory=_nothing, description="the label party's own columns, one list a row")
+        version = Field(default_factory=_nothing, description="refuse to answer with any other version")
+        deadline = Field(settings.deadline_ms, ge=1, le=LONGEST_DEADLINE_MS, description="milliseconds")
+        self._body: type[BaseModel] = create_model(
+            "Request",
+            __config__=ConfigDict(extra="forbid", strict=True),
+            __doc__="Either ids or rows.",
+            ids=(list[str | int], most),
+            rows=(list[_RowNumber], most),
+            features=(list[Any], own),
+            deadline_ms=(float, deadline),
+            model=(str, version),
+        )
+
+    def read(self, value: Any, table: PartyRows, deadline_header: str | None) -> ScoreRequest:
+        """Refuses what cannot be answered, by field."""
+        body = self._check(value, deadline_header)
+        if (body.ids is None) == (body.rows is None):
+            raise BadRequest("wrong_type", "give either ids or rows: which rows to score")
+        rows = _find_ids(body.ids, table) if body.rows is None else _check_rows(body.rows, table.count)
+        features = _check_features(body.features, table, len(rows))
+        return ScoreRequest(rows, features, body.deadline_ms / 1000, body.model)
+
+    def _check(self, value: Any, deadline_header: str | None) -> Any:
+        if isinstance(value, dict):
+            value = {name: one for name, one in value.items() if one is not None}  # null was not given
+            if deadline_header is not None:
+                value.setdefault("deadline_ms", _parse_number(deadline_header))
+        try:
+            return self._body.model_validate(value)
+        except ValidationError as error:
+            raise self._explain(error.errors(include_url=False)[0], value) from None
+
+    def _explain(self, error: Any, value: Any) -> BadRequest:
+        """The first thing that is wrong with a request, by field."""
+        kind, (field, *place) = error["type"], error["loc"] or ("",)
+        got = _name_kind(error["input"])
+        match kind, field:
+            case _, "":
+                return BadRequest("wrong_type", f"the body must be a JSON object, got {got}")
+            case "extra_forbidden", _:
+                known = ", ".join(self._body.model_fields)
+                return BadRequest("unknown_field", f"{str(field)[:40]!r} is unknown; there are {known}")
+            case _, "deadline_ms":
+                given = str(error["input"])[:20]
+                return BadRequest(
+                    "wrong_type", f"deadline_ms must be from 1 to {LONGEST_DEADLINE_MS:.0f}, got {given}"
+                )
+            case "too_short", _:
+                return BadRequest("empty", f"{field} is empty; name one row at least")
+            case "too_long", _:
+                return BadRequest(
+                    "too_many_rows",
+                    f"{field} names {len(value[field])} rows, one request may name {self._settings.max_rows}; ask in "
+                    "several requests, or score many rows with `thinwire predict`",
+                    413,
+                )
+            case "list_type", _:
+                return BadRequest("wrong_type", f"{field} must be a list, got {got}")
+        where = f"{field}[{place[0]}]" if place and isinstance(place[0], int) else field
+        return BadRequest("wrong_type", f"{where} must be {_WANTED.get(field, 'of another type')}, got {got}")
+
+    def openapi(self) -> dict[str, Any]:
+        """Version 3.1."""
+        _, schemas = models_json_schema(
+            [(self._body, "validation"), (Scores, "serialization"), (ErrorBody, "serialization")],
+            ref_template=_SCHEMAS,
+        )
+        deadline = schemas["$defs"]["Request"]["properties"]["deadline_ms"]
+        header = {
+            "name": "X-Deadline-Ms",
+            "in": "header",
+            "schema": deadline,
+            "description": "unless the body says it",
+        }
+        errors = {str(status): _answer(text, "ErrorBody") for status, text in _ERRORS.items()}
+        predict = {
+            "operationId": "predict",
+            "summary": "Scores of rows, by id or by row number",
+            "parameters": [header],
+            "requestBody": {"required": True, "content": _content("Request")},
+            "responses": {"200": _answer("Scores in the order of the request", "Scores"), **errors},
+        }
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": "thinwire serve", "version": __version__},
+            "paths": {
+                "/v1/predict": {"post": predict},
+                "/v1/model": {"get": _get("model", "What is served")},
+                "/healthz": {"get": _get("health", "200 where requests are answered, 503 with who is missing")},
+                "/metrics": {"get": _get("metrics", "Prometheus' text format, or OpenMetrics")},
+            },
+            "components": {"schemas": schemas["$defs"]},
+        }
+
+
+def _content(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": _SCHEMAS.format(model=schema)}}}
+
+
+def _answer(text: str, schema: str) -> dict[str, Any]:
+    return {"description": text, "content": _content(schema)}
+
+
+def _get(name: str, summary: str) -> dict[str, Any]:
+    return {"operationId": name, "summary": summary, "responses": {"200": {"description": summary}}}
+
+
+# Fields that the table decides on -----------------------------------------------------------------------------------
+
+
+def _check_rows(asked: list[int], count: int) -> npt.NDArray[np.int64]:
+    for place, row in enumerate(asked):
+        if not 0 <= row < count:
+            raise BadRequest("unknown_row", f"rows[{place}] is {str(row)[:20]}; there are rows 0 to {count - 1}", 404)
+    return np.array(asked, np.int64)
+
+
+def _find_ids(asked: list[str | int], table: PartyRows) -> npt.NDArray[np.int64]:
+    if table.ids is None:
+        raise BadRequest("no_ids", "these rows have no ids; ask by rows, or name ids in the job file")
+    return table.ids.rows(asked)
+
+
+def _check_features(given: Any, table: PartyRows, count: int) -> Tensor | None:
+    if given is None:
+        return None
+    if table.features is None:
+        raise BadRequest("wrong_type", "features: the label party has no bottom model of its own to take them")
+    try:
+        found = torch.tensor(given, dtype=torch.float32)
+    except (ValueError, TypeError, RuntimeError, OverflowError):
+        raise BadRequest("wrong_type", "features must be numbers, a list of equal shape for each row") from None
+    shape = [count, *table.features.shape[1:]]
+    if list(found.shape) != shape:
+        raise BadRequest("wrong_type", f"features have shape {list(found.shape)}, expected {shape}")
+    if not bool(torch.isfinite(found).all()):
+        place = torch.nonzero(~torch.isfinite(found))[0].tolist()
+        raise BadRequest("not_finite", f"features{place} is not finite, or too large for float32")
+    return found
+
+
+def _nothing() -> None:
+    """What a request leaves out; as a plain default it would stand in the document."""
+
+
+def _parse_number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # refused by its field
+
+
+def _name_kind(value: Any) -> str:
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise BadRequest("not_finite", f"the body holds {name}; every number must be finite")

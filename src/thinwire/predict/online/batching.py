@@ -1,0 +1,309 @@
+"""Requests that come at the same time go together; each keeps its own deadline. Lives in the server's event loop.
+
+An idle server asks at once. While a batch is under way, others wait for `max_wait_ms`, or until `max_batch` rows are
+there, or until that batch is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from thinwire.base.types import PartyName
+from thinwire.job.schema import ServeSection
+from thinwire.predict.embedding_client import EmbeddingClient
+from thinwire.predict.errors import Busy, Late, NoAnswer, PartyAway
+from thinwire.predict.online.api_schema import ScoreRequest
+from thinwire.predict.online.embedding_cache import EmbeddingCache
+from thinwire.predict.online.metrics import ServerMetrics
+from thinwire.predict.party_models import ReadyModel
+from thinwire.predict.pending_requests import PendingAnswers
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """Probabilities or values, [rows, columns]; `missing` parties were replaced by their defaults."""
+
+    table: Tensor
+    ready: ReadyModel
+    missing: list[PartyName]
+
+
+@dataclass(eq=False)
+class ScoringBatch:
+    """Different rows under one question, and what is known of them already."""
+
+    ready: ReadyModel
+    rows: RowNumbers  # in rising order, each once
+    answers: PendingAnswers
+    asked: dict[PartyName, RowNumbers]
+    kept: dict[PartyName, dict[int, Tensor]]
+    embeddings: dict[PartyName, Tensor] = field(default_factory=dict)  # of all rows, once they were put together
+
+
+class BatchScorer:
+    """Begins batches, and scores them; `scored` is for one thread at a time."""
+
+    def __init__(self, party: EmbeddingClient) -> None:
+        self.party = party
+        self.cache = EmbeddingCache()
+
+    def begin(self, rows: RowNumbers) -> ScoringBatch:
+        """Asks for what is not kept. Raises PartyAway where no model was ever whole."""
+        ready = self.party.ready()
+        if ready is None:
+            away = self.party.away() or list(self.party.own.feature_parties)
+            raise self.party.why_away(away[0])
+        distinct = np.unique(rows)
+        asked, kept = {}, {}
+        for name in self.party.own.feature_parties:
+            terms = None if ready.half.summed else self.party.cache_terms.get(name)
+            kept[name] = self.cache.known(name, ready.hashes[name], distinct, terms)
+            wanted = distinct[[row not in kept[name] for row in distinct.tolist()]] if kept[name] else distinct
+            if len(wanted):
+                asked[name] = wanted
+        answers = self.party.ask(ready, {name: torch.from_numpy(wanted) for name, wanted in asked.items()})
+        return ScoringBatch(ready, distinct, answers, asked, kept)
+
+    def scored(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
+        """Of these rows of the batch; raises what a party refused with, unless a default stands for it."""
+        half, names = batch.ready.half, self.party.own.feature_parties
+        missing: list[PartyName] = []
+        places = torch.from_numpy(np.searchsorted(batch.rows, rows))
+        if half.summed:
+            total = self._summed(batch)
+            embeddings = [total[places]]
+        else:
+            embeddings = []
+            for name in names:
+                found = self._embedding(batch, name)
+                if found is None:
+                    missing.append(name)
+                    found = torch.tensor(batch.ready.defaults[name]).expand(len(batch.rows), -1)
+                embeddings.append(found[places])
+        outputs = half.scored(embeddings, torch.from_numpy(rows), own)
+        return ScoredRows(half.outputs.shown(outputs), batch.ready, missing)
+
+    def _summed(self, batch: ScoringBatch) -> Tensor:
+        if "" not in batch.embeddings:
+            half = batch.ready.half
+            symbols = {
+                name: half.decoded(_result(name, waiting), name, len(batch.rows))
+                for name, waiting in batch.answers.waiting.items()
+            }
+            rows = torch.from_numpy(batch.rows)
+            batch.embeddings[""] = half.embeddings(symbols, rows, batch.answers.number)[0]
+        return batch.embeddings[""]
+
+    def _embedding(self, batch: ScoringBatch, name: PartyName) -> Tensor | None:
+        """Of all rows of the batch; None where a default must stand for them."""
+        if name in batch.embeddings:
+            return batch.embeddings[name]
+        kept, wanted = batch.kept[name], batch.asked.get(name)
+        fresh = None
+        if wanted is not None:
+            try:
+                body = _result(name, batch.answers.waiting[name])
+            except (PartyAway, NoAnswer):
+                if name in batch.ready.defaults:
+                    return None
+                raise
+            fresh = batch.ready.half.embedding(body, name, len(wanted))
+            terms = self.party.cache_terms.get(name)
+            self.cache.keep(name, batch.ready.hashes[name], wanted, fresh, terms)
+        if fresh is None or kept:
+            fresh = _together(batch.rows, kept, wanted, fresh)
+        batch.embeddings[name] = fresh
+        return fresh
+
+    def forget(self, batch: ScoringBatch) -> None:
+        """Nobody waits for it any more."""
+        self.party.forget(batch.answers)
+        for name, waiting in batch.answers.waiting.items():
+            with suppress(InvalidStateError):  # it is answered
+                waiting.set_exception(NoAnswer(name, 0.0))
+
+
+def _result(name: PartyName, waiting: Future[memoryview]) -> memoryview:
+    if not waiting.done():
+        raise NoAnswer(name, 0.0)
+    return waiting.result()
+
+
+def _together(rows: RowNumbers, kept: dict[int, Tensor], wanted: RowNumbers | None, fresh: Tensor | None) -> Tensor:
+    found: dict[int, Tensor] = dict(kept)
+    if wanted is not None and fresh is not None:
+        found |= dict(zip(wanted.tolist(), fresh, strict=True))
+    parts: Sequence[Tensor] = [found[row] for row in rows.tolist()]
+    return torch.stack(list(parts))
+
+
+_MOST_WAITING_ROWS = 1 << 18
+_MOST_UNDER_WAY = 8  # batches
+_PLACE_SECONDS = 0.1  # that a batch counts as one of them
+_MARGIN = 0.9  # of a deadline: what is left is for the answer's way back
+
+
+@dataclass(eq=False)
+class _Waiting:
+    request: ScoreRequest
+    answer: asyncio.Future[ScoredRows]
+    batch: ScoringBatch | None = None
+
+
+class RequestBatcher:
+    """One for a server."""
+
+    def __init__(self, scorer: BatchScorer, settings: ServeSection, metrics: ServerMetrics) -> None:
+        self._scorer = scorer
+        self._settings = settings
+        self._metrics = metrics
+        self._queue: deque[_Waiting] = deque()
+        self._rows_waiting = 0
+        self._under_way = 0
+        self._batches: set[ScoringBatch] = set()  # under way
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._computing = ThreadPoolExecutor(1, thread_name_prefix="score")
+
+    async def score(self, request: ScoreRequest) -> ScoredRows:
+        """Raises what the request came to."""
+        if self._rows_waiting + len(request.rows) > _MOST_WAITING_ROWS:
+            raise Busy(f"{self._rows_waiting} rows wait for their turn already; try again later")
+        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        self._queue.append(waiting)
+        self._rows_waiting += len(request.rows)
+        self._look()
+        await asyncio.wait([waiting.answer], timeout=_MARGIN * request.deadline_seconds)
+        return waiting.answer.result() if waiting.answer.done() else await self._score_late(waiting)
+
+    async def _score_late(self, waiting: _Waiting) -> ScoredRows:
+        """At a request's own deadline: by defaults where they stand for all that is missing, otherwise an error."""
+        waiting.answer.cancel()  # nobody looks for it there any more
+        batch = waiting.batch
+        held_up = self._batches if batch is None else [batch]
+        missing = sorted({name for one in held_up for name in one.answers.missing()})
+        if batch is None or not missing or any(name not in batch.ready.defaults for name in missing):
+            raise Late(waiting.request.deadline_seconds, missing)
+        return await self._compute(batch, [waiting])
+
+    def close(self) -> None:
+        self._computing.shutdown(wait=False, cancel_futures=True)
+
+    def _look(self) -> None:
+        """Begins a batch where it is time for one."""
+        while self._queue and self._rows_waiting >= self._settings.max_batch and self._under_way < _MOST_UNDER_WAY:
+            self._begin()
+        if not self._queue:
+            return
+        loop = asyncio.get_running_loop()
+        if self._timer is None and self._under_way < _MOST_UNDER_WAY:
+            # Once round the loop even where nothing is under way: what has arrived by now goes along.
+            wait = self._settings.max_wait_ms / 1000 if self._under_way else 0.0
+            self._timer = loop.call_later(wait, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        if self._queue and self._under_way < _MOST_UNDER_WAY:
+            self._begin()
+            self._look()
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        members = [self._next()]
+        rows = len(members[0].request.rows)
+        while self._queue and rows + len(self._queue[0].request.rows) <= self._settings.max_batch:
+            members.append(self._next())
+            rows += len(members[-1].request.rows)
+        members = [one for one in members if not one.answer.done()]
+        if members:
+            self._under_way += 1
+            task = asyncio.get_running_loop().create_task(self._run(members))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _next(self) -> _Waiting:
+        one = self._queue.popleft()
+        self._rows_waiting -= len(one.request.rows)
+        return one
+
+    async def _run(self, members: list[_Waiting]) -> None:
+        """One batch, from its question to everybody's answer."""
+        place = asyncio.get_running_loop().call_later(_PLACE_SECONDS, self._leave_place)
+        rows = np.concatenate([one.request.rows for one in members])
+        self._metrics.count_batch(len(rows))
+        batch = None
+        try:
+            batch = self._scorer.begin(rows)
+            self._batches.add(batch)
+            for one in members:
+                one.batch = batch
+            await self._await_answers(batch, members)
+            await self._answer(batch, [one for one in members if not one.answer.done()])
+        except Exception as error:  # noqa: BLE001  whoever asked must hear of it
+            for one in members:
+                if not one.answer.done():
+                    one.answer.set_exception(error)
+        finally:
+            if batch is not None:
+                self._batches.discard(batch)
+                self._scorer.forget(batch)
+            if place.when() > asyncio.get_running_loop().time():
+                place.cancel()
+                self._leave_place()
+
+    async def _await_answers(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
+        """Until every party has answered or is lost; one that never answers is not waited for for ever."""
+        every = asyncio.gather(*map(asyncio.wrap_future, batch.answers.waiting.values()), return_exceptions=True)
+        await asyncio.wait([every], timeout=max(one.request.deadline_seconds for one in members))
+
+    async def _answer(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
+        scored, start = await self._compute(batch, members) if members else None, 0
+        for one in members:
+            end = start + len(one.request.rows)
+            if scored is not None and not one.answer.done():
+                one.answer.set_result(replace(scored, table=scored.table[start:end]))
+            start = end
+
+    async def _compute(self, batch: ScoringBatch, members: list[_Waiting]) -> ScoredRows:
+        rows = np.concatenate([one.request.rows for one in members])
+        own = _own_features(batch, members)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._computing, self._scorer.scored, batch, rows, own
+        )
+
+    def _leave_place(self) -> None:
+        """After a while, or at its end: a party that hangs must not hold up those who can do without it."""
+        self._under_way -= 1
+        # Whoever came meanwhile need not wait any longer.
+        if self._timer is not None and not self._under_way:
+            self._timer.cancel()
+            self._timer = None
+        self._look()
+
+
+def _own_features(batch: ScoringBatch, members: list[_Waiting]) -> Tensor | None:
+    """The label party's own features where a request brings them; otherwise the table's."""
+    if all(one.request.features is None for one in members):
+        return None
+    table = batch.ready.model.own_features
+    if table is None:
+        return None
+    parts = [
+        table[torch.from_numpy(one.request.rows)] if one.request.features is None else one.request.features
+        for one in members
+    ]
+    return torch.cat(parts)

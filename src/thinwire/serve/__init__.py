@@ -1,1 +1,0 @@
-"""Scores on-line: the label party answers HTTP and gRPC, feature parties answer it. Needs the extra `serve`."""

@@ -1,0 +1,190 @@
+"""The key of encrypted run folders, and `encryption.json`: whether a folder is encrypted, and with which key.
+
+A key is a file of 32 random bytes, which only its owner may read. `encryption.json` stands in a folder before
+anything else does, and stays. It names the file of the key, and holds what tells that key from others; nothing in it
+helps to read the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from thinwire.base.errors import BadInput, BadState
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import WriteFailed, new_file, replace_file, sync_folder, write_all
+from thinwire.storage.encrypted_files import MARK, PLAIN, DamagedFile, EncryptedFiles, Files, RunKey
+from thinwire.storage.json_file import indented_json
+
+KEY_BYTES = 32
+_MOST_BYTES = 4096  # of a file that may hold one
+
+
+class BadKey(BadInput):
+    """The key of an encrypted run is missing, is another one, or cannot be used."""
+
+
+def new_key(path: Path) -> None:
+    """Makes a key from the system's randomness, as hex digits; never over a file that is there."""
+    text = secrets.token_hex(KEY_BYTES).encode() + b"\n"
+    try:
+        with new_file(path) as descriptor:
+            write_all(descriptor, [text])
+        sync_folder(path.parent)
+    except FileExistsError:
+        raise BadKey(f"{path} is there already, and runs may need it; give another name") from None
+    except OSError as error:
+        raise BadKey(f"{path} cannot be written: {error.strerror}") from None
+
+
+def read_key(path: Path) -> bytes:
+    """32 bytes, or 64 hex digits. Raises FileNotFoundError; BadKey for all else that is wrong."""
+    try:
+        # A named pipe would otherwise wait for its writer for ever.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise BadKey(f"{path} is no plain file; name the key file itself")
+            if status.st_mode & 0o077:
+                raise BadKey(
+                    f"{path}: others than its owner may read or change this key (mode "
+                    f"{stat.S_IMODE(status.st_mode):04o}); make it private: chmod 600 {path}"
+                )
+            data = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BadKey(f"{path} cannot be read: {error.strerror}") from None
+    if len(data) == KEY_BYTES:
+        return data
+    try:
+        key = bytes.fromhex(data.strip().decode("ascii"))
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise BadKey(
+            f"{path} is no key: a key is {KEY_BYTES} bytes, or {2 * KEY_BYTES} hex digits; `thinwire key FILE` makes "
+            "a new one"
+        )
+    return key
+
+
+FORMAT = 1
+VARIABLE = "THINWIRE_KEY"
+_OF_A_RUN = (layout.DATA, layout.PRIVATE, layout.EVENTS)  # the first that a run writes
+
+
+@dataclass(frozen=True)
+class _Marker:
+    run: bytes
+    check: str
+    key: str  # the file it was in
+
+
+def files_of(folder: Path, key: Path | None = None) -> Files:
+    """The folder's own files, as they are or encrypted; `key` is where the job says that the key is."""
+    marker = _read_marker(folder)
+    if marker is None:
+        _require_readable(folder)
+        if key is not None and any((folder / name).exists() for name in _OF_A_RUN):
+            raise BadInput(
+                f"the run in {folder} was begun without encryption, and goes on so; leave [encryption] out, or begin "
+                "another run in a new --out"
+            )
+        return PLAIN
+    return EncryptedFiles(folder, _fitting(folder, marker, key)[0])
+
+
+def _require_readable(folder: Path) -> None:
+    """A folder that has lost its marker is none without encryption."""
+    for name in _OF_A_RUN:
+        try:
+            with (folder / name).open("rb") as file:
+                begins = file.read(len(MARK))
+        except OSError:
+            continue
+        if begins == MARK:
+            raise DamagedFile(folder / name, f"is encrypted, and {layout.ENCRYPTION}, which says how, is not there")
+
+
+def begin_files(folder: Path, key: Path | None) -> Files:
+    """The same for a run that begins or goes on: with a key, a new folder is encrypted from now on."""
+    marker = _read_marker(folder)
+    if marker is None:
+        found = files_of(folder, key)
+        if key is None:
+            return found
+        run = secrets.token_bytes(16)
+        fresh = RunKey(_key_at(key), run)
+        _write_marker(folder, _Marker(run, fresh.check(), str(key.resolve())))
+        return EncryptedFiles(folder, fresh)
+    fitting, path = _fitting(folder, marker, key)
+    if path == key and marker.key != str(key.resolve()):  # it has moved, and the job says where to
+        _write_marker(folder, _Marker(marker.run, marker.check, str(key.resolve())))
+    return EncryptedFiles(folder, fitting)
+
+
+def _fitting(folder: Path, marker: _Marker, key: Path | None) -> tuple[RunKey, Path]:
+    """The first of the keys named for it that is the folder's, and its file."""
+    others = []
+    for path in _places(marker, key):
+        try:
+            found = RunKey(read_key(path), marker.run)
+        except FileNotFoundError:
+            continue
+        if found.check() == marker.check:
+            return found, path
+        others.append(str(path))
+    if others:
+        raise BadKey(
+            f"{folder} is encrypted with another key than that in {' or '.join(others)}; name the file of the right "
+            f"one: {VARIABLE}=FILE"
+        )
+    raise BadKey(
+        f"{folder} is encrypted, and its key is not there: {', '.join(map(str, _places(marker, key)))}. Bring it "
+        f"back, or say where it is: {VARIABLE}=FILE"
+    )
+
+
+def _places(marker: _Marker, key: Path | None) -> list[Path]:
+    named: Iterator[Path | None] = iter(
+        (key, Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None, Path(marker.key))
+    )
+    return list(dict.fromkeys(path for path in named if path is not None))
+
+
+def _key_at(path: Path) -> bytes:
+    try:
+        return read_key(path)
+    except FileNotFoundError:
+        raise BadKey(f"encryption.key: there is no file {path}; `thinwire key {path}` makes a new key") from None
+
+
+def _read_marker(folder: Path) -> _Marker | None:
+    path = folder / layout.ENCRYPTION
+    try:
+        held = json.loads(path.read_bytes())
+        if held["format"] == FORMAT:
+            return _Marker(bytes.fromhex(held["run"]), str(held["check"]), str(held["key"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise BadState(
+            f"{path} is damaged; bring it back from a copy: without it nothing in the folder can be read"
+        ) from None
+    raise BadState(f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it")
+
+
+def _write_marker(folder: Path, marker: _Marker) -> None:
+    held = {"format": FORMAT, "run": marker.run.hex(), "check": marker.check, "key": marker.key}
+    data = indented_json(held)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / layout.ENCRYPTION, data)
+    except OSError as error:
+        raise WriteFailed(folder / layout.ENCRYPTION, len(data), error) from error

@@ -1,0 +1,253 @@
+"""What only this party may know of a run, and what must never go back: `private.json` and `charges.jsonl`.
+
+The charges of the privacy ledger are on disk, a line each, before anything leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from thinwire.base.errors import BadInput, BadState, ThinwireError
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import WriteFailed, sync_folder, write_all
+from thinwire.storage.encrypted_files import PLAIN_RECORDS, Files, Wrapped
+from thinwire.storage.encryption_key import files_of
+from thinwire.storage.json_file import canonical_json
+
+FORMAT = 1
+_KEY_BYTES = 32
+
+
+class Replaced(ThinwireError):
+    """A newer process of this party has begun; this one must end."""
+
+
+@dataclass(frozen=True)
+class _Fields:
+    incarnation: int = 0  # how often a process of this party has begun
+    mac_key: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES), repr=False)
+    noise_secret: str = field(default_factory=lambda: secrets.token_hex(_KEY_BYTES), repr=False)
+    run_nonce: str | None = None
+    generation: int = 0  # of the newest checkpoint
+    aborted: str | None = None
+    finished: bool = False
+
+
+class PrivateState:
+    """Reads and writes `private.json`. Every change is on the disk before the call returns."""
+
+    def __init__(self, folder: Path, fields: _Fields, files: Files) -> None:
+        self._folder = folder
+        self._fields = fields
+        self._files = files
+        self._lock = Lock()
+
+    @classmethod
+    def open(cls, folder: Path, files: Files | None = None) -> PrivateState:
+        """The folder's, or a new one with fresh secrets from the system. `files` are the folder's, where at hand."""
+        path = folder / layout.PRIVATE
+        files = files or files_of(folder)
+        if path.exists():
+            return cls(folder, _read(path, files), files)
+        made = cls(folder, _Fields(), files)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteFailed(folder, 0, error) from error
+        made._write(made._fields)
+        return made
+
+    def __repr__(self) -> str:
+        return f"PrivateState({str(self._folder)!r}, {self._fields!r})"
+
+    @property
+    def incarnation(self) -> int:
+        return self._fields.incarnation
+
+    @property
+    def mac_key(self) -> bytes:
+        return bytes.fromhex(self._fields.mac_key)
+
+    @property
+    def noise_secret(self) -> bytes:
+        return bytes.fromhex(self._fields.noise_secret)
+
+    @property
+    def run_nonce(self) -> str | None:
+        return self._fields.run_nonce
+
+    @property
+    def generation(self) -> int:
+        return self._fields.generation
+
+    @property
+    def aborted(self) -> str | None:
+        return self._fields.aborted
+
+    @property
+    def finished(self) -> bool:
+        return self._fields.finished
+
+    def begin_incarnation(self) -> int:
+        """The number of this process: higher than that of any before, whatever a replaced one may still write."""
+        number = max(self.incarnation, *(number for number, _ in _claims(self._folder)), 0) + 1
+        try:
+            while not _claimed(self._folder, number):
+                number += 1
+        except OSError as error:
+            raise WriteFailed(self._folder, 0, error) from error
+        self._write(replace(self._fields, incarnation=number))
+        for other, path in _claims(self._folder):
+            if other < number:
+                path.unlink(missing_ok=True)
+        return number
+
+    def set_noise_secret(self, secret: bytes) -> None:
+        self._change(noise_secret=secret.hex())
+
+    def set_run_nonce(self, nonce: str | None) -> None:
+        self._change(run_nonce=nonce)
+
+    def set_generation(self, generation: int) -> None:
+        self._change(generation=generation)
+
+    def set_aborted(self, reason: str | None) -> None:
+        self._change(aborted=reason)
+
+    def set_finished(self, finished: bool) -> None:
+        self._change(finished=finished)
+
+    def _change(self, **changes: Any) -> None:
+        with self._lock:  # an abort comes from another thread than a checkpoint
+            self._change_alone(changes)
+
+    def _change_alone(self, changes: dict[str, Any]) -> None:
+        on_disk = _read(self._folder / layout.PRIVATE, self._files)
+        if on_disk.incarnation > self.incarnation:
+            raise Replaced(
+                f"{self._folder}: process {on_disk.incarnation} of this party has taken over from this one, "
+                f"which was {self.incarnation}; nothing was written"
+            )
+        self._write(replace(self._fields, **changes))
+
+    def _write(self, fields: _Fields) -> None:
+        held = {"format": FORMAT, **asdict(fields)}
+        held["check"] = _check(held)
+        data = canonical_json(held)
+        try:
+            self._files.replace(self._folder / layout.PRIVATE, data, mode=0o600)
+        except OSError as error:
+            raise WriteFailed(self._folder / layout.PRIVATE, len(data), error) from error
+        self._fields = fields
+
+
+def _read(path: Path, files: Files) -> _Fields:
+    way_out = "bring it back from a copy, or begin a new run in another folder"
+    try:
+        if path.stat().st_mode & 0o077:
+            raise BadInput(f"{path} holds secrets and is open to others; close it: chmod 600 {path}")
+        held = json.loads(files.read(path))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadState(f"{path} is damaged: it is no JSON; {way_out}") from None
+    if isinstance(held, dict) and isinstance(held.get("format"), int) and held["format"] > FORMAT:
+        raise BadState(
+            f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it"
+        )
+    names = {"format", "check", *(field.name for field in fields(_Fields))}
+    if not isinstance(held, dict) or held.keys() != names or held.pop("check") != _check(held):
+        raise BadState(f"{path} is damaged: its check does not fit; {way_out}")
+    del held["format"]
+    return _Fields(**held)
+
+
+def _check(held: dict[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(held)).hexdigest()
+
+
+def _claims(folder: Path) -> list[tuple[int, Path]]:
+    found = ((path.name.removeprefix("incarnation-"), path) for path in folder.glob("incarnation-*"))
+    return [(int(number), path) for number, path in found if number.isdecimal()]
+
+
+def _claimed(folder: Path, number: int) -> bool:
+    """Only one process can make this file, even if a replaced one writes an old number into private.json."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(os.open(folder / f"incarnation-{number:06d}", flags, 0o600))
+    except FileExistsError:
+        return False
+    sync_folder(folder)
+    return True
+
+
+class ChargeLog:
+    """Charges by name, each once. A replayed round finds its charge there, and is not charged again.
+
+    `lines` says how they lie on the disk: as they are, or encrypted.
+    """
+
+    def __init__(self, path: Path, lines: Wrapped = PLAIN_RECORDS) -> None:
+        self._path = path
+        self._lines = lines
+        self._known: set[str] = set()
+        self._count = 0  # of lines
+        self._end = 0
+        for entry in self.entries():
+            self._known.add(str(entry["charge"]))
+            self._count += 1
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """On disk once this returns."""
+        if charge in self._known:
+            return
+        text = json.dumps({"charge": charge, **spent()}, separators=(",", ":")).encode()
+        line = b"".join((*self._lines.wrap(self._count, [text]), b"\n"))
+        try:
+            self._append(line)
+        except OSError as error:
+            raise WriteFailed(self._path, len(line), error) from error
+        self._known.add(charge)
+        self._count += 1
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        """Every charge that was recorded. Raises BadState where the record is damaged."""
+        data = self._path.read_bytes() if self._path.exists() else b""
+        self._end = data.rfind(b"\n") + 1  # a crash may have cut off what follows
+        for number, line in enumerate(data[: self._end].splitlines()):
+            try:
+                entry = json.loads(self._lines.unwrap(number, line))
+                _ = entry["charge"]
+            except (ValueError, KeyError, TypeError):
+                raise BadState(
+                    f"{self._path}, line {number + 1}: the record of the privacy ledger is damaged; bring it back "
+                    "from a copy, or begin a new run in another folder"
+                ) from None
+            yield entry
+
+    def _append(self, line: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.ftruncate(descriptor, self._end)  # a line that was cut off by a crash, or by a full disk
+            os.lseek(descriptor, self._end, os.SEEK_SET)
+            write_all(descriptor, [line])
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if self._end == 0:
+            sync_folder(self._path.parent)
+        self._end += len(line)

@@ -1,0 +1,160 @@
+"""One run's folder: written as the run goes, and read where it goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from thinwire.base.errors import BadInput, BadState
+from thinwire.base.types import PartyName
+from thinwire.engine.streams import Storage
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import WriteFailed, write_all
+from thinwire.storage.checkpoints import Checkpoints, tensor_bytes
+from thinwire.storage.encrypted_files import PLAIN, Files
+from thinwire.storage.encryption_key import begin_files, files_of
+from thinwire.storage.json_file import indented_json
+from thinwire.storage.private_state import PrivateState
+from thinwire.storage.retention import require_able_to_go_on
+from thinwire.storage.run_facts import RunFacts, require_readable, write_facts
+
+_log = logging.getLogger(__name__)
+
+
+class RunDirectory:
+    """Reads and writes one run's folder. Every file appears whole or not at all.
+
+    `key` is the file of the key that a new run is to be encrypted with.
+    """
+
+    def __init__(self, folder: Path, key: Path | None = None) -> None:
+        require_readable(folder)
+        self.folder = folder
+        self.files = files_of(folder, key)
+        self._key = key
+
+    def storage(self, wanted: Storage) -> Storage:
+        """Where large tables may go: what is encrypted here must not lie readable elsewhere."""
+        return wanted.require_folder() if self._key is not None or self.files.encrypted else wanted
+
+    def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
+        """Starts a new run; refuses a folder that holds one already."""
+        if (self.folder / layout.EVENTS).exists():
+            raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
+        self.files = begin_files(self.folder, self._key)
+        self._open()
+        self._private.set_noise_secret(noise_secret)
+        write_facts(self.folder, facts)
+        self.write(layout.RECIPE, indented_json(recipe, sort_keys=True))
+        self.clear()
+
+    def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
+        """What a party's model needs beside its weights, as JSON."""
+        for name, text in kept.items():
+            self._keep(f"models/{party}.{name}.json", text.encode())
+
+    def clear(self) -> None:
+        """No events yet."""
+        self.write(layout.EVENTS, b"")
+
+    def append(self, event: dict[str, Any]) -> None:
+        """A whole line, or none."""
+        path, line = self.folder / layout.EVENTS, json.dumps(event).encode() + b"\n"
+        try:
+            with path.open("ab", buffering=0) as file:
+                length = os.fstat(file.fileno()).st_size
+                try:
+                    write_all(file.fileno(), [line])
+                    os.fsync(file.fileno())  # a checkpoint counts on it
+                except OSError:
+                    os.ftruncate(file.fileno(), length)
+                    raise
+        except OSError as error:
+            raise WriteFailed(path, len(line), error) from error
+
+    def truncate(self, count: int) -> list[dict[str, Any]]:
+        """Keeps the first `count` events: those a checkpoint knows of."""
+        lines = (self.folder / layout.EVENTS).read_text().splitlines()[:count]  # a last one may be half written
+        kept = [json.loads(line) for line in lines]
+        self.write(layout.EVENTS, b"".join(json.dumps(event).encode() + b"\n" for event in kept))
+        return kept
+
+    def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
+        self.write(layout.LEDGER, indented_json(ledger))
+        for name, module in models.items():
+            self._keep(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
+
+    def mark_finished(self, finished: bool) -> None:
+        """A run that was stopped, or goes on for longer, is not."""
+        if self._private.finished != finished:
+            self._private.set_finished(finished)
+
+    @property
+    def noise_secret(self) -> bytes:
+        """Kept with the run: resumed, it must draw the same noise."""
+        return self._private.noise_secret
+
+    def save(self, data: dict[str, Any], tensors: Mapping[PartyName, Mapping[str, Tensor]]) -> None:
+        """A new generation; the one before stays until this one is whole."""
+        self._checkpoints.save(data, tensors, self._generation + 1)
+        self._generation += 1
+        self._private.set_generation(self._generation)
+
+    def load(
+        self, job: Mapping[str, str], parties: Sequence[PartyName]
+    ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
+        """The newest generation that is whole."""
+        require_able_to_go_on(self.folder)
+        nothing = BadInput(f"{self.folder} holds no checkpoint to resume from")
+        if not (self.folder / layout.PRIVATE).exists():
+            raise nothing
+        self._open()
+        loaded = self._checkpoints.load(self._private.generation, lambda data: self._require_same(data, job))
+        if loaded is None:
+            raise nothing
+        if set(loaded.tensors) != set(parties):
+            raise BadState(f"{self.folder} is of the parties {sorted(loaded.tensors)}, the job has {sorted(parties)}")
+        for warning in loaded.warnings:
+            _log.warning("%s: %s", self.folder, warning)
+        self._generation = loaded.generation
+        if self._generation > self._private.generation:  # killed before it was recorded
+            self._private.set_generation(self._generation)
+        return loaded.data, loaded.tensors
+
+    def _open(self) -> None:
+        self._private = PrivateState.open(self.folder, self.files)
+        incarnation = self._private.begin_incarnation()
+        owner = {"party": "all, simulated"}
+        self._checkpoints = Checkpoints(
+            self.folder / layout.CHECKPOINTS, self._private.mac_key, owner, incarnation, self.files
+        )
+        self._generation = self._private.generation
+
+    def _require_same(self, data: dict[str, Any], job: Mapping[str, str]) -> None:
+        different = sorted(key for key, value in job.items() if data["job"].get(key) != value)
+        if different:
+            raise BadState(
+                f"{self.folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
+                "begin a new run in another folder"
+            )
+
+    def write(self, name: str, content: bytes) -> None:
+        """Readable by whoever may read the folder: nothing of single rows, or of weights."""
+        self._replace(PLAIN, name, content)
+
+    def _keep(self, name: str, content: bytes) -> None:
+        self._replace(self.files, name, content)
+
+    def _replace(self, files: Files, name: str, content: bytes) -> None:
+        path = self.folder / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.replace(path, content)
+        except OSError as error:
+            raise WriteFailed(path, len(content), error) from error

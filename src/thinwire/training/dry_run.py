@@ -1,0 +1,160 @@
+"""What a job would cost and show, before it runs: rows, memory, the first round's bytes, who sees what."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from thinwire.base.types import Kind, PartyName
+from thinwire.engine.privacy import Labels
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import CachedSteps
+from thinwire.job.disclosure import Participants, describe_budget, describe_training
+from thinwire.job.job import Job
+from thinwire.training.train import train
+
+_ONCE = {Kind.LABELS.name, Kind.WARM_START.name, Kind.KEYS.name}
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """A checked job in numbers and words."""
+
+    method: str
+    rows: int
+    test_rows: int
+    rounds: int
+    widths: dict[PartyName, int]  # of the embeddings
+    parameters: dict[str, int]  # of the models, by party; the top model under "top"
+    surrogate_bytes: dict[PartyName, int]  # what error feedback, or a selection by derivative, remembers
+    workset_bytes: dict[PartyName, int]  # exchanges kept for cached steps
+    first_round_bytes: dict[str, int]  # up, down
+    once_bytes: int  # at the start: labels, warm start
+    who_sees: dict[PartyName, list[str]]
+    protection: str  # what stands between the rows and what is seen
+    warnings: list[str]
+    prepared: dict[PartyName, list[dict[str, Any]]]  # what each column of a prepared table becomes
+    label: str | None  # what the label column holds, where it has a task
+
+    @property
+    def all_rounds_bytes(self) -> int:
+        """An estimate: if every round cost what the first one does."""
+        return self.once_bytes + self.rounds * sum(self.first_round_bytes.values())
+
+
+def run_dry(job: Job) -> DryRun:
+    """Takes one real round with copies of the models, and throws its result away."""
+    widths = job.check()
+    batch = job.batch_size or job.rows
+    first, once = _first_round(job)
+    return DryRun(
+        method=job.recipe.name,
+        rows=job.rows,
+        test_rows=job.test_rows,
+        rounds=job.limited_batching(widths).rounds,
+        widths=widths,
+        parameters={name: sum(p.numel() for p in module.parameters()) for name, module in job.modules().items()},
+        surrogate_bytes=surrogate_bytes(job.recipe, job.label_party.name, job.rows, widths),
+        workset_bytes=workset_bytes(job.recipe, job.label_party.name, batch, job.batching().rounds, widths),
+        first_round_bytes=first,
+        once_bytes=once,
+        who_sees=describe_training(job.recipe, _participants(job)),
+        protection=describe_budget(job.recipe, job.training, job.budget),
+        warnings=_warnings(job),
+        prepared=describe_preparation(job),
+        label=None if job.label_party.coding is None else job.label_party.coding.says,
+    )
+
+
+def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
+    """A line a column, for each party that prepares a table."""
+    return {party.name: party.preparation.describe() for party in job.everyone if party.preparation is not None}
+
+
+def _participants(job: Job) -> Participants:
+    label = job.label_party
+    return Participants(label.name, job.names, label.features is not None, label.test_labels is not None)
+
+
+def _first_round(job: Job) -> tuple[dict[str, int], int]:
+    """Bytes of the first exchange, as really sent, and of what travels once."""
+    label = job.label_party
+    parties = [replace(p, bottom=copy.deepcopy(p.bottom), test_features=None) for p in job.parties]
+    copied = replace(
+        label,
+        top=copy.deepcopy(label.top),
+        bottom=copy.deepcopy(label.bottom),
+        test_labels=None,
+        test_features=None,
+        class_weights=None,  # they are in the loss by now
+    )
+    one = replace(
+        job,
+        parties=parties,
+        label_party=copied,
+        epochs=1 / job.batching().rounds_per_epoch,
+        eval_every=None,
+        diagnostics=False,
+        target=None,
+        byte_budget=None,
+        link_seconds_budget=None,
+        link=None,
+    )
+    entries = train(one).ledger.entries()
+    training = [entry for entry in entries if entry["kind"] != Kind.EVALUATION.name]
+    rounds = [entry for entry in training if entry["kind"] not in _ONCE]
+    up = sum(entry["bytes"] for entry in rounds if entry["receiver"] == label.name)
+    down = sum(entry["bytes"] for entry in rounds if entry["sender"] == label.name)
+    return {"up": up, "down": down}, sum(entry["bytes"] for entry in training if entry["kind"] in _ONCE)
+
+
+# Memory ---------------------------------------------------------------------------------------------------
+
+
+def surrogate_bytes(
+    recipe: Recipe, label_party: PartyName, rows: int, widths: Mapping[PartyName, int]
+) -> dict[PartyName, int]:
+    """What streams remember, by party; `widths` are those of all parties with features."""
+    tables = {name: recipe.uplink.memory_bytes(rows, width) for name, width in widths.items()}
+    others = [name for name in widths if name != label_party]
+    if recipe.labels is Labels.SHARED:
+        # Every party follows every stream, unless it is sent the decoded rows themselves.
+        everyone = sum(tables.values())
+        own = recipe.broadcast == "surrogates"
+        return {name: tables[name] if own else everyone for name in others} | {label_party: everyone}
+    held = {name: tables[name] + recipe.downlink.memory_bytes(rows, widths[name]) for name in others}
+    return held | {label_party: sum(held.values())}
+
+
+def workset_bytes(
+    recipe: Recipe, label_party: PartyName, batch: int, rounds: int, widths: Mapping[PartyName, int]
+) -> dict[PartyName, int]:
+    """What cached steps keep, by party, of batches of so many rows."""
+    schedule = recipe.schedule
+    kept = min(schedule.capacity, rounds) if isinstance(schedule, CachedSteps) and schedule.reuse > 1 else 0
+    # Rows are 8 bytes each; an embedding and its derivative 4 bytes a value.
+    values = {name: 2 * 4 * width for name, width in widths.items() if name != label_party}
+    held = {name: kept * batch * (8 + size) for name, size in values.items()}
+    return held | {label_party: kept * batch * (8 + sum(values.values()))}
+
+
+def _warnings(job: Job) -> list[str]:
+    found: list[str] = []
+    for party in job.everyone:
+        if party.features is None or party.preparation is not None:  # which has said what it left out
+            continue
+        flat = party.features.flatten(1)
+        constant = int((flat == flat[0]).all(dim=0).sum())
+        if constant:
+            found.append(f"{party.name}: {constant} of {flat.shape[1]} columns are constant, and teach nothing")
+        largest = float(flat.abs().max())
+        if largest > 1000:
+            found.append(f"{party.name}: values up to {largest:.3g}; bring columns to a like scale first")
+    return found
+
+
+def format_dry_run(shown: DryRun) -> dict[str, Any]:
+    """As `thinwire check --json` prints it."""
+    return {**vars(shown), "all_rounds_bytes": shown.all_rounds_bytes}

@@ -1,0 +1,179 @@
+"""A feature party's role: it dials the label party, trains, and dials again whenever the line breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from thinwire.base.types import PartyName
+from thinwire.engine.privacy import Labels, SecureSum
+from thinwire.engine.privacy.keys import derive_key, frame_values
+from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.programs.program import Control
+from thinwire.engine.protocols.bottom import Learner, NoOptimizer
+from thinwire.engine.protocols.label_side import LabelSide
+from thinwire.engine.protocols.sealing import Spending
+from thinwire.net.grpc.client import Dialer, Unreached
+from thinwire.net.grpc.service import Refused
+from thinwire.net.handshake import TrainingHello, check_training_hello, read_training_hello, read_training_news
+from thinwire.report.record import Quality
+from thinwire.storage import layout
+from thinwire.storage.private_state import ChargeLog
+from thinwire.training.party.party_checkpoints import InitialWeights
+from thinwire.training.party.party_run import PreparedProgram
+from thinwire.training.party.session import PartySession
+from thinwire.training.program_factory import PartySecrets, ProgramFactory
+from thinwire.training.ranks import Group
+from thinwire.training.recording import list_spending
+
+_TELL_SECONDS = 10.0
+
+
+def run_secret(secret: bytes, nonce: str) -> bytes:
+    """A party's secret for one run: a folder that was copied before its run began serves no second one."""
+    return derive_key(secret, frame_values("thinwire run secret 1", nonce))
+
+
+class FeatureRole:
+    """Implements `Greeter` for the dialler, and `Charges` for the privacy ledger."""
+
+    _spending: Spending
+
+    def __init__(
+        self, session: PartySession, weights: InitialWeights, party: FeatureParty, group: Group | None = None
+    ) -> None:
+        own, folder = session.own, session.folder
+        self._session = session
+        self._own = own
+        self._weights = weights
+        self._party = party
+        self._group = group
+        self._agreed_widths: dict[PartyName, int] | None = None
+        self._link = session.links[own.label_party]
+        self._link.max_body = session.max_body(session.sizes.width)
+        target = session.network.target()
+        self._address = target.address
+        self._charges = ChargeLog(folder / layout.CHARGES, session.directory.files.lines(folder / layout.CHARGES))
+        self._said = ("", 0.0)  # why nobody answered, and after how many seconds
+        self._dialer = Dialer(target, self._link, self)
+
+    def connect(self) -> None:
+        self._session.events("dialling", self._own.label_party, address=self._address)
+        self._dialer.start()
+
+    def disconnect(self) -> None:
+        self._dialer.close()
+
+    def missing_party(self) -> PartyName | None:
+        if self._agreed_widths is None:
+            self._agreed_widths = self._receive_widths()
+        if self._agreed_widths is not None:
+            return None
+        away = self._link.news.get("away")
+        return away[0] if away and self._link.connected else self._own.label_party
+
+    def _receive_widths(self) -> dict[PartyName, int] | None:
+        own, width = self._own, self._session.sizes.width
+        told = self._link.news.get("begin")
+        if told is None:
+            return None
+        names = (*own.feature_parties, own.label_party)
+        if not set(own.feature_parties) <= set(told) <= set(names):
+            raise Refused(f"{own.label_party!r} begins with other parties than the job's")
+        widths = {name: told[name] for name in names if name in told}
+        if widths[own.me] != width:
+            raise Refused(f"{own.label_party!r} takes our embedding to be {widths[own.me]} wide")
+        if isinstance(own.recipe.aggregation, SecureSum) and set(widths.values()) != {width}:
+            raise Refused(f"{own.label_party!r} tells of other widths than ours, and a sum has one")
+        return widths
+
+    def tell_absent(self) -> None:
+        """The label party does."""
+
+    def widths(self) -> dict[PartyName, int]:
+        return self._agreed_widths or {}
+
+    def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
+        session, own, widths = self._session, self._own, self.widths()
+        factory = replace(factory, group=self._group)
+        factory = self._weights.apply(factory, {own.me: self._party.bottom}, widths, None)
+        side = self._shared_side(widths) if own.recipe.labels is Labels.SHARED else None
+        seat = factory.seat(own.me, session.channel)
+        identity = session.network.identity()
+        sizes = session.sizes
+        ledger = own.privacy_plan(widths).ledger(own.me, sizes.rows + sizes.test_rows)
+        self._spending = Spending(ledger, sizes.rows, self)
+        nonce = session.private.run_nonce or ""
+        secrets = PartySecrets(identity, run_secret(session.private.noise_secret, nonce), self._spending, nonce)
+        program = factory.feature_program(self._party, seat, widths, control, own=secrets, side=side)
+        models = {own.me: program.bottom.module}
+        spending = partial(list_spending, own.recipe, lambda: [ledger.summary()])
+        return PreparedProgram(program, self._party, models, spending)
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+        """Of the privacy ledger; waits where the disk is full."""
+        self._session.write_persistently(lambda: self._charges.record(charge, spent))
+
+    def _shared_side(self, widths: dict[PartyName, int]) -> LabelSide:
+        """The label party's top model as this party's own job file describes it; its weights come every round."""
+        top, loss, fusion = self._own.top_module(widths)
+        labels = self._party.features.new_zeros(0).long()
+        learner = Learner(f"{self._own.label_party}/top", top.to(self._own.settings.device), NoOptimizer(), 0, 1)
+        return LabelSide(learner, labels.to(self._own.settings.device), loss, fusion)
+
+    # The greeter: what is said when the line is up -----------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        return {**self._session.describe_self().model_dump(), **self._link.standing()}
+
+    def welcomed(self, welcome: dict[str, Any]) -> None:
+        label = self._own.label_party
+        theirs = read_training_hello(label, self._own.me, welcome)
+        if theirs.party != label:
+            raise Refused(f"{self._address} is {theirs.party!r}; expected {label!r}")
+        check_training_hello(self._session.describe_self(), theirs)
+        self._require_same_process(theirs)
+        if theirs.nonce is None:
+            raise Refused(f"{label!r} names no run")
+        if self._session.private.run_nonce is None:
+            self._session.private.set_run_nonce(theirs.nonce)
+        self._session.write_persistently(lambda: self._session.peers.note(theirs))
+        told: dict[str, Any] = {topic: welcome[topic] for topic in ("begin", "noted") if topic in welcome}
+        believed = read_training_news(told, from_label_party=True)
+        if "begin" in told and "begin" not in believed:
+            raise Refused(f"{label!r} begins with widths that cannot be")
+        self._link.news |= believed
+
+    def _require_same_process(self, theirs: TrainingHello) -> None:
+        known = self._session.peers[theirs.party]
+        if theirs.incarnation < known.incarnation:
+            raise Unreached(f"an old process of {theirs.party!r} answers, which a later one has replaced")
+        if theirs.incarnation == known.incarnation and theirs.instance != known.instance:
+            raise Refused(
+                f"{theirs.party!r} was started from an older copy of its folder; bring the newest one back, or begin "
+                "a new run at every party in new folders"
+            )
+
+    def unreached(self, why: str, seconds: float) -> None:
+        # Once, and then every ten seconds: it may be minutes.
+        said_why, said_at = self._said
+        if why != said_why or seconds < said_at or seconds - said_at >= _TELL_SECONDS:
+            self._said = (why, seconds)
+            self._session.events("unreached", self._own.label_party, why=why)
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, data: dict[str, Any]) -> None:
+        """There is nothing more to take."""
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def results(self) -> dict[str, Any]:
+        return {"privacy": [self._spending.ledger.summary()]}
+
+    def quality(self) -> Quality | None:
+        """Only the label party can tell."""
+        return None

@@ -1,0 +1,245 @@
+"""The label party's role: it listens, admits the others, trains the top model, and keeps the run's events."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from time import monotonic, sleep, time
+from typing import Any
+
+from thinwire.base.types import PartyName
+from thinwire.engine.programs.label_program import EvaluationOutputs, LabelProgram
+from thinwire.engine.programs.parties import LabelParty
+from thinwire.engine.programs.program import Control
+from thinwire.job.job_loader import LabelData
+from thinwire.net.grpc.server import Listener
+from thinwire.net.grpc.service import NotYet, Refused, Rpc, RunAborted
+from thinwire.net.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
+from thinwire.net.links.peer_link import PeerLink
+from thinwire.net.links.records import parsed_count
+from thinwire.report.record import Evaluation, Quality
+from thinwire.storage.atomic_file import WriteFailed
+from thinwire.training.party.asking import require_this_run
+from thinwire.training.party.party_checkpoints import InitialWeights
+from thinwire.training.party.party_run import Audience, PreparedProgram, batches_of
+from thinwire.training.party.session import PartySession
+from thinwire.training.program_factory import ProgramFactory
+from thinwire.training.quality import assess_quality
+from thinwire.training.result import Evaluator, Result, meets_goal, require_finite_loss
+
+
+class LabelRole:
+    """Implements `Desk` for the listener."""
+
+    _program: LabelProgram
+    _party: LabelParty
+
+    def __init__(self, session: PartySession, weights: InitialWeights, data: LabelData, audience: Audience) -> None:
+        own = session.own
+        if session.private.run_nonce is None:
+            session.private.set_run_nonce(secrets.token_hex(16))
+        self._session = session
+        self._own = own
+        self._weights = weights
+        self._data = data
+        self._audience = audience
+        self._batches = batches_of(own, session.sizes.rows)
+        self._history: list[Evaluation] = []
+        self._evaluated_before = 0.0  # seconds, by processes before this one
+        self._told: set[PartyName] = set()  # who has heard of an abort
+        self._tested: EvaluationOutputs | None = None  # the last evaluation of this process
+        # Of everybody's embedding, once all are here; one that finished must still let the others begin.
+        self._agreed_widths = self.widths() if session.private.finished else None
+        if not weights.from_checkpoint:
+            session.write_persistently(session.directory.clear)
+        self._listener = Listener(
+            session.network.listen_address(),
+            session.network.load_credentials,
+            session.network.access_list(),
+            self,
+            session.report,
+            len(own.feature_parties),
+        )
+
+    def connect(self) -> None:
+        self._listener.start()
+        address = self._session.network.listen_address()
+        self._session.events("listening", address=address, port=self._listener.port)
+
+    def disconnect(self) -> None:
+        self._listener.stop()
+
+    def missing_party(self) -> PartyName | None:
+        # Those that have finished may be gone for good.
+        links, peers = self._session.links, self._session.peers
+        waits = (name for name, link in links.items() if not (link.connected or peers[name].finished))
+        return next(waits, None)
+
+    def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
+        session, widths, me = self._session, self.widths(), self._own.me
+        self._batches = factory.batches
+        party = self._party = self._own.label_party_of(self._data, widths)
+        bottom = {} if party.bottom is None else {me: party.bottom}
+        factory = self._weights.apply(factory, {**bottom, "top": party.top}, widths, party.fusion)
+        program = self._program = factory.label_program(
+            party,
+            factory.side(party),
+            factory.seat(me, session.channel),
+            widths,
+            control,
+            secret=session.private.noise_secret,
+            at_rest=self._at_rest,
+            on_round=self._audience.round,
+        )
+        self._agreed_widths = widths
+        session.tell_all({"begin": widths})
+        models = {"top": program.side.top.module}
+        if program.side.bottom is not None:
+            models[me] = program.side.bottom.module
+        return PreparedProgram(program, party, models, list)  # feature parties keep the privacy ledger
+
+    def widths(self) -> dict[PartyName, int]:
+        own, width = self._own, self._session.sizes.width
+        widths = {name: self._session.peers[name].width for name in own.feature_parties}
+        return widths | {own.me: width} if width else widths
+
+    # The desk: what other parties ask ---------------------------------------------------------------------------
+
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
+        """Refuses without a trace, or notes the peer's process on disk and gives its link."""
+        theirs = read_training_hello(peer, self._own.me, hello)
+        if theirs.party != peer:
+            raise Refused(f"the certificate is of {peer!r}, HELLO says {theirs.party!r}")
+        if self._session.private.aborted is not None:
+            self._told.add(peer)
+            raise RunAborted(
+                f"the run was aborted by {self._session.private.aborted!r}; begin a new one in another --out folder"
+            )
+        check_training_hello(self._session.describe_self(), theirs)
+        link = self._session.links[peer]
+        self._session.peers.require_current(theirs, link)
+        link.require_reachable(parsed_count(hello, "received"))
+        parsed_count(hello, "kept")
+        if (theirs.row_ids is None) != (self._session.sizes.row_ids is None):
+            self._session.events("alignment_unchecked", peer)
+        try:
+            self._session.peers.admit(theirs, link)
+        except WriteFailed as error:
+            raise NotYet(str(error)) from error
+        link.max_body = self._session.max_body(theirs.width)
+        return link
+
+    def welcome(self, peer: PartyName) -> dict[str, Any]:
+        found = {**self._session.describe_self().model_dump(), "noted": self._session.peers[peer].finished}
+        return found if self._agreed_widths is None else {**found, "begin": self._agreed_widths}
+
+    def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
+        if rpc.name == "Probe":
+            return answer_probe(request, caller, ProbeHello.read(self._session.describe_self().model_dump()), time())
+        if rpc.name == "Score":
+            raise NotYet("this is a training; scores come from `thinwire serve`")
+        require_this_run(request, self._session.run)
+        if rpc.name == "Abort":
+            self._told = {name for name, link in self._session.links.items() if link.connected}
+            self._session.tell_all({"aborted": caller})
+            self._session.channel.drain(1.0)
+            self._session.abort(caller)
+            return {"aborted": True}
+        if rpc.name == "Logs":
+            return self._logs(request)
+        return self.status()
+
+    def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
+        if not self._own.network.share_log:
+            raise Refused(f"{self._own.me!r} does not share its log; it may, with share_log = true in its [network]")
+        lines, following = self._session.events.shared(parsed_count(request, "since"))
+        return {"party": self._own.me, "lines": lines, "next": following}
+
+    def status(self) -> dict[str, Any]:
+        traffic = self._session.ledger.traffic(self._own.me)
+        begun = "waiting for parties" if self._agreed_widths is None else "training"
+        return {
+            "label_party": self._own.me,
+            "method": self._own.recipe.name,
+            "state": "finished" if self._session.private.finished else begun,
+            "round": self._session.events.round or 0,
+            "rounds": self._batches.rounds,
+            "waiting_for": self._session.channel.waiting_for,
+            "parties": {
+                name: {
+                    "connected": link.connected,
+                    "away_seconds": round(link.away_seconds(), 1),
+                    "starts": self._session.peers[name].incarnation,
+                    "finished": self._session.peers[name].finished,
+                    "stopped": "paused" in link.news and not link.connected,
+                }
+                for name, link in self._session.links.items()
+            },
+            "bytes": {"up": traffic.up, "down": traffic.down, "retransmitted": traffic.retransmitted},
+            "last_event": self._history[-1].to_dict() if self._history else None,
+        }
+
+    def tell_absent(self) -> None:
+        began = monotonic()
+        met = [name for name in self._own.feature_parties if self._session.peers[name].incarnation]
+        while away := [name for name in met if name not in self._told]:
+            if self._session.stopping.asked or monotonic() - began > self._session.patience_seconds:
+                return
+            if not self._session.events.count("untold", away[0]):
+                self._session.events("untold", away[0])
+            sleep(0.1)
+
+    # Evaluations ------------------------------------------------------------------------------------------------
+
+    def _at_rest(self, evaluated: EvaluationOutputs) -> bool:
+        """The running loss of the batches, and scores on test rows; all other parties wait."""
+        evaluation = self._evaluate(evaluated)
+        event = evaluation.to_dict()
+        self._history.append(evaluation)
+        self._tested = evaluated
+        self._session.write_persistently(lambda: self._session.directory.append(event))
+        self._audience.event(event)
+        return meets_goal(self._own.settings, evaluation)
+
+    def _evaluate(self, evaluated: EvaluationOutputs) -> Evaluation:
+        session, running = self._session, self._program.side.running_loss()
+        evaluator = Evaluator(self._party, self._own.settings.metrics, self._batches, session.ledger)
+        diagnostics = {
+            **self._program.plan.diagnostics(),
+            **self._program.end.diagnostics(),
+            "evaluation_seconds": self._evaluated_before + session.channel.untimed_seconds(),
+        }
+        train = {} if running is None else {"loss": require_finite_loss(running)}
+        return evaluator.evaluate(evaluated, train, session.seconds(), None, diagnostics)
+
+    def checkpoint(self) -> dict[str, Any]:
+        return {"events": len(self._history)}
+
+    def restore(self, data: dict[str, Any]) -> None:
+        kept = self._session.directory.truncate(data["events"])
+        self._history = [Evaluation.model_validate(event) for event in kept]
+        if self._history:
+            self._evaluated_before = self._history[-1].diagnostics.get("evaluation_seconds", 0.0)
+
+    def quality(self) -> Quality | None:
+        if self._tested is None or self._tested.outputs is None:
+            return None
+        return assess_quality(self._tested.outputs, self._party, self._tested.round)
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def results(self) -> dict[str, Any]:
+        settings = self._own.settings
+        result = Result(
+            method=self._own.recipe.name,
+            evaluations=self._history,
+            ledger=self._session.ledger,
+            label_party=self._own.me,
+            models={},
+            seconds=self._session.seconds(),
+            metric=next(iter(settings.metrics), "loss"),
+            target=settings.target,
+            run_dir=self._session.folder,
+        )
+        found = result.summary() if self._history else {}
+        return json.loads(json.dumps(found))  # type: ignore[no-any-return]

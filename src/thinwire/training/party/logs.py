@@ -1,0 +1,79 @@
+"""What happened at a party: from its own log, or from the label party where that shares it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from thinwire.base.errors import BadInput, Malformed
+from thinwire.base.format import printable
+from thinwire.job.party_view import PartyView
+from thinwire.net.links.records import Count, Text
+from thinwire.storage import layout
+from thinwire.storage.events import MOST_SHARED
+from thinwire.storage.json_file import LineFollower
+from thinwire.training.party.asking import question
+
+Line = dict[str, Any]
+
+
+class OwnLog:
+    """This party's `log.jsonl`, from its beginning; `lines` gives those that have come since the last call."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / layout.LOG
+        if not path.is_file():
+            raise BadInput(f"{path} is not there: the party has not begun here; or give its folder by --out")
+        self._follower = LineFollower(path)  # `thinwire clean` writes another file
+
+    def lines(self) -> Iterator[Line]:
+        while found := self._follower.look()[1]:
+            yield from found
+
+
+class _Told(BaseModel):
+    """A line of a peer's log, as much of it as is believed."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    time: Text
+    party: Text
+    event: Text
+    peer: Text | None = None
+    round: Count | None = None
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    party: Text
+    lines: list[_Told] = Field(max_length=MOST_SHARED)
+    next: Count
+
+
+class SharedLog:
+    """The label party's, as far as it shares it: when, what, with whom, in which round."""
+
+    def __init__(self, own: PartyView, party: str) -> None:
+        if party != own.label_party:
+            known = (*own.feature_parties, own.label_party)
+            why = "it only calls others, and nobody can call it" if party in known else "it is no party of this job"
+            raise BadInput(f"--party {party}: {why}; only {own.label_party!r}, the label party, can be asked")
+        self._own = own
+        self._since = 0
+
+    def lines(self) -> Iterator[Line]:
+        _, answer = question(self._own, "Logs", {"since": self._since})
+        try:
+            told = _Answer.model_validate(answer)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = printable(".".join(map(str, first["loc"])))
+            raise Malformed(f"the label party's answer cannot be read: {place}: {first['msg']}") from None
+        # A process that was started again counts anew.
+        self._since = told.next if told.next >= self._since else 0
+        for line in told.lines:
+            yield {key: printable(value) if isinstance(value, str) else value for key, value in line}

@@ -1,0 +1,102 @@
+"""What a party remembers of the others, on disk: which process it has spoken to, and who has finished."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from threading import RLock
+
+from thinwire.base.types import PartyName
+from thinwire.net.grpc.service import Refused
+from thinwire.net.handshake import TrainingHello
+from thinwire.net.links.peer_link import PeerLink
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import WriteFailed, replace_file
+from thinwire.storage.json_file import canonical_json
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The newest process of a peer that was heard of."""
+
+    incarnation: int = 0
+    instance: str = ""
+    width: int = 0
+    finished: bool = False
+
+
+class Peers:
+    """Loads and saves them."""
+
+    def __init__(self, folder: Path, names: tuple[PartyName, ...]) -> None:
+        self._path = folder / layout.PEERS
+        self._lock = RLock()
+        self._known = dict.fromkeys(names, Peer())
+        if self._path.exists():
+            for name, held in json.loads(self._path.read_text()).items():
+                if name in self._known:
+                    self._known[name] = Peer(**held)
+
+    def __getitem__(self, name: PartyName) -> Peer:
+        return self._known[name]
+
+    def admit(self, about: TrainingHello, link: PeerLink) -> None:
+        """Refuses a process that is not the party's newest; otherwise it is that from now on, on disk."""
+        with self._lock:
+            self.require_current(about, link)
+            self.note(about)
+
+    def require_current(self, about: TrainingHello, link: PeerLink) -> None:
+        """Refuses a process that another one has replaced, or that is a second one of the same party."""
+        has_spoken = link.standing()["received"] > 0
+        known = self._known[about.party]
+        if about.nonce is None and has_spoken:
+            raise Refused(
+                f"{about.party!r} starts from nothing, but has taken part in this run before: its folder is lost, or "
+                "another --out was given. Bring the folder back, or begin a new run at every party in new folders"
+            )
+        if about.incarnation < known.incarnation:
+            raise Refused(
+                f"{about.party!r}: this process was replaced by a later one (it is start {about.incarnation}, the "
+                f"party is at start {known.incarnation}); it must end"
+            )
+        other = known.instance not in ("", about.instance)
+        twice = other and about.incarnation == known.incarnation and has_spoken
+        if twice or (other and link.connected and about.nonce is None):
+            raise Refused(
+                f"another process takes part as {about.party!r} already; stop it first, or go on in its folder"
+            )
+        if known.width not in (0, about.width):
+            raise Refused(f"{about.party!r} now has embeddings of width {about.width}, it began with {known.width}")
+
+    def note(self, about: TrainingHello) -> None:
+        """On disk before the peer hears that it is welcome."""
+        self._set(
+            about.party,
+            replace(
+                self._known[about.party],
+                incarnation=about.incarnation,
+                instance=about.instance,
+                width=about.width,
+                finished=self._known[about.party].finished or about.finished,
+            ),
+        )
+
+    def finished(self, name: PartyName) -> None:
+        self._set(name, replace(self._known[name], finished=True))
+
+    def unfinished(self) -> list[PartyName]:
+        return [name for name, peer in self._known.items() if not peer.finished]
+
+    def _set(self, name: PartyName, peer: Peer) -> None:
+        with self._lock:
+            if self._known[name] == peer:
+                return
+            known = self._known | {name: peer}
+            data = canonical_json({name: asdict(held) for name, held in known.items()})
+            try:
+                replace_file(self._path, data)
+            except OSError as error:
+                raise WriteFailed(self._path, len(data), error) from error
+            self._known = known

@@ -1,0 +1,242 @@
+"""One process of a party among the others: its folder, its durable links, what peers say, and how it waits."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from thinwire import __version__
+from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.format import printable
+from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.channel.ledger import Ledger
+from thinwire.engine.privacy import Labels, SecureSum
+from thinwire.engine.wire.frame import MAX_BODY
+from thinwire.job.party_view import PartyView
+from thinwire.net.grpc.service import PROTOCOL
+from thinwire.net.handshake import TrainingHello, read_training_news
+from thinwire.net.links.network_channel import NetworkChannel, Patience
+from thinwire.net.links.outgoing_log import Journal, OutgoingLog
+from thinwire.net.links.peer_link import LinkEnds, PeerLink
+from thinwire.storage import layout
+from thinwire.storage.atomic_file import WriteFailed
+from thinwire.storage.events import EventLog
+from thinwire.storage.folder_lock import FolderLock
+from thinwire.storage.private_state import PrivateState, Replaced
+from thinwire.storage.retention import require_able_to_go_on
+from thinwire.storage.run_directory import RunDirectory
+from thinwire.training.party.peers import Peers
+from thinwire.training.party.stopping import Aborted, Stopping, ToldToStop
+from thinwire.training.program_factory import derive_run_number
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_DISK_SECONDS = 1.0
+_LONGEST_REASON = 1000  # characters of a peer's
+_MOST_BYTES = 9  # that the codec spends on a value
+_MOST_SIGNED = 1 << 16  # bytes of a signed key, with its certificates
+_LABEL_PARTY_FIRST = 30.0  # seconds: it stops first, and names whom all have waited for
+
+
+@dataclass(frozen=True)
+class PartySizes:
+    """What a party brings: sizes and digests of its own tables, never the tables themselves."""
+
+    rows: int
+    test_rows: int
+    row_ids: str | None
+    test_row_ids: str | None
+    width: int  # of its embedding; 0 where it has none
+
+
+class PartySession:
+    """Links to every peer and what is on disk for them; knows nothing of models or rounds to come."""
+
+    def __init__(
+        self, own: PartyView, lock: FolderLock, folder: Path, sizes: PartySizes, say: Callable[[str], None]
+    ) -> None:
+        self.own = own
+        self.folder = folder
+        self.sizes = sizes
+        self.stopping = Stopping()
+        self.directory = RunDirectory(folder)
+        require_able_to_go_on(folder)
+        self._lock = lock
+        self.private = PrivateState.open(folder, self.directory.files)
+        if self.private.aborted is not None:
+            raise BadInput(
+                f"the run in {folder} was aborted by {self.private.aborted!r}; begin another in a new --out"
+            )
+        self.events = EventLog(folder / layout.LOG, own.me, say)
+        self.incarnation = self.private.begin_incarnation()
+        self.instance = secrets.token_hex(8)
+        self.run = derive_run_number(own.recipe, own.settings.seed, own.feature_parties)
+        self.network = own.network_party
+        names = self.network.peers
+        self.peers = Peers(folder, names)
+        self.ledger = Ledger()
+        self.links = {name: self._open_link(name) for name in names}
+        masked = isinstance(own.recipe.aggregation, SecureSum)
+        self.channel = NetworkChannel(
+            own.me,
+            self.links,
+            self.ledger,
+            Journal(self._open_log(folder / layout.ANSWERS)),
+            Patience(self.patience_seconds, self._report_waiting, self.require_alive),
+            durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
+        )
+        self._began = monotonic()
+        self._seconds_before = 0.0
+
+    def _open_link(self, peer: PartyName) -> PeerLink:
+        parties = (*self.own.feature_parties, self.own.label_party)
+        ends = LinkEnds(self.run, self.own.me, peer, parties)
+        return PeerLink(ends, self._open_log(self.folder / layout.SENT / peer), self.ledger, self.report)
+
+    def _open_log(self, folder: Path) -> OutgoingLog:
+        return OutgoingLog(folder, self.incarnation, self._await_disk_space, self.directory.files.logs(folder))
+
+    def close(self) -> None:
+        """Leaves the folder to another process."""
+        self.channel.close()
+        self.events.close()
+        self._lock.release()
+
+    # What links report and peers say --------------------------------------------------------------------------
+
+    def report(self, event: str, peer: PartyName | None, **facts: Any) -> None:
+        """Everything that links and listeners report."""
+        if event == "news" and peer is not None:
+            news = read_training_news(facts["told"], peer == self.own.label_party)
+            self.links[peer].news |= news
+            self._receive_news(peer, news)
+            facts = {"topics": sorted(news)}
+        if event == "connected" and peer is not None:
+            self.links[peer].news.pop("paused", None)
+        if event == "disconnected" and peer is not None and self.peers[peer].finished:
+            self.events("left", peer, **facts)
+        else:
+            self.events(event, peer, **facts)
+        if event in ("connected", "disconnected") and self.own.is_label_party:
+            away = sorted(name for name, link in self.links.items() if not link.connected)
+            self.tell_all({"away": away})
+
+    def _receive_news(self, peer: PartyName, news: dict[str, Any]) -> None:
+        if news.get("finished") is True:
+            self.write_persistently(lambda: self.peers.finished(peer))
+            self.links[peer].tell({"noted": True})
+        if "paused" in news:
+            self.events("paused", peer, at_round=news["paused"])
+            self.links[peer].tell({"noted": True})
+        if "stopped" in news:
+            self._fail(ToldToStop(printable(news["stopped"][:_LONGEST_REASON])))
+        if "aborted" in news:
+            self.abort(printable(news["aborted"]))
+
+    def abort(self, by: str) -> None:
+        """For good: the folder remembers."""
+        self.private.set_aborted(by)
+        self._fail(Aborted(f"the run was aborted by {by!r}; begin another in a new --out folder"))
+
+    def _fail(self, error: ThinwireError) -> None:
+        for link in self.links.values():
+            link.fail(error)
+
+    def tell_all(self, news: dict[str, Any]) -> None:
+        for link in self.links.values():
+            link.tell(news)
+
+    # Waiting ----------------------------------------------------------------------------------------------------
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long a peer may be away."""
+        return self.own.network.wait_seconds + (0.0 if self.own.is_label_party else _LABEL_PARTY_FIRST)
+
+    def require_ours(self) -> None:
+        """Raises where another process has taken over the folder."""
+        if not self._lock.still_mine():
+            raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
+        if self.stopping.asked and not self.events.count("stopping"):
+            self.events("stopping")
+
+    def require_links(self) -> None:
+        for link in self.links.values():
+            link.require_no_failure()
+
+    def require_alive(self) -> None:
+        """For whoever waits: also raises once a process that was asked to stop has had its time."""
+        self.require_ours()
+        self.stopping.require_patience()
+        self.require_links()
+
+    def _report_waiting(self, peer: PartyName, kind: Kind, round: Round, waited: float, left: float) -> None:
+        link = self.links[peer]
+        what = f"{kind.name} of round {round}, for {waited:.0f} s"
+        if not link.connected:
+            what += f", gone for {link.away_seconds():.0f} s"
+        self.events("waiting", peer, what=what, left_seconds=left)
+
+    def _await_disk_space(self, path: Path, size: int) -> None:
+        """Called again and again by whoever must write, until there is room."""
+        self.events("disk_full", path=str(path), bytes=size)
+        self.require_alive()
+        sleep(_FULL_DISK_SECONDS)
+
+    def write_persistently(self, write: Callable[[], None]) -> None:
+        """Writes; waits for room where the disk is full."""
+        while True:
+            try:
+                return write()
+            except WriteFailed as error:
+                if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
+                    raise
+                self._await_disk_space(error.path, error.bytes_needed)
+
+    # The clock of a run, over all its processes -----------------------------------------------------------------
+
+    def start_clock(self, seconds_before: float | None = None) -> None:
+        """Counts from now on; `seconds_before` took the processes before this one."""
+        self._began = monotonic()
+        if seconds_before is not None:
+            self._seconds_before = seconds_before
+
+    def seconds(self) -> float:
+        return self._seconds_before + monotonic() - self._began
+
+    # Who we are, and what we take -------------------------------------------------------------------------------
+
+    def describe_self(self) -> TrainingHello:
+        """For a peer that connects."""
+        sizes = self.sizes
+        return TrainingHello(
+            protocol=PROTOCOL,
+            version=__version__,
+            party=self.own.me,
+            run=f"{self.run:016x}",
+            agreement=self.own.agreement(),
+            rows=sizes.rows,
+            test_rows=sizes.test_rows,
+            row_ids=sizes.row_ids,
+            test_row_ids=sizes.test_row_ids,
+            width=sizes.width,
+            incarnation=self.incarnation,
+            instance=self.instance,
+            nonce=self.private.run_nonce,
+            finished=self.private.finished,
+        )
+
+    def max_body(self, width: int) -> int:
+        """The longest body that a peer whose rows are `width` values long has reason to send."""
+        cap = self.own.network.max_message_mb
+        if cap is not None:
+            return min(MAX_BODY, int(cap * 1e6))
+        if self.own.recipe.labels is Labels.SHARED:
+            return MAX_BODY  # everyone's embeddings and the top model
+        rows = max(self.sizes.rows, self.sizes.test_rows)
+        signed_keys = _MOST_SIGNED * len(self.own.feature_parties)
+        return min(MAX_BODY, (1 << 16) + signed_keys + _MOST_BYTES * rows * width)

@@ -1,0 +1,293 @@
+"""`thinwire doctor`: everything that would stop a run later, one check after the other, whatever the others found.
+
+for check in run_checks(DoctorRequest(Path("job.toml"), "bank", folder=Path("runs/job/bank")), bytes_shown):
+    ...                                    # as they come: some wait for the network
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from thinwire import __version__
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName
+from thinwire.engine.programs.parties import FeatureParty
+from thinwire.job.job_loader import LabelData
+from thinwire.job.job_snapshot import require_same_text
+from thinwire.job.party_view import PartyView, read_party_view
+from thinwire.net.doctor.calling import check_call
+from thinwire.net.doctor.certificates import check_certificates
+from thinwire.net.doctor.check import BytesShown, Check, Checks, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.net.doctor.listening import check_listening
+from thinwire.net.grpc.client import grpc
+from thinwire.net.handshake import ProbeHello
+from thinwire.storage import layout
+from thinwire.storage.encryption_key import files_of
+from thinwire.storage.private_state import PrivateState
+from thinwire.training.dry_run import surrogate_bytes, workset_bytes
+
+
+@dataclass(frozen=True)
+class DoctorRequest:
+    """What is examined: a party of a job, the folder of its run, and how long to wait for the others."""
+
+    job: Path
+    name: PartyName
+    folder: Path
+    wait_seconds: float = 0.0
+    settings: Sequence[str] = ()
+
+
+_OF_THE_JOB = ("recipe", "approval", "key", "name", "certificate", "revoked list", "row ids", "data", "model")
+_OF_THE_MACHINE = ("memory", "run folder", "disk")
+
+
+def run_checks(request: DoctorRequest, bytes_shown: BytesShown) -> Iterator[Check]:
+    """Every check, in order; those that need what another one did not find are not made, and say so."""
+    yield check_versions()
+    own = yield from check_job_file(request)
+    if own is None:
+        yield from not_checked((*_OF_THE_JOB, *_OF_THE_MACHINE, "network"), "needs the job file")
+        return
+    yield from check_recipe(own)
+    credentials = yield from check_certificates(own.network_party)
+    brought, held = yield from check_own_rows(own)
+    if own.is_label_party:
+        widths = yield from check_listening(
+            own.network_party, credentials, brought, request.wait_seconds, request.folder
+        )
+        yield check_top_model(own, held, widths)
+        yield from check_room(own, held, widths, request.folder, bytes_shown)
+    else:
+        yield from check_room(own, held, guess_widths(own, held), request.folder, bytes_shown)
+        yield from check_call(own.network_party, credentials, brought, request.wait_seconds)
+
+
+def check_versions() -> Check:
+    found = {"python": platform.python_version(), "thinwire": __version__, "torch": torch.__version__}
+    found["grpc"] = str(grpc.__version__)
+    return ok("versions", ", ".join(f"{name} {version}" for name, version in found.items()), **found)
+
+
+def check_job_file(request: DoctorRequest) -> Checks[PartyView | None]:
+    try:
+        own = read_party_view(request.job, request.name, request.settings)
+    except BadInput as error:
+        yield problem("job file", "cannot be used", str(error))
+        return None
+    role = "the label party" if own.is_label_party else f"a feature party; the label party is {own.label_party!r}"
+    yield ok("job file", f"{request.job}: {own.me!r} is {role}", parties=[*own.feature_parties, own.label_party])
+    return own
+
+
+def check_recipe(own: PartyView) -> Iterator[Check]:
+    consent = own.consent
+    says = f"{own.recipe.name}, digest {consent.digest[:16]}"
+    yield ok(
+        "recipe", says, *consent.list_disclosures(), own.budget(), digest=consent.digest, who_sees=own.who_sees()
+    )
+    try:
+        approved = consent.is_approved()
+    except BadInput as error:
+        yield problem("approval", "another recipe was approved", str(error))
+        return
+    if approved:
+        yield ok("approval", f"{own.me!r} has approved this recipe")
+    else:
+        way_out = f'give --yes to `thinwire party`, or write approved = "{consent.digest[:16]}" into its section'
+        yield warning("approval", f"nobody has approved this recipe for {own.me!r} yet", way_out)
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """A party's own tables, read, and its bottom model."""
+
+    data: FeatureParty | LabelData
+    rows: int
+    test_rows: int
+    width: int  # 0 where it has no features
+    bottom: nn.Module | None
+
+
+def check_own_rows(own: PartyView) -> Checks[tuple[ProbeHello, OwnData | None]]:
+    """Says of itself to the others what could be read: sizes and digests."""
+    digests = yield from _row_ids(own)
+    held = yield from _data(own)
+    brought = ProbeHello(party=own.me, version=__version__, agreement=own.agreement())
+    if held is not None:
+        sizes = {"rows": held.rows, "test_rows": held.test_rows, "width": held.width}
+        brought = brought.model_copy(update={**sizes, **digests})
+    return brought, held
+
+
+def _row_ids(own: PartyView) -> Checks[dict[str, str | None]]:
+    try:
+        ids, tests = own.row_ids(), own.test_row_ids()
+    except BadInput as error:
+        yield problem("row ids", "cannot be read", str(error))
+        return {}
+    found = {"row_ids": None if ids is None else ids.digest, "test_row_ids": None if tests is None else tests.digest}
+    if ids is None:
+        way_out = f"name them in the section of {own.me!r} as ids = {{ file, column }}; only a digest travels"
+        yield warning("row ids", "not named: whether all hold the same rows in one order stays unchecked", way_out)
+    else:
+        yield ok("row ids", f"{ids.count} ids, all different, digest {ids.digest[:12]}", **found)
+    return found
+
+
+def _data(own: PartyView) -> Checks[OwnData | None]:
+    try:
+        held = _labels_held(own) if own.is_label_party else _features_held(own)
+    except BadInput as error:
+        yield problem("data", "cannot be used", str(error))
+        yield from not_checked(("model",), "needs the data")
+        return None
+    shapes = {name: list(table.shape) for name, table in list_tables(held).items()}
+    rows = f"{held.rows} training rows, {held.test_rows or 'no'} test rows"
+    says = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    yield ok("data", f"{rows} ({says})", rows=held.rows, test_rows=held.test_rows, shapes=shapes)
+    if held.bottom is None:
+        yield ok("model", "no bottom model: this party has no features")
+    else:
+        count = count_parameters(held.bottom)
+        yield ok("model", f"{count} parameters, embedding of width {held.width}", parameters=count, width=held.width)
+    return held
+
+
+def _labels_held(own: PartyView) -> OwnData:
+    data = own.load_label_data()
+    tests = 0 if data.test_labels is None else len(data.test_labels)
+    return OwnData(data, len(data.labels), tests, data.width or 0, data.bottom)
+
+
+def _features_held(own: PartyView) -> OwnData:
+    party = own.load_features()
+    tests = 0 if party.test_features is None else len(party.test_features)
+    return OwnData(party, len(party.features), tests, party.width or 0, party.bottom)
+
+
+def list_tables(held: OwnData) -> dict[str, Tensor]:
+    names = ("features", "test_features", "labels", "test_labels")
+    found = {name: getattr(held.data, name, None) for name in names}
+    return {name.replace("_", " "): table for name, table in found.items() if isinstance(table, Tensor)}
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(part.numel() for part in module.parameters())
+
+
+def check_top_model(own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int]) -> Check:
+    if held is None or not isinstance(held.data, LabelData):
+        return Check("top model", CheckVerdict.NOT_CHECKED, "needs the data")
+    unknown = [name for name in own.feature_parties if name not in widths]
+    if unknown:
+        says = (
+            f"needs the embeddings' widths of {', '.join(map(repr, unknown))}: --wait SECONDS while their doctors run"
+        )
+        return Check("top model", CheckVerdict.NOT_CHECKED, says)
+    try:
+        party = own.label_party_of(held.data, widths)
+    except BadInput as error:
+        return problem("top model", "does not fit the parties' embeddings", str(error))
+    count, shown = count_parameters(party.top), ", ".join(f"{name} {width}" for name, width in widths.items())
+    return ok("top model", f"{count} parameters, for embeddings of width {shown}", parameters=count)
+
+
+_MUCH = 0.8  # of what is free
+_COPIES_OF_WEIGHTS = 4  # weights, gradients, and two averages of an optimiser
+_GENERATIONS = 3  # of checkpoints: two that stay, and one that is being written
+_LEAST_DISK = 50_000_000  # logs of what was sent, events, models
+_MEMINFO = Path("/proc/meminfo")
+
+
+def guess_widths(own: PartyView, held: OwnData | None) -> dict[PartyName, int]:
+    """The other parties' widths are not known here; they are mostly alike."""
+    names = (*own.feature_parties, *((own.label_party,) if own.roster.label_party_has_features else ()))
+    return {} if held is None else dict.fromkeys(names, held.width)
+
+
+def check_room(
+    own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int], folder: Path, bytes_shown: BytesShown
+) -> Iterator[Check]:
+    if held is None:
+        yield from not_checked(("memory",), "needs the data")
+        state = 0
+    else:
+        known = widths if set(own.feature_parties) <= set(widths) else {}
+        state = _state_bytes(own, held, known)
+        data = sum(table.nbytes for table in list_tables(held).values())
+        yield _memory(data, state, "" if known else " (--wait counts the others' embeddings too)", bytes_shown)
+    yield _run_folder(own, held, folder)
+    yield _disk(folder, _GENERATIONS * state + _LEAST_DISK, bytes_shown)
+
+
+def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int]) -> int:
+    """Surrogates, workset and models, as the simulator's preview counts them."""
+    weights = 0 if held.bottom is None else 4 * _COPIES_OF_WEIGHTS * count_parameters(held.bottom)
+    if not widths:
+        return weights
+    batch, rounds = own.settings.batch_size or held.rows, own.settings.divide_rows(held.rows).rounds
+    surrogates = surrogate_bytes(own.recipe, own.label_party, held.rows, widths)
+    worksets = workset_bytes(own.recipe, own.label_party, batch, rounds, widths)
+    return weights + surrogates[own.me] + worksets[own.me]
+
+
+def _memory(data: int, state: int, caveat: str, bytes_shown: BytesShown) -> Check:
+    free = _free_memory()
+    facts = {"data_bytes": data, "state_bytes": state, "free_bytes": free}
+    says = f"{bytes_shown(data)} of data, about {bytes_shown(state)} of surrogates, workset and models{caveat}"
+    if free is None:
+        return ok("memory", f"{says}; how much is free is not known here", **facts)
+    says += f"; {bytes_shown(free)} are free beside the data"
+    way_out = "take a machine with more memory, fewer rows, narrower embeddings, or a recipe without surrogates"
+    if state > free:
+        return problem("memory", says, way_out, **facts)
+    return warning("memory", says, way_out, **facts) if state > _MUCH * free else ok("memory", says, **facts)
+
+
+def _free_memory() -> int | None:
+    """Bytes, where the system says it."""
+    try:
+        lines = _MEMINFO.read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
+
+
+def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
+    if not (folder / layout.PRIVATE).exists():
+        return ok("run folder", f"{folder} is new: the run begins there")
+    try:
+        private = PrivateState.open(folder, files_of(folder, own.encryption_key))
+        if private.aborted is not None:
+            return problem(
+                "run folder", f"the run in {folder} was aborted by {private.aborted!r}", "give another --out"
+            )
+        if held is not None and (folder / layout.JOB).exists():
+            require_same_text(folder, own.resolved_text(), own.data_digests(held.data))
+    except BadInput as error:
+        return problem("run folder", "holds another run, or cannot be read", str(error))
+    if private.finished:
+        return warning("run folder", f"the run in {folder} has finished", "a new run needs another --out")
+    return ok("run folder", f"{folder} holds this run, and it goes on there", starts=private.incarnation)
+
+
+def _disk(folder: Path, needed: int, bytes_shown: BytesShown) -> Check:
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
+        return problem("disk", f"{there} cannot be written to", "give another --out, or the right to write there")
+    free = shutil.disk_usage(there).free
+    facts = {"needed_bytes": needed, "free_bytes": free}
+    says = f"about {bytes_shown(needed)} for checkpoints and logs, {bytes_shown(free)} are free"
+    way_out = f"free some space on the disk of {there}, or give an --out on another one"
+    if needed > free:
+        return problem("disk", says, way_out, **facts)
+    return warning("disk", says, way_out, **facts) if needed > _MUCH * free else ok("disk", says, **facts)

@@ -1,0 +1,198 @@
+"""What a report says of a run before its first round: who, what, on what, by which recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from datetime import UTC, datetime
+from math import isinf
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.base.environment import environment
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.link import Link
+from thinwire.engine.compress import Identity
+from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.privacy import Labels, SecureSum
+from thinwire.engine.privacy.defences import NoDefence
+from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap
+from thinwire.engine.streams import ErrorFeedback, StreamSpec
+from thinwire.engine.wire.codec import encode
+from thinwire.engine.wire.frame import HEADER_SIZE
+from thinwire.job.disclosure import Participants, describe_budget, describe_training
+from thinwire.job.job import Job
+from thinwire.report.record import PartyInfo, RunInfo, SvflRound
+from thinwire.training.result import better
+
+_FEW = 1024
+
+
+def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> RunInfo:
+    """Of a job whose parties are all simulated here."""
+    label = job.label_party
+    tests = 0 if label.test_labels is None else len(label.test_labels)
+    held = [describe_party(party, widths[party.name], party.optimizer or job.optimizer) for party in job.parties]
+    held.append(describe_party(label, widths.get(label.name), label.optimizer or job.optimizer))
+    names = tuple(party.name for party in job.parties)
+    participants = Participants(label.name, names, label.features is not None, tests > 0)
+    return RunInfo(
+        method=job.recipe.name,
+        label_party=label.name,
+        parties=tuple(held),
+        axes=describe_axes(job.recipe, describe_link(job.link)),
+        rows=job.rows,
+        test_rows=tests,
+        batch_size=job.batch_size,
+        metrics=tuple(job.metrics),
+        target=job.target,
+        loss=loss_name(label.loss),
+        better={name: better(name) for name in (*job.metrics, "loss")},
+        who_sees={name: tuple(seen) for name, seen in describe_training(job.recipe, participants).items()},
+        protection=describe_budget(job.recipe, job.training, job.budget),
+        svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, job.batch_size),
+        **describe_start(job.recipe.digest(), batches, job.seed),
+    )
+
+
+def describe_start(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
+    """What every kind of run says in the same way."""
+    return {
+        "recipe_digest": recipe_digest,
+        "rounds": batches.rounds,
+        "rounds_per_epoch": batches.rounds_per_epoch,
+        "seed": seed,
+        "environment": {**environment(), "threads": str(torch.get_num_threads())},
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def describe_party(party: FeatureParty | LabelParty, width: int | None, optimizer: OptimizerSpec) -> PartyInfo:
+    """A party that is here, with its data and models."""
+    models: list[nn.Module] = [] if party.bottom is None else [party.bottom]
+    if isinstance(party, LabelParty):
+        role: Literal["label", "feature"] = "label"
+        rows, tests = party.labels, party.test_labels
+        models.append(party.top)
+    else:
+        role, rows, tests = "feature", party.features, party.test_features
+    return PartyInfo(
+        name=party.name,
+        role=role,
+        columns=None if party.features is None else _shape(party.features),
+        rows=len(rows),
+        test_rows=0 if tests is None else len(tests),
+        width=width,
+        model=" and ".join(type(model).__name__ for model in models),
+        parameters=sum(p.numel() for model in models for p in model.parameters()),
+        optimizer=_said(optimizer),
+    )
+
+
+def svfl_round(widths: list[int], rows: int, batch_size: int | None) -> SvflRound:
+    """Split learning without compression: every row's embedding goes up once an epoch, its derivative comes down."""
+    size = min(batch_size or rows, rows)
+    whole, rest = divmod(rows, size)
+    messages = [size] * whole + ([rest] if rest else [])
+    counts = {count: messages.count(count) for count in set(messages)}
+    total = sum(times * _message_bytes(count, width) for count, times in counts.items() for width in widths)
+    return SvflRound(up=total / len(messages), down=total / len(messages))
+
+
+def _message_bytes(rows: int, width: int) -> int:
+    """As the codec writes it; of a long one the beginning is written, and 4 bytes a value added."""
+    few = min(rows, _FEW)
+    values = torch.randn(few, width, generator=torch.Generator().manual_seed(0))
+    return HEADER_SIZE + len(encode(Identity().compress(values, torch.Generator()))) + 4 * (rows - few) * width
+
+
+def _said(value: Any) -> str:
+    """As one would write it: Adam(lr=Cosine(0.005))."""
+    if not is_dataclass(value) or isinstance(value, type):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    parts = []
+    for one in fields(value):
+        given = getattr(value, one.name)
+        if one.default is MISSING:
+            parts.append(_said(given))
+        elif given != one.default:
+            parts.append(f"{one.name}={_said(given)}")
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _shape(features: Tensor) -> str:
+    return " x ".join(map(str, features.shape[1:]))
+
+
+def loss_name(loss: object) -> str:
+    return str(getattr(loss, "__name__", type(loss).__name__)).strip("_")
+
+
+_ONCE = "every batch is exchanged, and learned from once"
+_OVERLAPS = {
+    Overlap.NONE: "",
+    Overlap.DETERMINISTIC: ", taken while an embedding travels",
+    Overlap.FILLING: ", as many as fit while an embedding travels",
+    Overlap.AHEAD: ", taken while two embeddings travel",
+}
+
+
+def describe_axes(recipe: Recipe, where: str) -> dict[str, str]:
+    """What travels, when the parties talk, who sees what, where it runs."""
+    return {"what travels": _what(recipe), "when": _when(recipe), "who sees": _who(recipe), "where": where}
+
+
+def describe_link(link: Link | None) -> str:
+    """Where a simulated run runs."""
+    if link is None:
+        return "all parties simulated in one process, without a link's clock"
+    rate = "a link without limit" if isinf(link.bandwidth_mbit) else f"a link of {link.bandwidth_mbit:g} Mbit/s"
+    down = "" if link.down_bandwidth_mbit is None else f" up and {link.down_bandwidth_mbit:g} Mbit/s down"
+    more = f", {len(link.parties)} parties with links of their own" if link.parties else ""
+    return f"all parties simulated in one process, on {rate}{down}, {link.latency_ms:g} ms one way{more}"
+
+
+def _what(recipe: Recipe) -> str:
+    up = f"embeddings go up {_stream(recipe.uplink)}"
+    scored = "" if isinstance(recipe.scoring, Identity) else f"; of rows that are only scored, by {recipe.scoring}"
+    if recipe.labels is Labels.SHARED:
+        return f"{up}{scored}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
+    return f"{up}{scored}; derivatives come down {_stream(recipe.downlink)}"
+
+
+def _stream(spec: StreamSpec) -> str:
+    if isinstance(spec, ErrorFeedback):
+        return f"with error feedback, by {spec.compressor}"
+    return "as they are" if isinstance(spec.compressor, Identity) else f"by {spec.compressor}"
+
+
+def _when(recipe: Recipe) -> str:
+    match recipe.schedule:
+        case CachedSteps(reuse=1, overlap=Overlap.AHEAD):
+            return f"{_ONCE}; the next embedding leaves before this one's answer is here"
+        case CachedSteps(reuse=1):
+            return _ONCE
+        case CachedSteps() as cached:
+            xi = cached.xi_degrees
+            weights = "" if xi is None else f", rows weighted by their cosine, up to {xi:g} degrees"
+            return (
+                f"the last {cached.capacity} exchanges are kept, each serves {cached.reuse} updates, {cached.steps} "
+                f"local steps a round{_OVERLAPS[cached.overlap]}{weights}"
+            )
+        case LocalSteps(steps=1):
+            return _ONCE
+        case LocalSteps() as local:
+            return f"every batch is exchanged, and learned from {local.steps} times"
+    return _ONCE
+
+
+def _who(recipe: Recipe) -> str:
+    labels = "labels go to every party" if recipe.labels is Labels.SHARED else "labels stay with the label party"
+    summed = "; it sees the sum of the embeddings alone" if isinstance(recipe.aggregation, SecureSum) else ""
+    defence = "" if isinstance(recipe.defence, NoDefence) else f"; derivatives are guarded by {recipe.defence}"
+    return labels + summed + defence

@@ -1,0 +1,158 @@
+"""A job's parties in one process: their seats, ends and programs, and what only a simulator can look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from thinwire.base.types import PartyName
+from thinwire.engine.channel.simulated import Simulation
+from thinwire.engine.models.fusion import fuse
+from thinwire.engine.privacy import Labels, in_process_identities
+from thinwire.engine.privacy.keys import derive_key, frame_values
+from thinwire.engine.programs.feature_program import FeatureProgram
+from thinwire.engine.programs.label_program import EvaluationOutputs, LabelProgram
+from thinwire.engine.programs.program import Control
+from thinwire.engine.protocols.context import cast_like
+from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
+from thinwire.engine.protocols.sealing import NoChargeLog, Spending
+from thinwire.engine.streams import Direct, Storage
+from thinwire.job.job import Job
+from thinwire.training.program_factory import PartySecrets, ProgramFactory
+
+_CHUNK = 8192
+_ONE_AT_A_TIME = Lock()  # runs of one process would seed each other's generator
+
+
+class SimulatedParties:
+    """All programs of a job on one simulation."""
+
+    def __init__(
+        self,
+        job: Job,
+        at_rest: Callable[[EvaluationOutputs], bool],
+        noise_secret: bytes,
+        on_round: Callable[[int], None] | None = None,
+        storage: Storage | None = None,
+    ) -> None:
+        """`storage` is the job's unless given."""
+        self.job = job
+        settings = job.settings if storage is None else replace(job.settings, storage=storage)
+        self.widths = job.check()
+        plan = job.privacy_plan(self.widths)
+        self.spending = {
+            party.name: Spending(plan.ledger(party.name, job.rows + job.test_rows), job.rows, NoChargeLog())
+            for party in job.parties
+        }
+        self.control = Control()
+        names = job.names
+        label = job.label_party
+        self.batches = job.limited_batching(self.widths)
+        factory = ProgramFactory(
+            names, label.name, job.recipe, job.optimizer, settings, self.batches, job.rows, job.memories
+        )
+        self.simulation = Simulation([*names, label.name], factory.run, label_party=label.name, link=job.link)
+        self.side = factory.side(label)
+        identities = in_process_identities(names)
+        shared = self.side if job.recipe.labels is Labels.SHARED else None
+        self.features: list[FeatureProgram] = []
+        for party in job.parties:
+            seat = factory.seat(party.name, self.simulation.channel(party.name))
+            own = PartySecrets(
+                identities[party.name], own_secret(noise_secret, party.name), self.spending[party.name]
+            )
+            self.features.append(
+                factory.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
+            )
+        self.label = factory.label_program(
+            label,
+            self.side,
+            factory.seat(label.name, self.simulation.channel(label.name)),
+            self.widths,
+            self.control,
+            secret=own_secret(noise_secret, label.name),
+            at_rest=at_rest,
+            on_round=on_round,
+        )
+        self._features = [party.features.to(job.device) for party in job.parties]
+
+    @property
+    def programs(self) -> list[FeatureProgram | LabelProgram]:
+        return [*self.features, self.label]
+
+    def run(self) -> None:
+        """Runs to the end, to the target, or until Ctrl-C has stopped every party after the same round."""
+        programs = {program.seat.me: program.run for program in self.programs}
+        # Programs seed torch's generator before every forward; whoever called us keeps his.
+        with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+            self.simulation.run(programs, on_interrupt=self.control.stop)
+
+    # Looking, as only a simulator can ---------------------------------------------------------------------
+
+    def training_outputs(self) -> Tensor:
+        """The outputs of all training rows at the present weights, without compression."""
+        top, fusion = self.side.top.module, self.side.fusion
+        # A chunk of every party's at a time: all embeddings of all rows may be more than memory holds.
+        return torch.cat(
+            [compute_outputs(top, fusion, self._tables(start)) for start in range(0, self.job.rows, _CHUNK)]
+        )
+
+    def _tables(self, start: int = 0, size: int = _CHUNK) -> list[Tensor]:
+        """Every party's embeddings of `size` rows, without compression."""
+        rows = slice(start, start + size)
+        pairs = zip(self.features, self._features, strict=True)
+        tables = [embed_in_chunks(program.bottom.module, features[rows]) for program, features in pairs]
+        if self.side.bottom is not None and self.side.features is not None:
+            tables.append(embed_in_chunks(self.side.bottom.module, self.side.features[rows]))
+        return tables
+
+    def _chunks(self, tables: list[Tensor]) -> list[list[Tensor]]:
+        return [[table[start : start + _CHUNK] for table in tables] for start in range(0, self.job.rows, _CHUNK)]
+
+    def squared_gradient_norm(self) -> float:
+        """|gradient of the mean training loss|^2 over all parties' parameters."""
+        modules = [program.bottom.module for program in self.features] + [self.side.top.module]
+        tables = list(self._features)
+        if self.side.bottom is not None and self.side.features is not None:
+            modules.insert(-1, self.side.bottom.module)
+            tables.append(self.side.features)
+        training = [module.training for module in modules]
+        for module in modules:
+            module.eval()
+        for start, x in zip(range(0, self.job.rows, _CHUNK), self._chunks(tables), strict=True):
+            rows = slice(start, start + _CHUNK)
+            h = [module(part) for module, part in zip(modules, x, strict=False)]
+            fused = fuse(self.side.fusion, [cast_like(self.side.like(), part) for part in h])
+            losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
+            if losses.requires_grad:
+                (losses.sum() / self.job.rows).backward()
+        total = 0.0
+        for module, was in zip(modules, training, strict=True):
+            module.train(was)
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    total += float(parameter.grad.double().square().sum())
+                parameter.grad = None
+        return total
+
+    def distortion(self) -> dict[PartyName, float]:
+        """|G_k - H_k|^2 over all rows under error feedback; |C(H_k) - H_k|^2 where symbols are sent directly."""
+        found = {}
+        for program, table in zip(self.features, self._tables(size=self.job.rows), strict=False):
+            estimate = program.end.estimate()
+            uplink = self.job.recipe.uplink
+            if estimate is None and isinstance(uplink, Direct):
+                rng = torch.Generator().manual_seed(self.job.seed)
+                estimate = uplink.compressor.compress(table, rng).to_tensor()
+            if estimate is not None:
+                found[program.seat.me] = float((estimate - table.cpu()).double().square().sum())
+        return found
+
+
+def own_secret(noise_secret: bytes, party: PartyName) -> bytes:
+    """One for each party, as each has its own over the network."""
+    return derive_key(noise_secret, frame_values("thinwire simulated party 1", party))

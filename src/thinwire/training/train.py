@@ -1,0 +1,275 @@
+"""`train`: a job in this process, its parties simulated."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from thinwire.base.errors import BadInput
+from thinwire.base.types import Kind, PartyName
+from thinwire.engine.channel.base import Message
+from thinwire.engine.models.losses import Outputs
+from thinwire.engine.programs.label_program import EvaluationOutputs
+from thinwire.engine.programs.parties import FeatureParty, LabelParty, collect_metadata
+from thinwire.job.job import Job
+from thinwire.report.progress import RunProgress
+from thinwire.report.record import Evaluation, Quality
+from thinwire.storage import layout
+from thinwire.storage.json_file import indented_json
+from thinwire.storage.run_directory import RunDirectory
+from thinwire.storage.run_facts import RunFacts
+from thinwire.training.callbacks import Begun, Callback, Following
+from thinwire.training.quality import assess_quality
+from thinwire.training.recording import RunRecorder, list_spending
+from thinwire.training.result import Evaluator, Result, compute_scores, meets_goal
+from thinwire.training.run_info import describe_job
+from thinwire.training.simulator import SimulatedParties
+
+
+def train(
+    job: Job,
+    callbacks: Sequence[Callback] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_round: Callable[[int], None] | None = None,
+) -> Result:
+    """Trains the job; the modules it was given are trained in place.
+
+    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run. A `Follower`,
+    as the writers of `thinwire.integrations` are, hears of the beginning and the end too.
+    `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
+    `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
+    """
+    looking = _follow_on_terminal(job) if callbacks is None else callbacks
+    key = None if job.encryption_key is None else Path(job.encryption_key)
+    directory = None if out is None else RunDirectory(Path(out), key)
+    if not resume:
+        noise_secret = job.noise_secret or secrets.token_bytes(32)
+        run = _Run(job, looking, directory, on_round, noise_secret)
+        with run.followed() as following:
+            if directory is not None:
+                directory.begin(job.recipe.describe(), noise_secret, _facts(job, run.parties.widths))
+                everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+                for party in everyone:
+                    directory.keep(party.name, collect_metadata(party))
+                directory.write(layout.MODEL, indented_json({"format": 1, **describe_models(job)}))
+            return following.ended(run.go())
+    if directory is None:
+        raise BadInput("resume needs the run's directory: give out=")
+    names = [*(party.name for party in job.parties), job.label_party.name]
+    data, tensors = directory.load(job.digests(), names)
+    run = _Run(job, looking, directory, on_round, directory.noise_secret)
+    run.resume(directory, data, tensors)
+    with run.followed() as following:
+        directory.mark_finished(False)
+        return following.ended(run.go())
+
+
+def _follow_on_terminal(job: Job) -> Sequence[Callback]:
+    """A line that follows the run; none where nobody looks."""
+    if not sys.stderr.isatty():
+        return ()
+    return (RunProgress(job.recipe.name, job.limited_batching(job.check()).rounds),)
+
+
+def describe_models(job: Job) -> dict[str, Any]:
+    """What a run's models need to be put together again: who is who, how embeddings meet, what comes out."""
+    return {
+        "feature_parties": [party.name for party in job.parties],
+        "label_party": job.label_party.name,
+        "fusion": job.label_party.fusion,
+        "outputs": Outputs.of(job.label_party.loss).value,
+    }
+
+
+def _facts(job: Job, widths: Mapping[PartyName, int]) -> RunFacts:
+    names, label = tuple(party.name for party in job.parties), job.label_party
+    return RunFacts(names, label.name, widths, label.fusion, begun_from=job.begun_from)
+
+
+class _Run:
+    def __init__(
+        self,
+        job: Job,
+        callbacks: Sequence[Callback],
+        directory: RunDirectory | None,
+        on_round: Callable[[int], None] | None,
+        noise_secret: bytes,
+    ) -> None:
+        self.job = job
+        self.directory = directory
+        self._callbacks = callbacks
+        self._history: list[Evaluation] = []
+        self._tested: EvaluationOutputs | None = None  # the last evaluation
+        self._seconds_before = 0.0
+        self._gradient_at_0: float | None = None
+        self._digests = cache(job.digests)
+        self._on_round = on_round
+        storage = job.storage if directory is None else directory.storage(job.storage)
+        self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round, storage)
+        self._evaluator = Evaluator(
+            job.label_party, job.metrics, self.parties.batches, self.parties.simulation.ledger
+        )
+        self._recorder = RunRecorder(
+            None if directory is None else directory.folder,
+            describe_job(job, self.parties.widths, self.parties.batches),
+            {program.seat.me: program.seat.stopwatch for program in self.parties.programs},
+            self.parties.simulation.ledger,
+            lambda: list_spending(job.recipe, self._privacy),
+            "real" if self.parties.simulation.clock is None else "link",
+        )
+        self._began = perf_counter()
+        self._saved = self._began
+        self._saving_seconds = 0.0
+
+    def followed(self) -> Following:
+        folder = None if self.directory is None else self.directory.folder
+        return Following(self._callbacks, Begun(self.job, folder, tuple(one.to_dict() for one in self._history)))
+
+    def go(self) -> Result:
+        self._recorder.begin(self.parties.label.start)
+        self._began = perf_counter()
+        self.parties.run()
+        interrupted = self.parties.control.stopping
+        if interrupted and self.directory is not None:
+            self._save(resting=False)
+        if self.directory is not None:
+            self.directory.finish(self.parties.simulation.ledger.entries(), self.job.modules())
+            self.directory.mark_finished(not interrupted)
+        result = Result(
+            method=self.job.recipe.name,
+            evaluations=self._history,
+            ledger=self.parties.simulation.ledger,
+            label_party=self.job.label_party.name,
+            models=self.job.modules(),
+            seconds=self._seconds(),
+            metric=next(iter(self.job.metrics), "loss"),
+            target=self.job.target,
+            interrupted=interrupted,
+            run_dir=None if self.directory is None else self.directory.folder,
+            privacy=self._privacy(),
+        )
+        self._recorder.end(self.parties.label.start)
+        quality = self._quality()
+        result.record = self._recorder.record(self._history, quality, result.privacy, interrupted)
+        self._recorder.keep(result.summary(), quality)
+        return result
+
+    def _privacy(self) -> list[dict[str, Any]]:
+        return [spending.ledger.summary() for spending in self.parties.spending.values()]
+
+    def _quality(self) -> Quality | None:
+        if self._tested is None or self._tested.outputs is None:
+            return None
+        return assess_quality(self._tested.outputs, self.job.label_party, self._tested.round)
+
+    def _after_round(self, done: int) -> None:
+        self._recorder.round(done)
+        if self._on_round is not None:
+            self._on_round(done)
+
+    # At rest --------------------------------------------------------------------------------------------
+
+    def _at_rest(self, evaluated: EvaluationOutputs) -> bool:
+        """All parties wait: look, tell, save, and say whether to stop."""
+        evaluation = self._evaluate(evaluated)
+        self._history.append(evaluation)
+        self._tested = evaluated
+        stop = meets_goal(self.job.settings, evaluation)
+        if self.directory is not None:
+            self.directory.append(evaluation.to_dict())
+            if stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
+                self._save(resting=True)
+        for callback in self._callbacks:
+            callback(evaluation.to_dict())
+        return stop
+
+    def _evaluate(self, evaluated: EvaluationOutputs) -> Evaluation:
+        clock = self.parties.simulation.clock
+        label = self.job.label_party
+        # Where there are no test rows, the training rows are what a run is judged by.
+        asked = self.job.metrics if self.job.diagnostics or evaluated.outputs is None else ()
+        train = compute_scores(self.parties.training_outputs(), label.labels, label.loss, asked)
+        link_seconds = None if clock is None else clock.latest()
+        return self._evaluator.evaluate(evaluated, train, self._seconds(), link_seconds, self._diagnostics())
+
+    def _diagnostics(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for program in self.parties.programs:
+            mine = {**program.plan.diagnostics(), **program.end.diagnostics()}
+            if mine:
+                found[program.seat.me] = mine
+        if self.job.diagnostics:
+            gradient = self.parties.squared_gradient_norm()
+            self._gradient_at_0 = gradient if self._gradient_at_0 is None else self._gradient_at_0
+            found["squared_gradient_norm"] = gradient
+            found["relative_gradient_norm"] = gradient / self._gradient_at_0 if self._gradient_at_0 else 0.0
+            found["distortion"] = self.parties.distortion()
+        return found
+
+    def _seconds(self) -> float:
+        return self._seconds_before + perf_counter() - self._began
+
+    # Saving ---------------------------------------------------------------------------------------------
+
+    def _saving_is_due(self) -> bool:
+        """Surrogates of all rows may take longer to save than a round: a tenth of the time is enough for it."""
+        return perf_counter() - self._saved >= 9 * self._saving_seconds
+
+    def _save(self, resting: bool) -> None:
+        if self.directory is None:
+            return
+        began = perf_counter()
+        simulation = self.parties.simulation
+        in_flight = simulation.in_flight()
+        data = {
+            "job": self._digests(),
+            "round": self.parties.label.start,
+            "resting": resting,
+            "seconds": self._seconds(),
+            "gradient_at_0": self._gradient_at_0,
+            "events": len(self._history),
+            "ledger": simulation.ledger.state(),
+            "clock": None if simulation.clock is None else simulation.clock.state(),
+            "plans": {program.seat.me: program.plan.state() for program in self.parties.programs},
+            "in_flight": [[m.sender, m.receiver, int(m.kind), m.round, arrival] for m, arrival in in_flight],
+        }
+        tensors = {program.seat.me: program.end.tensors() for program in self.parties.programs}
+        for place, (message, _) in enumerate(in_flight):
+            body = torch.frombuffer(bytearray(message.body), dtype=torch.uint8)
+            tensors[message.receiver][f"in_flight.{place}"] = body
+        self.directory.save(data, tensors)
+        self._saved = perf_counter()
+        self._saving_seconds = self._saved - began
+
+    def resume(self, directory: RunDirectory, data: dict[str, Any], tensors: dict[PartyName, Any]) -> None:
+        self._history = [Evaluation.model_validate(event) for event in directory.truncate(data["events"])]
+        self._seconds_before = data["seconds"]
+        self._gradient_at_0 = data["gradient_at_0"]
+        simulation = self.parties.simulation
+        simulation.ledger.load(data["ledger"])
+        if simulation.clock is not None and data["clock"] is not None:
+            simulation.clock.load(data["clock"])
+        for place, (sender, receiver, kind, round, arrival) in enumerate(data.get("in_flight", ())):
+            body = tensors[receiver][f"in_flight.{place}"].numpy().tobytes()
+            simulation.put_back(Message(sender, receiver, Kind(kind), round, body), arrival)
+        for program in self.parties.programs:
+            program.end.load(tensors[program.seat.me])
+            program.plan.load(data["plans"][program.seat.me])
+            program.start = data["round"]
+            program.fresh = False
+        enough = bool(self._history) and meets_goal(self.job.settings, self._history[-1])
+        if data["resting"]:
+            for program in self.parties.programs:
+                program.at_barrier = True
+            self.parties.label.stop_after_evaluation = enough
+        elif enough and self._history[-1].round == data["round"]:
+            for program in self.parties.programs:
+                program.start = self.parties.batches.rounds  # it had ended there

@@ -1,0 +1,239 @@
+"""Every built-in model: its shape, its gradients, its weights, and its own equation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import thinwire.models
+from thinwire.base.errors import BadParameter, BadTensor
+from thinwire.engine.models import (
+    CNN,
+    LSTM,
+    MLP,
+    MODELS,
+    MVCNN,
+    DeepTower,
+    LinearBottom,
+    LinearTop,
+    MLPTop,
+    ResNet18,
+    ScaledCosine,
+    WideAndDeep,
+)
+
+ROWS = 5
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(ROWS, *shape, generator=torch.Generator().manual_seed(1))
+
+
+def mixed(fields: list[int], dense: int) -> Tensor:
+    """Category ids in the first columns, dense ones after them."""
+    rng = torch.Generator().manual_seed(1)
+    ids = [torch.randint(0, size, (ROWS, 1), generator=rng).float() for size in fields]
+    return torch.cat([*ids, torch.randn(ROWS, dense, generator=rng)], dim=1)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    build: Callable[[], nn.Module]
+    x: Tensor
+    outputs: tuple[int, ...]
+
+
+CASES = [
+    Case("linear", lambda: LinearBottom(12, 4), normal(3, 4), (4,)),
+    Case("linear", lambda: LinearBottom(12, 4, bias=False, activation="sigmoid"), normal(12), (4,)),
+    Case("mlp", lambda: MLP(12, [8, 7], 4, "tanh", "relu"), normal(2, 6), (4,)),
+    Case("mlp", lambda: MLP(12, [], 4, bias=False), normal(12), (4,)),
+    Case("cnn", lambda: CNN(1, 6, (14, 14), out_activation="tanh"), normal(1, 14, 14), (6,)),
+    Case("cnn", lambda: CNN(3, 6, [16, 9], channels=[4, 8]), normal(3, 16, 9), (6,)),
+    Case("resnet18", lambda: ResNet18(3, 6, base_width=8), normal(3, 16, 16), (6,)),
+    Case("mvcnn", lambda: MVCNN(6), normal(1, 32, 32), (6,)),
+    Case("mvcnn", lambda: MVCNN(6, views=3, out_activation="tanh"), normal(3, 20, 24), (6,)),
+    Case("lstm", lambda: LSTM(7, 9, 6), normal(11, 7), (6,)),
+    Case("deep_tower", lambda: DeepTower([10, 3], 4, 5, [8]), mixed([10, 3], 4), (256,)),
+    Case("deep_tower", lambda: DeepTower(None, 4, 5, [8], width=6), mixed([], 4), (6,)),
+    Case("deep_tower", lambda: DeepTower([10, 3], 0, 5, [], width=6), mixed([10, 3], 0), (6,)),
+    Case("wide_and_deep", lambda: WideAndDeep([10, 3], 4, 5, [8], width=6), mixed([10, 3], 4), (7,)),
+    Case("wide_and_deep", lambda: WideAndDeep([10, 3], 0, 5, [8], width=6), mixed([10, 3], 0), (7,)),
+    Case("wide_and_deep", lambda: WideAndDeep([], 4, 5, [8], width=6), mixed([], 4), (7,)),
+    Case("linear_top", lambda: LinearTop(12, 10), normal(12), (10,)),
+    Case("linear_top", lambda: LinearTop(12, 1, bias=False), normal(12), (1,)),
+    Case("mlp_top", lambda: MLPTop(12, [8, 8], 10), normal(12), (10,)),
+    Case("scaled_cosine", ScaledCosine, normal(12), ()),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def seeded(build: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build()
+
+
+def test_every_name_of_job_files_has_a_case() -> None:
+    assert {case.name for case in CASES} == set(MODELS)
+    assert all(type(case.build()) is MODELS[case.name] for case in CASES)
+    assert all(hasattr(thinwire.models, name) for name in thinwire.models.__all__)
+
+
+@every_case
+def test_shape_and_finite_gradients(case: Case) -> None:
+    model = seeded(case.build)
+    h: Tensor = model(case.x)
+    assert h.shape == (ROWS, *case.outputs)
+    assert h.dtype == torch.float32
+    if hasattr(model, "width"):
+        assert h.shape[1] == model.width
+    (h * torch.linspace(0.1, 1, h.numel()).view_as(h)).sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    assert any(parameter.grad.abs().sum() > 0 for parameter in model.parameters() if parameter.grad is not None)
+
+
+@every_case
+def test_the_global_seed_fixes_the_weights(case: Case) -> None:
+    first, again, other = (seeded(case.build, seed).state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    if case.name != "scaled_cosine":
+        assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+@every_case
+def test_weights_load_into_a_fresh_model(case: Case) -> None:
+    model, copy = seeded(case.build, 0), seeded(case.build, 1)
+    copy.load_state_dict(model.state_dict())
+    assert torch.equal(copy(case.x), model(case.x))
+
+
+@every_case
+def test_one_row_alone_gives_what_it_gives_in_a_batch(case: Case) -> None:
+    model = seeded(case.build).eval()
+    torch.testing.assert_close(model(case.x[2:3]), model(case.x)[2:3])
+
+
+def test_linear_is_its_equation() -> None:
+    model, x = LinearBottom(12, 4, activation="sigmoid"), normal(3, 4)
+    expected = torch.sigmoid(x.reshape(ROWS, 12) @ model.linear.weight.T + model.linear.bias)
+    torch.testing.assert_close(model(x), expected)
+    assert LinearBottom(12, 4, bias=False).linear.bias is None
+
+
+def test_mlp_activates_between_its_layers_and_at_its_end() -> None:
+    model = MLP(12, [8, 7], 4, "tanh", "sigmoid")
+    kinds = [type(layer).__name__ for layer in model.layers]
+    assert kinds == ["Linear", "Tanh", "Linear", "Tanh", "Linear", "Sigmoid"]
+    assert [type(layer).__name__ for layer in MLPTop(12, [8], 4).layers][-1] == "Identity"
+
+
+def test_resnet18_has_the_known_number_of_parameters() -> None:
+    with torch.device("meta"):
+        model = ResNet18(3, 10)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 11_173_962
+    assert model.features(torch.zeros(2, 3, 32, 32, device="meta")).shape == (2, 512, 4, 4)
+
+
+def test_mvcnn_takes_the_maximum_over_its_views() -> None:
+    model, x = seeded(lambda: MVCNN(6, views=3)), normal(3, 16, 16)
+    assert isinstance(model, MVCNN)
+    each = torch.stack([model.features(x[:, view : view + 1]).flatten(1) for view in range(3)])
+    torch.testing.assert_close(model(x), model.linear(each.max(dim=0).values))
+    torch.testing.assert_close(model(x[:, [2, 0, 1]]), model(x))
+
+
+def test_lstm_reads_the_last_hidden_state() -> None:
+    model, x = seeded(lambda: LSTM(7, 9, 6)), normal(11, 7)
+    assert isinstance(model, LSTM)
+    states, _ = model.lstm(x)
+    torch.testing.assert_close(model(x), model.linear(states[:, -1]))
+
+
+def test_fields_do_not_share_vectors() -> None:
+    tower = seeded(lambda: DeepTower([10, 3], 0, 5, [], width=6))
+    assert isinstance(tower, DeepTower)
+    assert tower.table is not None
+    vectors = tower.table(torch.tensor([[9, 2], [0, 0]]))
+    weight = tower.table.vectors.weight
+    assert weight.shape == (13, 5)
+    assert torch.equal(vectors[0], weight[[9, 12]])
+    assert torch.equal(vectors[1], weight[[0, 10]])
+
+
+def test_the_wide_part_is_linear_in_the_features() -> None:
+    x = mixed([10, 3], 4)
+    model = seeded(lambda: WideAndDeep([10, 3], 4, 5, [8], width=6))
+    assert isinstance(model, WideAndDeep)
+    assert model.wide_table is not None
+    assert model.wide_dense is not None
+    ids, weight = x[:, :2].long(), model.wide_table.vectors.weight[:, 0]
+    wide = weight[ids[:, 0]] + weight[10 + ids[:, 1]] + model.wide_dense(x[:, 2:])[:, 0]
+    torch.testing.assert_close(model(x)[:, -1], wide)
+    torch.testing.assert_close(model(x)[:, :-1], DeepTower.forward(model, x))
+
+
+def test_scaled_cosine_is_its_equation() -> None:
+    left, right = normal(6), normal(12)[:, 6:]
+    logits = ScaledCosine(scale=4.0)(torch.cat([left, right], dim=1))
+    torch.testing.assert_close(logits, 4 * (left * right).sum(1) / left.norm(dim=1) / right.norm(dim=1))
+    torch.testing.assert_close(ScaledCosine()(torch.cat([left, -3 * left], 1)), torch.full((ROWS,), -10.0))
+
+
+def test_a_zero_half_has_cosine_0_and_a_quiet_derivative() -> None:
+    x = normal(12)
+    x[0, :6] = 0
+    x[1, 6:] = 0
+    x[2] = 0
+    x.requires_grad_()
+    logits = ScaledCosine()(x)
+    assert torch.equal(logits[:3], torch.zeros(3))
+    logits.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad[:3], torch.zeros(3, 12))
+    assert x.grad[3:].abs().sum() > 0
+
+
+WRONG: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: LinearBottom(0, 4), BadParameter, "LinearBottom: in_features must be a whole number from 1 up"),
+    (lambda: LinearBottom(4, True), BadParameter, "LinearBottom: width must be a whole number.*got True"),
+    (lambda: LinearBottom(4, 4, activation="gelu"), BadParameter, "LinearBottom: activation must be None or"),
+    (lambda: LinearBottom(4, 4)(normal(5)), BadTensor, "so 5 features a row, not in_features=4"),
+    (lambda: MLP(4, 8, 4), BadParameter, "MLP: hidden must be a list of whole numbers, got 8"),  # type: ignore[arg-type]
+    (lambda: MLP(4, [8, 0], 4), BadParameter, r"MLP: hidden\[1\] must be a whole number from 1 up, got 0"),
+    (lambda: MLP(4, [], 4, out_activation="x"), BadParameter, "MLP: out_activation must be None or one of"),
+    (lambda: CNN(1, 4, (14, 3)), BadParameter, r"CNN: image_size\[1\] must be a whole number from 4 up"),
+    (lambda: CNN(1, 4, (14,)), BadParameter, "CNN: image_size and channels need two numbers each"),
+    (lambda: CNN(1, 4, (14, 14))(normal(14, 14)), BadTensor, r"\(5, 14, 14\), expected \[B, 1, 14, 14\]"),
+    (lambda: ResNet18(3, 4, 8)(normal(1, 8, 8)), BadTensor, r"ResNet18: .*expected \[B, 3, H, W\]"),
+    (lambda: MVCNN(4, views=2)(normal(1, 8, 8)), BadTensor, r"MVCNN: .*expected \[B, 2, H, W\]"),
+    (lambda: LSTM(4, 0, 4), BadParameter, "LSTM: hidden must be a whole number from 1 up"),
+    (lambda: LSTM(4, 4, 4)(normal(4)), BadTensor, r"LSTM: .*expected \[B, T, 4\]"),
+    (lambda: DeepTower(None, 0, 4, []), BadParameter, "DeepTower: give fields_vocab, dense_features or both"),
+    (lambda: DeepTower([1 << 25], 0, 4, []), BadParameter, "a float column is exact up to 16777216"),
+    (lambda: DeepTower([9], 1, 4, [])(normal(3)), BadTensor, r"DeepTower: .*expected \[B, 2\]"),
+    (
+        lambda: DeepTower([9, 3], 0, 4, [])(torch.tensor([[8.0, 2.0], [1.0, 3.0]])),
+        BadTensor,
+        "category column 1 holds 3 in row 1 of the batch, expected 0 to 2",
+    ),
+    (lambda: WideAndDeep([9], 0, 4, [])(torch.tensor([[-1.0]])), BadTensor, "column 0 holds -1 in row 0"),
+    (lambda: LinearTop(4, 0), BadParameter, "LinearTop: classes must be a whole number from 1 up"),
+    (lambda: LinearTop(4, 2)(normal(5)), BadTensor, "LinearTop: the input has shape"),
+    (lambda: MLPTop(4, [0], 2), BadParameter, r"MLPTop: hidden\[0\] must be"),
+    (lambda: ScaledCosine(0), BadParameter, "ScaledCosine: scale must be above 0, got 0"),
+    (lambda: ScaledCosine()(normal(5)), BadTensor, "two embeddings of the same width"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), WRONG, ids=[message for *_, message in WRONG])
+def test_wrong_input_is_named(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

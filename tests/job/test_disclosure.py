@@ -1,0 +1,79 @@
+"""Who sees what follows from the recipe and from who takes part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from job.small import write_job
+from thinwire.engine.compress import TopK
+from thinwire.engine.methods import cvfl, efvfl, pbm, svfl
+from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
+from thinwire.job.disclosure import Participants, describe_budget, describe_training
+from thinwire.job.job_loader import load_job
+from thinwire.job.party_view import read_party_view
+from thinwire.training.dry_run import run_dry
+
+ROSTER = Participants("clinic", ("bank", "shop"))
+TESTED = Participants("clinic", ("bank", "shop"), has_test_rows=True)
+
+
+def test_private_labels() -> None:
+    assert describe_training(svfl(), ROSTER) == {
+        "clinic": ["its labels, every party's embeddings of every training row, as sent by Identity()"],
+        "bank": ["its own derivative for every training row, from which labels can often be guessed"],
+        "shop": ["its own derivative for every training row, from which labels can often be guessed"],
+    }
+    assert describe_training(svfl(), TESTED)["clinic"][1:] == [
+        "every party's embeddings of every test row, exactly, at every evaluation"
+    ]
+
+
+def test_error_feedback_sends_changes() -> None:
+    assert describe_training(efvfl(TopK(0.1), labels="private"), ROSTER)["clinic"] == [
+        "its labels, every party's embeddings of every training row, as changes of surrogates by TopK(0.1)"
+    ]
+
+
+def test_secure_sum_shows_sums() -> None:
+    seen = describe_training(pbm(4, 0.1), TESTED)
+    assert seen["clinic"][0].startswith(
+        "its labels, the sum of all parties' embeddings of every training row, as sent by Poisson"
+    )
+    assert (
+        seen["clinic"][1]
+        == "the sum of all parties' embeddings of every test row, by the same mechanism, at every evaluation"
+    )
+    assert seen["bank"][0].startswith("the derivative of the sum for every training row")
+
+
+def test_shared_labels_show_everything() -> None:
+    shared = cvfl(TopK(0.1))
+    assert describe_training(shared, ROSTER)["bank"] == [
+        "all labels",
+        "the top model",
+        "every party's embeddings, as sent by the others",
+    ]
+    own = Participants("clinic", ("bank", "shop"), label_party_has_features=True)
+    assert (
+        "every party's embeddings, clinic's own among them, as sent by the others"
+        in describe_training(shared, own)["bank"]
+    )
+
+
+def test_budgets_are_not_promised() -> None:
+    assert describe_budget(svfl(), TrainedOnRawRows(), None) == (
+        "no privacy budget: this recipe adds no noise; what is listed is seen exactly as said"
+    )
+    assert "epsilon from end to end is infinite" in describe_budget(pbm(4, 0.1), TrainedOnRawRows(), None)
+
+
+@pytest.mark.parametrize("name", ["bank", "clinic"])
+@pytest.mark.parametrize("labels", ["private", "shared"])
+def test_a_party_reads_what_the_simulator_shows(tmp_path: Path, name: str, labels: str) -> None:
+    path = write_job(tmp_path)
+    settings = [f"recipe.labels='{labels}'"]
+    own = read_party_view(path, name, settings)
+    assert own.who_sees() == run_dry(load_job(path, settings)).who_sees
+    assert own.budget() == describe_budget(own.recipe, TrainedOnRawRows(), None)

@@ -1,0 +1,140 @@
+"""[network], and what a party's section says for the network: places, certificates, approval."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from job.small import write_job
+from thinwire.base.errors import BadInput
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.party_view import read_party_view
+from thinwire.job.schema import NetworkSection
+from thinwire.net.links.endpoint import Endpoint, choose_dial_address, choose_listen_address
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_job(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("10.0.0.1:7443", "10.0.0.1", 7443),
+        ("fl.shop.example:1", "fl.shop.example", 1),
+        ("[::1]:7443", "::1", 7443),
+        ("[2001:DB8::0]:65535", "2001:db8::", 65535),
+        ("localhost:0", "localhost", 0),
+    ],
+)
+def test_a_place_is_host_and_port(text: str, host: str, port: int) -> None:
+    place = Endpoint.parse(text)
+    assert place == Endpoint(host, port)
+    assert Endpoint.parse(str(place)) == place
+
+
+SUCH_AS = "must be host:port, such as fl.shop.example:7443 or [::1]:7443"
+WRONG = [
+    ("network.listen='7443'", f"network.listen {SUCH_AS}, got '7443'; the port is missing"),
+    ("network.listen=':7443'", f"network.listen {SUCH_AS}, got ':7443'; the host is missing"),
+    ("network.listen='::1:7443'", f"network.listen {SUCH_AS}, got '::1:7443'; an IPv6 address stands in brackets"),
+    ("network.listen='[::x]:7443'", f"network.listen {SUCH_AS}, got '[::x]:7443'; [::x] is no IPv6 address"),
+    ("network.listen='a:70000'", f"network.listen {SUCH_AS}, got 'a:70000'; a port is a number up to 65535"),
+    ("network.listen='a:-1'", f"network.listen {SUCH_AS}, got 'a:-1'; a port is a number up to 65535"),
+    ("network.listen='a b:1'", f"network.listen {SUCH_AS}, got 'a b:1'; 'a b' is no host name"),
+    ("network.listen=7443", "network.listen must be a string, got 7443"),
+    ("network.address='https://a:1'", f"network.address {SUCH_AS}, got 'https://a:1'; leave out https://"),
+    (
+        "network.address='0.0.0.0:7443'",
+        "network.address must be a host and port that others can reach, got '0.0.0.0:7443'",
+    ),
+    ("network.address='a:0'", "network.address must be a host and port that others can reach, got 'a:0'"),
+    ("network.adress='a:1'", "network.adress: unknown key; did you mean 'address'?"),
+    ("network.wait_seconds=0", "network.wait_seconds must be greater than 0, got 0"),
+    ("network.checkpoint_seconds='10'", "network.checkpoint_seconds must be a number, got '10'"),
+    ("network.max_message_mb=-1", "network.max_message_mb must be greater than 0, got -1"),
+    ("network.certs=''", "network.certs must have at least 1 character, got ''"),
+    (
+        "party.bank.approved='abc'",
+        "party.bank.approved must be a recipe's digest, or 12 or more of its first hex digits, got 'abc'",
+    ),
+    ("party.bank.certifcate='x'", "party.bank.certifcate: unknown key; did you mean 'certificate'?"),
+    ("label_party.ids.colum='x'", "label_party.ids.colum: unknown key; did you mean 'column'?"),
+    ("party.bank.ids={}", "party.bank.ids.file is missing"),
+]
+
+
+@pytest.mark.parametrize(("setting", "message"), WRONG, ids=[setting for setting, _ in WRONG])
+def test_what_is_wrong_is_said_with_its_path(path: Path, setting: str, message: str) -> None:
+    for read in (lambda: load_job(path, [setting]), lambda: read_party_view(path, "bank", [setting])):
+        with pytest.raises(BadInput, match=re.escape(message)) as refused:
+            read()
+        assert str(refused.value).startswith(f"{path}: ")
+
+
+def test_listen_and_address_follow_from_each_other() -> None:
+    assert choose_listen_address(None, "fl.shop.example:7443") == "0.0.0.0:7443"
+    assert choose_dial_address("fl.shop.example:7443", None) == "fl.shop.example:7443"
+    both = NetworkSection(listen="[::]:1", address="[2001:db8::1]:2")
+    assert (choose_listen_address(both.listen, both.address), choose_dial_address(both.listen, both.address)) == (
+        "[::]:1",
+        "[2001:db8::1]:2",
+    )
+    with pytest.raises(BadInput, match=r'network.listen is missing: .* such as listen = "0.0.0.0:7443"'):
+        choose_listen_address(None, None)
+    for cannot_be_called in (None, "0.0.0.0:7443", "[::]:7443", "localhost:0"):
+        with pytest.raises(BadInput, match=r"network\.address is missing: where the feature parties find"):
+            choose_dial_address(cannot_be_called, None)
+
+
+def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -> None:
+    certs = path.parent / "certs"
+    usual = read_party_view(path, "bank")
+    assert (usual.authority, usual.certificate, usual.key) == (
+        certs / "ca.pem",
+        certs / "bank.pem",
+        certs / "bank.key",
+    )
+    assert usual.certificate_names == {"bank": "bank", "shop": "shop", "clinic": "clinic"}
+    own = read_party_view(
+        path,
+        "bank",
+        [
+            "network.certs='/etc/pki'",
+            "party.bank.certificate='own/a.pem'",
+            "party.bank.key='/keys/a.key'",
+            "party.bank.revoked='r.txt'",
+            "party.bank.certificate_name='bank.example'",
+            "label_party.certificate_name='clinic.example'",
+        ],
+    )
+    assert (own.authority, own.certificate) == (Path("/etc/pki/ca.pem"), path.parent / "own/a.pem")
+    assert (own.key, own.revoked) == (Path("/keys/a.key"), path.parent / "r.txt")
+    assert own.certificate_names == {"bank": "bank.example", "shop": "shop", "clinic": "clinic.example"}
+    with pytest.raises(BadInput, match="certificate_name: 'bank' and 'shop' would both be 'bank'"):
+        read_party_view(path, "bank", ["party.shop.certificate_name='bank'"])
+
+
+def test_an_approval_is_the_partys_own(path: Path) -> None:
+    digest = load_job(path).recipe.digest()
+    settings = [f"party.bank.approved='{digest[:12].upper()}'"]
+    assert read_party_view(path, "bank", settings).approved == digest[:12]
+    assert read_party_view(path, "shop", settings).approved is None
+
+
+def test_the_simulator_takes_no_notice_of_the_network(path: Path) -> None:
+    settings = [
+        "network.listen='0.0.0.0:7443'",
+        "network.certs='nowhere'",
+        "party.bank.ids={file='nowhere.csv',column='id'}",
+        "party.bank.key='nowhere'",
+        "party.bank.approved='000000000000'",
+    ]
+    assert load_job(path, settings).digests() == load_job(path).digests()
+    text = resolve_job(path, settings)
+    assert f'certs = "{path.parent / "nowhere"}"' in text
+    assert f'ids = {{ file = "{path.parent / "nowhere.csv"}", column = "id" }}' in text
+    assert f'key = "{path.parent / "nowhere"}"' in text

@@ -1,0 +1,259 @@
+"""A diagnosis: centralised training is svfl, axes are put back one at a time, and chance is called chance."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from dataclasses import fields, replace
+from math import inf, sqrt
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import thinwire as tw
+from cli.running import ENVIRONMENT, THINWIRE, run
+from integrations.jobs import small_job
+from job.small import JOB, write_job
+from thinwire.engine.compress import Cast, Identity, TopK
+from thinwire.engine.models.learning_rates import Cosine
+from thinwire.engine.privacy.defences import MaxNorm
+from thinwire.engine.streams import Direct
+from thinwire.lab.ablation import Diagnosis, Outcome, outcome, planned, train_centrally, variants
+from thinwire.lab.ablation.differences import Difference, difference, resolution
+
+EXACT = Direct(Identity())
+
+
+def weights(job: tw.Job) -> list[torch.Tensor]:
+    return [value.clone() for module in job.modules().values() for value in module.state_dict().values()]
+
+
+# Centralised ----------------------------------------------------------------------------------------------
+
+
+def test_centralised_training_is_svfl() -> None:
+    settings: dict[str, Any] = {"recipe": tw.methods.svfl(), "optimizer": tw.Adam(lr=Cosine(0.05)), "epochs": 4}
+    jobs = [small_job(**settings) for _ in range(2)]
+    for job in jobs:
+        job.parties[0].optimizer = tw.SGD(lr=0.3, momentum=0.5)
+    result = tw.train(jobs[0], callbacks=[])
+    found = train_centrally(jobs[1])
+    for one, two in zip(weights(jobs[0]), weights(jobs[1]), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
+    assert found["loss"] == pytest.approx(result.history[-1]["test"]["loss"], rel=1e-4)
+    assert found["accuracy"] == result.history[-1]["test"]["accuracy"]
+
+
+# Axes -----------------------------------------------------------------------------------------------------
+
+RECIPES: dict[str, tuple[tw.Recipe, list[str]]] = {
+    "svfl": (tw.methods.svfl(), []),
+    "fedbcd": (tw.methods.fedbcd(3), ["when"]),
+    "fedbcd(1)": (tw.methods.fedbcd(1), []),
+    "cvfl": (tw.methods.cvfl(TopK(0.5), labels="private"), ["up"]),
+    "cvfl shared": (tw.methods.cvfl(TopK(0.5), top_compressor=TopK(0.5)), ["up", "down", "labels"]),
+    "cvfl steps": (tw.methods.cvfl(TopK(0.5), local_steps=3), ["up", "when"]),
+    "efvfl": (tw.methods.efvfl(TopK(0.5), labels="private", warm_start=True), ["up"]),
+    "celu": (tw.methods.celu(3, 3), ["when"]),
+    "thin": (tw.methods.thin(), ["up", "down", "when"]),
+    "ahead": (tw.methods.celu(1, 1, overlap="ahead"), ["when"]),
+    "defended": (replace(tw.methods.svfl(), defence=MaxNorm()), ["defence"]),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_axis_that_differs_from_svfl_is_put_back_by_itself(name: str) -> None:
+    recipe, wanted = RECIPES[name]
+    job = small_job(recipe=recipe)
+    found = variants(job)
+    assert [variant.axis for variant in found] == wanted
+    for variant in found:
+        changed = variant.of(job).recipe
+        same = {field.name for field in fields(recipe)} - variant.recipe.keys()
+        assert all(getattr(changed, field) == getattr(recipe, field) for field in same)
+        assert changed != recipe
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "steps" not in name and name != "fedbcd(1)"])
+def test_all_axes_put_back_are_svfl(name: str) -> None:
+    job = small_job(recipe=RECIPES[name][0])
+    for variant in variants(job):
+        job = variant.of(job)
+    # Under private labels the top model does not travel.
+    assert replace(job.recipe, name="svfl", top=EXACT) == tw.methods.svfl()
+
+
+def three_parties(**changes: Any) -> tw.Job:
+    """Enough for a secure sum."""
+    torch.manual_seed(0)
+    x, y = torch.randn(3, 40, 2), torch.arange(40) % 2
+    parties = [tw.FeatureParty(f"p{k}", x[k], nn.Sequential(nn.Linear(2, 2), nn.Tanh())) for k in range(3)]
+    label = tw.LabelParty("labels", y, nn.Linear(2, 2))
+    return tw.Job(parties, label, tw.methods.pbm(16, 0.15), epochs=4, batch_size=20, **changes)
+
+
+def test_noise_and_its_budget_are_two_axes() -> None:
+    assert [variant.axis for variant in variants(three_parties())] == ["sum"]
+    job = three_parties(budget=tw.privacy.Budget(epsilon=20, delta=1e-5), training=tw.privacy.Frozen())
+    allowed = job.limited_batching(job.check()).rounds
+    assert 0 < allowed < job.batching().rounds
+    found = {variant.axis: variant.of(job) for variant in variants(job)}
+    assert set(found) == {"sum", "training", "budget"}
+    assert found["sum"].limited_batching(found["sum"].check()).rounds == allowed
+    assert found["budget"].limited_batching(found["budget"].check()).rounds == job.batching().rounds
+
+
+# Runs -----------------------------------------------------------------------------------------------------
+
+
+def diagnosed(job: tw.Job) -> Diagnosis:
+    runs = planned(job, 0)
+    found = [run.variant for run in runs if run.variant is not None]
+    return Diagnosis.of(job, found, [outcome(run) for run in runs])
+
+
+def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
+    blind = replace(tw.methods.svfl(), name="mine", uplink=Direct(TopK(0.01)), downlink=Direct(Cast("float16")))
+    torch.manual_seed(0)
+    x = torch.randn(600, 2)
+    y = (x.prod(1) > 0).long()
+    job = tw.Job(
+        [tw.FeatureParty("bank", x[:300], nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 8)), x[300:])],
+        tw.LabelParty("shop", y[:300], nn.Linear(8, 2), y[300:]),
+        blind,
+        tw.Adam(lr=0.02),
+        batch_size=50,
+        epochs=15,
+    )
+    before = weights(job)
+    found = diagnosed(job)
+    assert all(one.equal(two) for one, two in zip(before, weights(job), strict=True))
+    assert found.gap is not None
+    assert found.gap.is_clear
+    assert found.splitting is not None
+    assert found.splitting.mean == 0
+    up, down = found.line("up"), found.line("down")
+    assert up is not None
+    assert down is not None
+    assert up.against_recipe is not None
+    assert up.against_recipe.is_clear
+    assert down.against_recipe is not None
+    assert not down.against_recipe.is_clear
+    said = found.said()
+    assert "Your recipe is worse" in said[0]
+    assert said[1].startswith("Splitting the network between parties costs nothing that shows")
+    assert said[2].startswith("What travels up (TopK(0.01)) costs")
+    assert said[3].startswith("What travels down")
+    assert "no cost that can be told from chance" in said[3]
+    assert said[-1].startswith("Next: send a little more up: a larger fraction than 0.01; efvfl makes good")
+
+
+def test_class_weights_are_not_applied_twice() -> None:
+    job = small_job(recipe=tw.methods.svfl(), metrics=())
+    job.label_party = replace(job.label_party, class_weights=[1.0, 3.0])
+    (central, _, ours) = planned(job, 0)
+    assert central.job.label_party.loss == job.label_party.loss
+    assert outcome(central).value == pytest.approx(outcome(ours).value, rel=1e-4)
+
+
+def test_a_run_that_diverges_is_said_to_and_the_others_go_on() -> None:
+    job = small_job(optimizer=tw.SGD(lr=1e30), batch_size=None, epochs=20)
+    found = diagnosed(job)
+    assert [line.value for line in found.lines] == [None] * 4
+    assert found.said()[0] == "The recipe (efvfl) diverged: its loss left the floats."
+
+
+# Chance ---------------------------------------------------------------------------------------------------
+
+
+def test_differences_are_paired_by_seed() -> None:
+    ours, theirs = {0: 0.9, 1: 0.8, 2: 0.85, 7: 0.1}, {0: 0.88, 1: 0.79, 2: 0.82}
+    found = difference(ours, theirs, chance=lambda _: 5.0)
+    assert found is not None
+    pairs = [0.02, 0.01, 0.03]
+    assert found.mean == pytest.approx(0.02)
+    assert found.margin == pytest.approx(4.303 * stdev(pairs) / sqrt(3))
+    assert not found.is_clear
+    assert difference({0: 1.0}, {0: 0.5}, lambda share: share / 2) == Difference(0.5, 0.375)
+    assert difference({0: 1.0}, {0: 0.5}, None) == Difference(0.5, inf)
+    assert difference({0: 1.0}, {1: 0.5}, None) is None
+
+
+def test_one_seed_tells_less_from_fewer_rows() -> None:
+    assert resolution(0.5, 100) == pytest.approx(2 * sqrt(0.5 / 100))
+    assert resolution(0.9, 400) == pytest.approx(resolution(0.9, 100) / 2)
+    assert 0 < resolution(1.0, 50) < resolution(0.5, 50)
+
+
+def made(metric: str, **values: list[float | None]) -> Diagnosis:
+    outcomes = [
+        Outcome(name, seed, value, bytes=10) for name, found in values.items() for seed, value in enumerate(found)
+    ]
+    job = small_job(metrics=(metric,))
+    return Diagnosis.of(job, variants(job), outcomes)
+
+
+def test_words_where_there_is_nothing_to_explain() -> None:
+    found = made("accuracy", centralised=[0.9, 0.91, 0.9], svfl=[0.9, 0.91, 0.9], recipe=[0.91, 0.9, 0.89])
+    assert "cannot be told from chance" in found.said()[0]
+    assert found.said()[-1].endswith("the recipe is not in the way.")
+    better = made("accuracy", centralised=[0.9, 0.91, 0.9], recipe=[0.95, 0.96, 0.95])
+    assert "Your recipe is better, by 0.0500" in better.said()[0]
+
+
+def test_lower_is_better_where_the_metric_is_a_loss() -> None:
+    found = made("log_loss", centralised=[0.2, 0.21, 0.2], recipe=[0.3, 0.31, 0.3], up=[0.2, 0.21, 0.2])
+    assert "Your recipe is worse, by 0.1000" in found.said()[0]
+    assert any(said.startswith("What travels up (TopK(0.5)) costs 0.1000") for said in found.said())
+
+
+def test_one_seed_of_a_metric_without_known_chance_claims_nothing() -> None:
+    found = made("log_loss", centralised=[0.2], recipe=[0.9], up=[0.2])
+    assert "cannot be told from chance" in found.said()[0]
+    assert "One seed says nothing about chance for this metric: give --seeds 0,1,2." in found.said()
+
+
+# The command ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_one_object(tmp_path: Path) -> None:
+    shown = run("diagnose", write_job(tmp_path), "--seeds", "0,1", "--epochs", "1", "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("\n") == 1
+    found = json.loads(shown.stdout)
+    assert [one["name"] for one in found["runs"]] == ["centralised", "svfl", "recipe", "up"]
+    assert found["runs"][0]["value"] == found["runs"][1]["value"]
+    assert (found["metric"], found["seeds"], found["interrupted"]) == ("accuracy", 2, False)
+    assert "8/8 up as svfl, seed 1: accuracy" in shown.stderr
+    assert list(tmp_path.glob("runs")) == []  # nothing is left behind
+
+
+def test_the_command_refuses_wrong_input(tmp_path: Path) -> None:
+    job = write_job(tmp_path)
+    for arguments, said in (
+        (["--epochs", "0"], "--epochs must be above 0"),
+        (["--seeds", "x"], "--seeds: whole numbers"),
+    ):
+        shown = run("diagnose", job, *arguments)
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert said in shown.stderr
+
+
+def test_ctrl_c_shows_what_there_is(tmp_path: Path) -> None:
+    job = write_job(tmp_path, JOB.replace("epochs = 2", "epochs = 400\neval_every = 1200"))
+    going = subprocess.Popen(
+        [THINWIRE, "diagnose", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+    assert going.stderr is not None
+    first = going.stderr.readline()
+    assert first.startswith("1/4 centralised, seed 0")
+    going.send_signal(signal.SIGINT)
+    out, error = going.communicate(timeout=300)
+    assert going.returncode == 130, error
+    assert "centralised" in out
+    assert "stopped after" in error

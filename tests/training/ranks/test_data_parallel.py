@@ -1,0 +1,196 @@
+"""A feature party on two processes, as torchrun starts them, trains the model that one process trains."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import thinwire
+from thinwire.net.pki.authority import issue
+from training.party.parties import (
+    LABEL_PARTY,
+    PartyThread,
+    Place,
+    Process,
+    Processes,
+    finished,
+    free_port,
+    left_events,
+    left_models,
+    log_of,
+    processes,
+    simulated,
+    until,
+)
+
+EXAMPLE = Path(thinwire.__file__).parents[2] / "examples/three_organisations"
+GROUP = "imaging"  # the party on two processes
+ROUNDS = 100
+TOLERANCE = 1e-6  # of the loss over all training rows, after every round
+SLOW = """
+from time import sleep
+
+from torch import nn
+
+
+class Slow(nn.Sequential):
+    def __init__(self, in_features: int, width: int) -> None:
+        super().__init__(nn.Linear(in_features, 32), nn.ReLU(), nn.Linear(32, width))
+
+    def forward(self, x):
+        if self.training:
+            sleep(0.02)
+        return super().forward(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real data of three organisations."""
+    folder = tmp_path_factory.mktemp("tables")
+    shutil.copy(EXAMPLE / "make_data.py", folder)
+    subprocess.run([sys.executable, "make_data.py"], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def made(tables: Path, folder: Path, recipe: dict[str, Any], **job: Any) -> Place:
+    """The example's job, evaluated after every round on the training rows themselves."""
+    document = tomllib.loads((EXAMPLE / "job.toml").read_text())
+    document["recipe"] = recipe
+    document["job"] |= {"epochs": ROUNDS / 7, "eval_every": 1, **job}
+    port = free_port()
+    document["network"] = {
+        "listen": f"127.0.0.1:{port}",
+        "address": f"127.0.0.1:{port}",
+        "wait_seconds": 60,
+        "checkpoint_seconds": 0.2,
+    }
+    for party in document["party"]:
+        party["test_features"] = party["features"]
+    document["label_party"]["test_labels"] = document["label_party"]["labels"]
+    place = Place(folder, port, document)
+    for table in tables.glob("*.csv"):
+        shutil.copy(table, folder)
+    _as_parquet(place)
+    issue(place.certs, place.names)
+    place.write("job.toml")
+    return place
+
+
+def _as_parquet(place: Place) -> None:
+    """The group's table, of which each rank reads its own rows alone."""
+    pq.write_table(
+        pa.csv.read_csv(place.folder / f"{GROUP}_train.csv"), place.folder / "g.parquet", row_group_size=100
+    )
+    section = next(party for party in place.document["party"] if party["name"] == GROUP)
+    for field in ("features", "test_features"):
+        section[field] = {**section[field], "file": "g.parquet"}
+
+
+def torchrun(started: Processes, place: Place, name: str, restarts: int = 0) -> Process:
+    """Two ranks on this machine."""
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
+    party = ["party", str(place.job), "--name", name, "--out", str(place.out(name)), "--yes", "--json"]
+    return started.command([sys.executable, *words, "-m", "thinwire", *party], place.folder)
+
+
+@contextmanager
+def others(place: Place) -> Iterator[dict[str, PartyThread]]:
+    """All parties but the one on several processes, begun."""
+    found = {name: PartyThread(place.job, name, place.out(name)) for name in place.names if name != GROUP}
+    try:
+        for party in found.values():
+            party.start()
+        yield found
+    finally:
+        for party in found.values():
+            party.over()
+
+
+def require_same(place: Place) -> None:
+    """The run that was made, against the simulator's one process."""
+    there = simulated(place.job)
+    losses = {event["round"]: event["test"]["loss"] for event in left_events(place)}
+    expected = {event["round"]: event["test"]["loss"] for event in there.history}
+    assert losses.keys() == expected.keys() == set(range(ROUNDS + 1))
+    assert max(abs(losses[number] - expected[number]) for number in expected) < TOLERANCE
+    assert expected[ROUNDS] < expected[0] / 10  # it has learned
+    models = left_models(place)
+    assert models.keys() == there.models.keys()
+    for name, module in there.models.items():
+        for key, tensor in module.state_dict().items():
+            torch.testing.assert_close(models[name][key], tensor, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "job"),
+    [
+        ({"method": "svfl"}, {}),
+        ({"method": "celu", "capacity": 5, "reuse": 5, "overlap": True}, {"batches": "announced"}),
+        ({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "ahead"}, {}),
+        ({"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "warm_start": True}, {}),
+    ],
+    ids=["svfl", "celu, announced batches", "celu, sent ahead", "efvfl, shared labels"],
+)
+def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str, Any], job: dict[str, Any]) -> None:
+    place = made(tables, tmp_path, recipe, **job)
+    with processes() as started, others(place) as parties:
+        group = torchrun(started, place, GROUP)
+        finished(parties)
+        assert group.summary()["rounds"] == ROUNDS  # one JSON object, from rank 0 alone
+    require_same(place)
+
+
+def test_a_killed_rank_comes_back_without_an_operator(tables: Path, tmp_path: Path) -> None:
+    """Rank 1, then rank 0: torchrun starts both again, and the run goes on from rank 0's checkpoint.
+
+    The one run of `thin` here: undisturbed, it would have to come out the same.
+    """
+    place = made(tables, tmp_path, {"method": "thin"})
+    (tmp_path / "slow.py").write_text(SLOW)
+    place.document["party"][0]["model"] = {"module": "slow:Slow", "width": 16}
+    place.write("job.toml")
+    with processes() as started, others(place) as parties:
+        group = torchrun(started, place, GROUP, restarts=3)
+        for count, killed_rank in enumerate((1, 0)):
+            until(lambda at=10 + 30 * count: _rounds(place) >= at or group.ended)  # type: ignore[misc]
+            ranks = _ranks(place, group)
+            os.kill(ranks[killed_rank], signal.SIGKILL)
+            until(lambda starts=count + 2: _starts(place) == starts or group.ended)  # type: ignore[misc]
+        finished(parties)
+        assert group.summary()["rounds"] == ROUNDS
+    resumed = [line["at_round"] for line in log_of(place.out(GROUP)) if line["event"] == "resumed"]
+    assert len(resumed) == 2
+    assert 0 < resumed[0] < resumed[1]
+    require_same(place)
+
+
+def _rounds(place: Place) -> int:
+    return len(left_events(place)) if (place.out(LABEL_PARTY) / "events.jsonl").exists() else 0
+
+
+def _starts(place: Place) -> int:
+    return sum(line["event"] == "begun" for line in log_of(place.out(GROUP)))
+
+
+def _ranks(place: Place, group: Process) -> list[int]:
+    """Process numbers: rank 0 holds the folder's lock."""
+    first = int((place.out(GROUP) / "lock").read_text())
+    agent = group._process.pid
+    children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    (second,) = (int(child) for child in children if int(child) != first)
+    return [first, second]
