@@ -29,7 +29,7 @@ def _metadata(wheel: ZipFile) -> Message:
 def test_the_wheel_holds_every_file_of_the_package(wheel: ZipFile) -> None:
     ours = {f"thinwire/{file.relative_to(SOURCE)}" for file in SOURCE.rglob("*") if file.is_file()}
     ours = {name for name in ours if "__pycache__" not in name}
-    experiments = {f"thinwire/reproduce/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.toml")}
+    experiments = {f"thinwire/lab/papers/experiments/{file.name}" for file in (ROOT / "experiments").glob("*.toml")}
     assert len(experiments) > 20
     there = {name for name in wheel.namelist() if name.startswith("thinwire/")}
     assert there == ours | experiments

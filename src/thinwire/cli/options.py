@@ -56,7 +56,7 @@ def complete_parties(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_experiments(incomplete: str) -> list[str]:
     """The experiments that come with the package, installed or in a working copy."""
     package = Path(thinwire.__file__).parent
-    folders = (package / "reproduce/experiments", package.parents[1] / "experiments")
+    folders = (package / "lab/papers/experiments", package.parents[1] / "experiments")
     return sorted({path.stem for folder in folders for path in folder.glob(f"{incomplete}*.toml")})
 
 

@@ -13,7 +13,7 @@ from thinwire.lab.papers.experiment import Size
 from thinwire.lab.papers.schema import ExperimentFile
 
 _HERE = Path(__file__).resolve().parent
-_FOLDERS = (_HERE / "experiments", _HERE.parents[2] / "experiments")  # installed; a working copy
+_FOLDERS = (_HERE / "experiments", _HERE.parents[3] / "experiments")  # installed; a working copy
 
 
 def experiment_files() -> dict[str, Path]:
