@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 _HERE = Path(__file__).resolve().parent
 _IMAGES = _HERE.parent / "images"
 _OUTSIDE = {
-    "src/thinwire/wire/FORMAT.md": "reference/wire_format.md",
+    "src/thinwire/engine/wire/FORMAT.md": "reference/wire_format.md",
     "src/thinwire/align/FORMAT.md": "reference/align_format.md",
     "examples/digits": "reference/example_digits.md",
     "examples/three_organisations": "reference/example_three_organisations.md",

@@ -38,7 +38,7 @@ def test_the_wheel_holds_every_file_of_the_package(wheel: ZipFile) -> None:
         "engine/wire/FORMAT.md",
         "align/FORMAT.md",
         "report/templates/report.html",
-        "charts/page.css",
+        "report/svg/page.css",
     ):
         assert f"thinwire/{needed}" in there
 
