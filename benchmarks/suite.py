@@ -30,9 +30,8 @@ from benchmarks.ratio_bars import Ratio, ratio_bars
 from benchmarks.results import Results, Row, read_results, write_results
 from thinwire.base.environment import environment
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import bytes_shown, did_you_mean
 from thinwire.base.process import configure_grpc, share_memory_pool
-from thinwire.job.messages import did_you_mean
 from thinwire.report.rendering import jinja_environment, render_page
 
 __all__ = ["BENCHMARKS", "Benchmark", "BenchmarkFailed", "main", "measure"]

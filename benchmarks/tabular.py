@@ -39,7 +39,7 @@ from thinwire.engine.models.metrics import metric
 from thinwire.job.job_loader import load_job
 from thinwire.job.wizard import JobAnswers, write_job
 from thinwire.lab.datasets import VITALS_AND_LABS, PhysioNet2012, load_split
-from thinwire.lab.datasets.download import find_data_folder
+from thinwire.lab.datasets.dataset_files import find_data_folder
 from thinwire.lab.datasets.tables import BILLS, CREDIT_CARD, PERSON
 
 BAR = 0.005  # of AUC below the central network

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import rbcl
 
-from thinwire.align.errors import WorkersFailed
 from thinwire.align.group import InvalidPoint, blind_ids, compute_tags, fresh_key, hash_to_group, multiply_points
+from thinwire.align.protocol import WorkersFailed
 from thinwire.align.worker_pool import MOST_THREADS, WorkerPool, open_worker_pool
 from thinwire.base.errors import BadParameter
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.readers import read_features, read_labels
+from thinwire.data.readers.features import read_features, read_labels
 
 GOOD = b"a,b,y\n1,2.5,0\n3,-4e-1,1\n"
 

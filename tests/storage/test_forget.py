@@ -19,7 +19,7 @@ from thinwire.align import read_alignment
 from thinwire.base.errors import BadInput
 from thinwire.data.prepare import Preparation
 from thinwire.data.readers.cells import read_cells
-from thinwire.data.readers.readers import read_id_texts
+from thinwire.data.readers.features import read_id_texts
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view

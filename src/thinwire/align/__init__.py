@@ -23,10 +23,20 @@ again with other ids shows what has changed. Nothing of this sort can hide that 
 """
 
 from thinwire.align.alignment import Alignment, read_alignment, write_alignment
-from thinwire.align.errors import AlignmentsDiffer, NoOverlap, Terms, TooLittleOverlap, WorkersFailed
 from thinwire.align.ids import Ids, normalize_ids
 from thinwire.align.intersect import AlignmentResult, intersect
-from thinwire.align.protocol import Backend, Conversation, Progress, align_feature_party, align_label_party
+from thinwire.align.protocol import (
+    AlignmentsDiffer,
+    Backend,
+    Conversation,
+    NoOverlap,
+    Progress,
+    Terms,
+    TooLittleOverlap,
+    WorkersFailed,
+    align_feature_party,
+    align_label_party,
+)
 from thinwire.align.ristretto import RistrettoBackend, ristretto
 
 __all__ = [

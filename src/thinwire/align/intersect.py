@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from thinwire.align.alignment import Alignment
-from thinwire.align.errors import Terms
 from thinwire.align.ids import Ids, normalize_ids
-from thinwire.align.protocol import Backend, Conversation, Progress, align_feature_party, align_label_party
+from thinwire.align.protocol import Backend, Conversation, Progress, Terms, align_feature_party, align_label_party
 from thinwire.align.ristretto import ristretto
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import PartyName

@@ -14,8 +14,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 
-from thinwire.align.errors import WorkersFailed
 from thinwire.align.group import POINT_SIZE, InvalidPoint, blind_ids, compute_tags
+from thinwire.align.protocol import WorkersFailed
 from thinwire.base.errors import BadParameter
 
 MOST_THREADS = 8

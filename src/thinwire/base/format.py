@@ -1,7 +1,9 @@
-"""Numbers as people read them."""
+"""Numbers as people read them, and names as they meant to write them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 _LONGEST_TEXT = 1500  # characters of a peer's that are shown
@@ -52,3 +54,16 @@ def printable(text: Any) -> str:
     """What comes from a peer must not write lines of its own, or steer a terminal; the rest of a long one is cut."""
     short = str(text)[:_LONGEST_TEXT]
     return short if short.isprintable() else ascii(short)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint to end a message with; empty where nothing is near."""
+    known = list(known)
+    near = get_close_matches(word, known, n=1) or get_close_matches(word.lower(), known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def quote_names(names: Sequence[str]) -> str:
+    """The first few, for a message."""
+    shown = ", ".join(map(repr, names[:8]))
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

@@ -218,8 +218,8 @@ def _format_cell(row: dict[str, Any], name: str, format: Callable[[float], str])
 
 def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
     """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
+    from thinwire.base.format import did_you_mean
     from thinwire.engine.methods import METHODS
-    from thinwire.job.messages import did_you_mean
     from thinwire.job.registry import list_parameters
 
     if method not in METHODS:

@@ -71,7 +71,7 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Write a commented job file after a look at the parties' files; asks for what was not given."""
-    from thinwire.job.messages import did_you_mean
+    from thinwire.base.format import did_you_mean
     from thinwire.job.wizard import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
     from thinwire.job.wizard.job_writer import require_free
     from thinwire.job.wizard.split_files import read_core

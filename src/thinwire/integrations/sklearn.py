@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadLabels, BadParameter
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.methods import METHODS
 from thinwire.engine.models.losses import Loss, cross_entropy, squared_error
@@ -24,7 +25,6 @@ from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunk
 from thinwire.engine.recipe import Recipe
 from thinwire.integrations.sklearn_columns import Prepared, split
 from thinwire.job.job import Job
-from thinwire.job.messages import did_you_mean
 from thinwire.job.registry import derive_weight_seed
 from thinwire.training.train import train
 

@@ -10,10 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from thinwire.base.errors import BadColumn, BadInput, BadTable
+from thinwire.base.format import did_you_mean, quote_names
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation, Settings
-from thinwire.data.readers.tables import quote_names
-from thinwire.job.messages import did_you_mean
 
 Table = dict[str, Any]  # columns by name
 

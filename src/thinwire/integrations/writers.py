@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.integrations.mlflow import MLflow
 from thinwire.integrations.tensorboard import TensorBoard
 from thinwire.integrations.wandb import Wandb
 from thinwire.integrations.writer import Writer
-from thinwire.job.messages import did_you_mean
 
 WRITERS: dict[str, type[Writer]] = {writer.name: writer for writer in (TensorBoard, MLflow, Wandb)}
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
-from thinwire.job.messages import did_you_mean
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.storage.run_facts import Earlier
 

@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from thinwire.base.errors import BadInput, BadJob
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.models import OPTIMIZERS
-from thinwire.job.messages import did_you_mean, explain_problems, within
+from thinwire.job.messages import explain_problems, within
 from thinwire.job.registry import fill_defaults, fill_recipe_defaults
 from thinwire.job.schema import JobFile, RosterFile, Section
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import LabelCoding, Preparation
 from thinwire.engine.channel.link import Link
@@ -20,7 +21,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.job.checks import check_outputs, find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_text, resolve_document
-from thinwire.job.messages import at, did_you_mean, within
+from thinwire.job.messages import at, within
 from thinwire.job.party_tables import PartyTables, TableReader, read_label_column
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_settings, derive_weight_seed
 from thinwire.job.row_selection import RowSource, require_one_alignment, require_same_rows

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from thinwire.base.errors import BadInput, BadJob
+from thinwire.base.format import did_you_mean
 from thinwire.job.schema import JobFile
 
 _MOST = 4  # problems in one message
@@ -31,13 +31,6 @@ def within(place: str) -> Iterator[None]:
         yield
     except BadInput as error:
         raise error.within(place) from error
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint to end a message with; empty where nothing is near."""
-    known = list(known)
-    near = get_close_matches(word, known, n=1) or get_close_matches(word.lower(), known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def explain_problems(error: ValidationError, document: Mapping[str, Any], under: Sequence[str | int] = ()) -> BadJob:

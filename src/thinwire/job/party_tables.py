@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadColumn, BadFile, BadInput, BadLabels
+from thinwire.base.format import quote_names
 from thinwire.data.prepare import LabelCoding, Preparation, Settings
 from thinwire.data.readers.cells import Cells, column_names, read_cells
-from thinwire.data.readers.readers import Values, read_features, read_labels
-from thinwire.data.readers.tables import quote_names, select_columns
+from thinwire.data.readers.features import Values, read_features, read_labels
+from thinwire.data.readers.tables import select_columns
 from thinwire.job.messages import at
 from thinwire.job.row_selection import RowSelection
 from thinwire.job.schema import ColumnSource, LabelSection, PartyEntry, Source, SplitSection

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.models import MODELS
 from thinwire.engine.models.losses import Loss, with_class_weights
@@ -41,7 +42,7 @@ from thinwire.job.disclosure import Consent, Participants, describe_budget, desc
 from thinwire.job.job_file import JobText, read_text, resolve_document
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.job_snapshot import digest_tables
-from thinwire.job.messages import at, did_you_mean, within
+from thinwire.job.messages import at, within
 from thinwire.job.party_tables import PartyTables
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.registry import build_optimizer, build_recipe, build_settings, look_up

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.base.seeds import derived_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.engine.methods import METHODS
@@ -33,7 +34,7 @@ from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm,
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
-from thinwire.job.messages import at, did_you_mean
+from thinwire.job.messages import at
 from thinwire.job.schema import JobSection
 from thinwire.job.settings import RunSettings
 

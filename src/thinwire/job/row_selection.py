@@ -23,7 +23,7 @@ from thinwire.align import Alignment, Ids, normalize_ids, read_alignment
 from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
 from thinwire.base.types import PartyName
-from thinwire.data.readers.readers import read_id_texts
+from thinwire.data.readers.features import read_id_texts
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
 

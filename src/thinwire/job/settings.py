@@ -9,6 +9,7 @@ from math import isfinite
 import torch
 
 from thinwire.base.errors import BadParameter
+from thinwire.base.format import did_you_mean
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.privacy.accounting import Budget
 from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
@@ -16,7 +17,7 @@ from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.programs.batches import Batches
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort, check_effort
-from thinwire.job.messages import at, did_you_mean
+from thinwire.job.messages import at
 
 
 @dataclass(frozen=True)

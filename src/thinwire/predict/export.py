@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.extras import needed
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.models.fusion import fuse, fusion_width
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.job.job_loader import LabelData, find_loss
-from thinwire.job.messages import did_you_mean
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
 from thinwire.predict.model_store import RunFolder, load_model

@@ -13,7 +13,7 @@ from thinwire.align import Ids
 from thinwire.base.errors import BadInput
 from thinwire.data.prepare import Preparation
 from thinwire.data.readers.cells import read_cells
-from thinwire.data.readers.readers import Values, read_features
+from thinwire.data.readers.features import Values, read_features
 from thinwire.job.messages import within
 from thinwire.job.row_selection import read_ids
 from thinwire.job.schema import PartyEntry, Source

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from thinwire.align.ids import id_text
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.readers import read_id_texts
+from thinwire.data.readers.features import read_id_texts
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
 from thinwire.storage import layout

@@ -16,7 +16,7 @@ from thinwire.align.intersect import intersect
 from thinwire.base.errors import BadColumn, BadIds, BadInput, BadLabels, IncompatibleRecipe
 from thinwire.data.prepare import LabelCoding, Preparation
 from thinwire.data.readers.cells import read_cells
-from thinwire.data.readers.readers import read_id_texts
+from thinwire.data.readers.features import read_id_texts
 from thinwire.engine.models import DeepTower, LinearTop
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import require_same_job, save_job

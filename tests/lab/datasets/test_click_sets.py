@@ -18,8 +18,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.data.hashing import Buckets
 from thinwire.engine.models import DeepTower, WideAndDeep
 from thinwire.lab.datasets import Avazu, Criteo, MovieLens, load_split
-from thinwire.lab.datasets.splits import ColumnsByCount, ColumnsByName, Quadrants
-from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.datasets.vertical import ColumnsByCount, ColumnsByName, Quadrants, VerticalData
 
 COUNTS = [f"I{k}" for k in range(1, 14)]
 WORDS = [f"C{k}" for k in range(1, 27)]

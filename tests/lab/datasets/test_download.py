@@ -18,7 +18,7 @@ import pytest
 from lab.datasets.layouts import cifar, digits, tar_gz
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.lab.datasets import DATA_SETS, CifarSet, DigitSet, Scale, load_split
-from thinwire.lab.datasets.download import VARIABLE, Download, fetch
+from thinwire.lab.datasets.dataset_files import VARIABLE, Download, fetch
 
 NAMES = (
     *("mnist", "fashion_mnist", "cifar10", "cifar100", "modelnet10", "criteo", "avazu", "movielens", "mimic3"),

@@ -19,7 +19,7 @@ from thinwire.lab.datasets.fields import fill_forward
 from thinwire.lab.datasets.mimic3 import CHANNELS, COLUMNS, NORMAL, WORDS
 from thinwire.lab.datasets.physionet2012 import CHANNELS as MEASURED
 from thinwire.lab.datasets.physionet2012 import STATIC
-from thinwire.lab.datasets.splits import ColumnsByName
+from thinwire.lab.datasets.vertical import ColumnsByName
 
 # PhysioNet 2012 -------------------------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ from thinwire.engine.models import CNN, MLP, MVCNN, ResNet18
 from thinwire.lab.datasets import ModelNet10, Scale, load_split
 from thinwire.lab.datasets.mnist import read_idx
 from thinwire.lab.datasets.pictures import read_pngs
-from thinwire.lab.datasets.splits import ColumnsByCount, Halves, Quadrants, Views
-from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.datasets.vertical import ColumnsByCount, Halves, Quadrants, VerticalData, Views
 
 
 def put_together(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:

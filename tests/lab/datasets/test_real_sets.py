@@ -9,7 +9,7 @@ import torch
 
 from thinwire.engine.models import DeepTower
 from thinwire.lab.datasets import VITALS_AND_LABS, Scale, load_split
-from thinwire.lab.datasets.splits import Halves, Split, Views
+from thinwire.lab.datasets.vertical import Halves, Split, Views
 
 pytestmark = pytest.mark.data
 

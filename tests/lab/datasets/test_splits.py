@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from thinwire.base.errors import BadParameter, BadTensor
-from thinwire.lab.datasets.splits import (
+from thinwire.lab.datasets.vertical import (
     ColumnsByCount,
     ColumnsByName,
     ColumnsByPattern,
@@ -16,9 +16,9 @@ from thinwire.lab.datasets.splits import (
     ImageSplit,
     Quadrants,
     Split,
+    VerticalData,
     Views,
 )
-from thinwire.lab.datasets.vertical import VerticalData
 
 FIELDS = ["C1", "C2", "I1", "I2", "I3"]
 

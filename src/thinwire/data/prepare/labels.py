@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from thinwire.base.errors import BadLabels, BadState
+from thinwire.base.format import quote_names
 from thinwire.data.prepare import parsing
 from thinwire.data.prepare.settings import Finite, StrictModel
 from thinwire.data.readers.cells import Cells
-from thinwire.data.readers.tables import quote_names
 
 Task = Literal["binary", "multiclass", "regression"]
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadColumn, BadFile, BadTable
+from thinwire.base.format import quote_names
 from thinwire.data.readers.tables import (
     find_line,
     parse_csv,
-    quote_names,
     read_header,
     read_parquet_columns,
     select_columns,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.data.readers.files import require_file
 
 _DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError)
@@ -69,6 +69,4 @@ def _no_key(file: Path, key: str | None, there: list[str]) -> str:
     names = ", ".join(map(repr, there)) or "nothing"
     if key is None:
         return f'{file}: say which array to read: key = "..."; it holds {names}'
-    near = get_close_matches(key, there, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{file}: there is no {key!r}, it holds {names}{hint}"
+    return f"{file}: there is no {key!r}, it holds {names}{did_you_mean(key, there)}"

@@ -9,7 +9,6 @@ import codecs
 import csv
 import mmap
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadColumn, BadFile, BadTable
+from thinwire.base.format import did_you_mean, quote_names
 from thinwire.data.readers.files import require_file
 
 _PATTERN = "*?["
@@ -48,20 +48,13 @@ def select_columns(
     return tuple(found)
 
 
-def quote_names(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:8]))
-    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"
-
-
 def _fitting(file: Path | str, names: Sequence[str], asked: str) -> list[str]:
     if asked in names:
         return [asked]
     found = [name for name in names if _is_pattern(asked) and fnmatchcase(name, asked)]
     if not found:
         what = f"no column fits {asked!r}" if _is_pattern(asked) else f"there is no column {asked!r}"
-        near = get_close_matches(asked, names, n=1) or get_close_matches(asked.lower(), names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadColumn(f"{file}: {what}, it has {quote_names(names)}{hint}")
+        raise BadColumn(f"{file}: {what}, it has {quote_names(names)}{did_you_mean(asked, names)}")
     return found
 
 

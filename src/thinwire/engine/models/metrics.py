@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import wraps
 from typing import TypeAlias
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.base.errors import BadInput, BadParameter, BadTensor
+from thinwire.base.format import did_you_mean
 
 Array: TypeAlias = NDArray[np.float64]
 Compute: TypeAlias = Callable[[Tensor, Tensor], float]
@@ -35,9 +35,7 @@ def metric(name: str) -> Metric:
     """The metric of that name."""
     if name in METRICS:
         return METRICS[name]
-    near = get_close_matches(str(name), METRICS, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise BadParameter(f"metric {name!r} is not one of {', '.join(METRICS)}{hint}")
+    raise BadParameter(f"metric {name!r} is not one of {', '.join(METRICS)}{did_you_mean(str(name), METRICS)}")
 
 
 def _on_arrays(compute: Callable[[Array, Array], float]) -> Compute:

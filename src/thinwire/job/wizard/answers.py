@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def _require_different(names: Collection[str], parties: Sequence[str]) -> None:
 
 def _require_party(option: str, name: str, parties: Collection[str]) -> None:
     if name not in parties:
-        near = get_close_matches(name, parties, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadInput(f"{option}: no party is called {name!r}; there are {', '.join(parties)}{hint}")
+        raise BadInput(
+            f"{option}: no party is called {name!r}; there are {', '.join(parties)}{did_you_mean(name, parties)}"
+        )
 
 
 def _pair(text: str, sign: str, option: str, example: str) -> tuple[str, str]:

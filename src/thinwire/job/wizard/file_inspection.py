@@ -14,12 +14,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from thinwire.base.errors import BadColumn, BadFile, BadIds, BadInput
+from thinwire.base.format import quote_names
 from thinwire.data.prepare import Preparation, Settings, parsing
 from thinwire.data.prepare.columns import BooleanColumn, CategoryColumn, DateColumn, HashedColumn, LeftOutColumn
 from thinwire.data.prepare.parsing import parse_words
 from thinwire.data.readers.cells import Cells, read_cells
 from thinwire.data.readers.files import require_file
-from thinwire.data.readers.tables import quote_names, select_columns
+from thinwire.data.readers.tables import select_columns
 
 _GAPS = ("?", "-", ".")  # what else people write for "nothing"
 _DELIMITERS = ",;\t|"

@@ -11,7 +11,7 @@ from typing import Any
 from thinwire.base.errors import BadColumn, BadInput
 from thinwire.data.prepare import LabelCoding, Task
 from thinwire.data.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
-from thinwire.data.readers.readers import read_labels
+from thinwire.data.readers.features import read_labels
 from thinwire.data.readers.tables import select_columns
 from thinwire.job.wizard.answers import JobAnswers
 from thinwire.job.wizard.file_inspection import (

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from thinwire.base.errors import BadInput, BadParameter
+from thinwire.base.format import did_you_mean
 from thinwire.lab.datasets.cifar import CIFAR10, CIFAR100, CifarSet
 from thinwire.lab.datasets.click_logs import Avazu, Criteo
-from thinwire.lab.datasets.download import find_data_folder
+from thinwire.lab.datasets.dataset_files import find_data_folder
 from thinwire.lab.datasets.mimic3 import Mimic3
 from thinwire.lab.datasets.mnist import FASHION_MNIST, MNIST, DigitSet
 from thinwire.lab.datasets.modelnet10 import ModelNet10
 from thinwire.lab.datasets.movielens import MovieLens
 from thinwire.lab.datasets.physionet2012 import VITALS_AND_LABS, PhysioNet2012
 from thinwire.lab.datasets.sampling import Subset
-from thinwire.lab.datasets.splits import Split
 from thinwire.lab.datasets.tables import BANK_MARKETING, COVTYPE, CREDIT_CARD, TabularSet
-from thinwire.lab.datasets.vertical import DataSet, Request, Scale, VerticalData
+from thinwire.lab.datasets.vertical import DataSet, Request, Scale, Split, VerticalData
 
 __all__ = [
     "DATA_SETS",
@@ -75,7 +74,7 @@ def load_split(
 
 def _named(name: str) -> DataSet:
     if name not in DATA_SETS:
-        near = get_close_matches(name, DATA_SETS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise BadParameter(f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}{hint}")
+        raise BadParameter(
+            f"there is no data set {name!r}; there are {', '.join(DATA_SETS)}{did_you_mean(name, DATA_SETS)}"
+        )
     return DATA_SETS[name]

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
 from thinwire.data.readers.npz import read_npz
-from thinwire.lab.datasets.download import DataSource, Download, find, find_or_fetch
+from thinwire.lab.datasets.dataset_files import DataSource, Download, find, find_or_fetch
 from thinwire.lab.datasets.pictures import Moments, Pictures, split_pictures
-from thinwire.lab.datasets.splits import Quadrants, Split
-from thinwire.lab.datasets.vertical import Request, Scale, VerticalData
+from thinwire.lab.datasets.vertical import Quadrants, Request, Scale, Split, VerticalData
 
 _PIXELS = 3 * 32 * 32
 _NO_PICKLES = "pickles, which thinwire never loads; take the binary version, the same pictures, from"

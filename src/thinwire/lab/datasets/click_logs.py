@@ -17,12 +17,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from thinwire.data.hashing import Buckets
-from thinwire.lab.datasets.download import DataSource, find_or_fetch
+from thinwire.lab.datasets.dataset_files import DataSource, TextStyle, find_or_fetch, table_blocks
 from thinwire.lab.datasets.fields import LabelArrays, column_hasher, label_reader, make_field, split_fields
 from thinwire.lab.datasets.sampling import draw_rows
-from thinwire.lab.datasets.splits import LABEL, ColumnsByCount, ColumnsByPattern, Split
-from thinwire.lab.datasets.text_blocks import TextStyle, table_blocks
-from thinwire.lab.datasets.vertical import Request, VerticalData
+from thinwire.lab.datasets.vertical import LABEL, ColumnsByCount, ColumnsByPattern, Request, Split, VerticalData
 
 FIELDS = (
     *("hour", "C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category"),

@@ -16,8 +16,7 @@ from torch import Tensor
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.data.hashing import Buckets, encode_words, hash_codes
 from thinwire.lab.datasets.sampling import RowSample
-from thinwire.lab.datasets.splits import LABEL, ColumnSplit, Split
-from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.datasets.vertical import LABEL, ColumnSplit, Split, VerticalData
 
 
 @dataclass(frozen=True, eq=False)

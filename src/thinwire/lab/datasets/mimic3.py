@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
-from thinwire.lab.datasets.download import DataSource, find, missing_file
+from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file
 from thinwire.lab.datasets.fields import HOURS, Field, LabelArrays, split_fields
 from thinwire.lab.datasets.sampling import choose_rows, standardize
-from thinwire.lab.datasets.splits import ColumnsByCount, Split
-from thinwire.lab.datasets.vertical import Request, VerticalData
+from thinwire.lab.datasets.vertical import ColumnsByCount, Request, Split, VerticalData
 
 # What stands where nothing was measured yet.
 NORMAL = {

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import read_bytes
-from thinwire.lab.datasets.download import DataSource, Download, find_or_fetch
+from thinwire.lab.datasets.dataset_files import DataSource, Download, find_or_fetch
 from thinwire.lab.datasets.pictures import Moments, Pictures, split_pictures
-from thinwire.lab.datasets.splits import Quadrants, Split
-from thinwire.lab.datasets.vertical import Request, Scale, VerticalData
+from thinwire.lab.datasets.vertical import Quadrants, Request, Scale, Split, VerticalData
 
 _UNSIGNED_BYTES = 8
 

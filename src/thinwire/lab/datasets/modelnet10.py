@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.npz import read_npz
-from thinwire.lab.datasets.download import DataSource, missing_file
+from thinwire.lab.datasets.dataset_files import DataSource, missing_file
 from thinwire.lab.datasets.pictures import Pictures, read_pngs, split_pictures
 from thinwire.lab.datasets.sampling import Subset, choose_rows
-from thinwire.lab.datasets.splits import Split, Views
-from thinwire.lab.datasets.vertical import Request, Scale, VerticalData
+from thinwire.lab.datasets.vertical import Request, Scale, Split, VerticalData, Views
 
 _VIEW = re.compile(r"(.+)_(\d+)\.png")
 _RENDERED = "modelnet10/<class>/<train or test>/<object>_<view>.png"

@@ -19,12 +19,10 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadInput
 from thinwire.data.hashing import Buckets, hash_codes
 from thinwire.data.readers.files import read_bytes
-from thinwire.lab.datasets.download import DataSource, find, missing_file
+from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file, table_blocks
 from thinwire.lab.datasets.fields import Field, LabelArrays, split_fields
 from thinwire.lab.datasets.sampling import RowSample, code_words, draw_rows
-from thinwire.lab.datasets.splits import LABEL, ColumnsByName, Split
-from thinwire.lab.datasets.text_blocks import table_blocks
-from thinwire.lab.datasets.vertical import Request, VerticalData
+from thinwire.lab.datasets.vertical import LABEL, ColumnsByName, Request, Split, VerticalData
 
 USER_FIELDS = ("user_id", "gender", "age", "occupation", "zip_code")
 ITEM_FIELDS = ("item_id", "release_year", "genre")

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
 from thinwire.data.readers.npz import read_npz, read_words
-from thinwire.lab.datasets.download import DataSource, find, missing_file
+from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file
 from thinwire.lab.datasets.fields import HOURS, Field, LabelArrays, fill_forward, split_fields
 from thinwire.lab.datasets.sampling import choose_rows, standardize
-from thinwire.lab.datasets.splits import ColumnsByCount, ColumnsByName, Split
-from thinwire.lab.datasets.vertical import Request, VerticalData
+from thinwire.lab.datasets.vertical import ColumnsByCount, ColumnsByName, Request, Split, VerticalData
 
 CHANNELS = (
     *("ALP", "ALT", "AST", "Albumin", "BUN", "Bilirubin", "Cholesterol", "Creatinine", "DiasABP", "FiO2", "GCS"),

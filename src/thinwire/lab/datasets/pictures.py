@@ -18,8 +18,7 @@ from thinwire.base.errors import BadFile, BadInput, BadParameter
 from thinwire.base.extras import needed
 from thinwire.data.readers.files import require_file
 from thinwire.lab.datasets.sampling import choose_rows
-from thinwire.lab.datasets.splits import ImageSplit, Split, Views
-from thinwire.lab.datasets.vertical import Request, Scale, VerticalData
+from thinwire.lab.datasets.vertical import ImageSplit, Request, Scale, Split, VerticalData, Views
 
 Bytes: TypeAlias = NDArray[np.uint8]
 

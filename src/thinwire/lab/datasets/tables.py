@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
-from thinwire.lab.datasets.download import DataSource, find_or_fetch
+from thinwire.lab.datasets.dataset_files import DataSource, TextStyle, column_names, find_or_fetch, table_blocks
 from thinwire.lab.datasets.fields import Field, LabelArrays, label_reader, split_fields
 from thinwire.lab.datasets.sampling import RowSample, code_words, draw_rows, standardize
-from thinwire.lab.datasets.splits import ColumnsByName, Split
-from thinwire.lab.datasets.text_blocks import TextStyle, column_names, table_blocks
-from thinwire.lab.datasets.vertical import Request, VerticalData
+from thinwire.lab.datasets.vertical import ColumnsByName, Request, Split, VerticalData
 
 _TEST_SHARE = 0.2
 

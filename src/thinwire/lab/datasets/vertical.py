@@ -1,19 +1,189 @@
-"""A data set cut by columns: what each party holds of the same rows, in the same order."""
+"""A data set cut by columns: what each party holds of the same rows, regions of pictures or fields of tables.
+
+A party called "label" is the label party; what nobody is given is left out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import BadTensor
-from thinwire.lab.datasets.download import DataSource
+from thinwire.base.errors import BadParameter, BadTensor
+from thinwire.base.format import did_you_mean, quote_names
+from thinwire.lab.datasets.dataset_files import DataSource
 from thinwire.lab.datasets.sampling import Subset
-from thinwire.lab.datasets.splits import LABEL, Split
+
+LABEL = "label"  # the label party's name in splits and in `categories`
+
+Region: TypeAlias = tuple[slice, slice, slice]  # of one row's [channels or views, H, W]
+Named: TypeAlias = Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]]
+
+_ALL = slice(None)
+
+
+@runtime_checkable
+class ImageSplit(Protocol):
+    """Cuts pictures [N, C, H, W] into one region a party."""
+
+    def regions(self, shape: tuple[int, int, int]) -> dict[str, Region]: ...
+
+
+@runtime_checkable
+class ColumnSplit(Protocol):
+    """Gives each party some of the fields."""
+
+    def assign(self, fields: Sequence[str]) -> dict[str, tuple[str, ...]]: ...
+
+
+Split: TypeAlias = ImageSplit | ColumnSplit
+
+
+@dataclass(frozen=True)
+class Quadrants:
+    """Four parties, in reading order."""
+
+    def regions(self, shape: tuple[int, int, int]) -> dict[str, Region]:
+        upper, lower = _halves(shape[1])
+        left, right = _halves(shape[2])
+        return {
+            "upper_left": (_ALL, upper, left),
+            "upper_right": (_ALL, upper, right),
+            "lower_left": (_ALL, lower, left),
+            "lower_right": (_ALL, lower, right),
+        }
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Two parties, left and right."""
+
+    def regions(self, shape: tuple[int, int, int]) -> dict[str, Region]:
+        left, right = _halves(shape[2])
+        return {"left": (_ALL, _ALL, left), "right": (_ALL, _ALL, right)}
+
+
+@dataclass(frozen=True)
+class Views:
+    """`per_party` neighbouring camera views of an object for each party."""
+
+    per_party: int
+
+    def __post_init__(self) -> None:
+        if self.per_party < 1:
+            raise BadParameter(f"Views: per_party must be 1 or more, got {self.per_party}")
+
+    def regions(self, shape: tuple[int, int, int]) -> dict[str, Region]:
+        views, each = shape[0], self.per_party
+        if views % each:
+            raise BadParameter(f"Views: {views} views cannot be shared out {each} a party; take a divisor of {views}")
+        return {self._party(first): (slice(first, first + each), _ALL, _ALL) for first in range(0, views, each)}
+
+    def _party(self, first: int) -> str:
+        last = first + self.per_party
+        return f"view_{last}" if self.per_party == 1 else f"views_{first + 1}_to_{last}"
+
+
+@dataclass(frozen=True)
+class ColumnsByCount:
+    """The first fields to the first party, and so on, in the data set's order."""
+
+    counts: tuple[int, ...]
+    names: tuple[str, ...] = ()  # party_1, party_2 ... unless given
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "counts", tuple(self.counts))
+        object.__setattr__(
+            self, "names", tuple(self.names) or tuple(f"party_{k + 1}" for k in range(len(self.counts)))
+        )
+        if len(self.names) != len(self.counts):
+            raise BadParameter(f"ColumnsByCount: {len(self.counts)} counts, but {len(self.names)} names")
+
+    def assign(self, fields: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        if sum(self.counts) != len(fields):
+            raise BadParameter(
+                f"ColumnsByCount: {' + '.join(map(str, self.counts))} = {sum(self.counts)} fields, the data set has "
+                f"{len(fields)}"
+            )
+        ends = list(accumulate(self.counts))
+        starts = [0, *ends[:-1]]
+        pairs = zip(self.names, (tuple(fields[a:b]) for a, b in zip(starts, ends, strict=True)), strict=True)
+        return _checked("ColumnsByCount", list(pairs), fields)
+
+
+@dataclass(frozen=True)
+class ColumnsByName:
+    """Each party's fields, by name."""
+
+    parties: Named
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parties", tuple((name, tuple(fields)) for name, fields in _pairs(self.parties)))
+
+    def assign(self, fields: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return _checked("ColumnsByName", list(_pairs(self.parties)), fields)
+
+
+@dataclass(frozen=True)
+class ColumnsByPattern:
+    """Each party's fields, by a pattern such as "C*" or several, in the data set's order."""
+
+    parties: Named
+
+    def __post_init__(self) -> None:
+        patterns = ((name, (some,) if isinstance(some, str) else tuple(some)) for name, some in _pairs(self.parties))
+        object.__setattr__(self, "parties", tuple(patterns))
+
+    def assign(self, fields: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        found = []
+        for name, patterns in _pairs(self.parties):
+            for pattern in patterns:
+                if not any(fnmatchcase(field, pattern) for field in fields):
+                    raise BadParameter(
+                        f"ColumnsByPattern: party {name!r}: no field fits {pattern!r}; there are "
+                        f"{quote_names(fields)}"
+                    )
+            found.append((name, tuple(field for field in fields if any(fnmatchcase(field, one) for one in patterns))))
+        return _checked("ColumnsByPattern", found, fields)
+
+
+def _halves(size: int) -> tuple[slice, slice]:
+    return slice(0, size // 2), slice(size // 2, size)
+
+
+def _pairs(parties: Named) -> Iterator[tuple[str, Sequence[str]]]:
+    yield from parties.items() if isinstance(parties, Mapping) else parties
+
+
+def _checked(
+    split: str, parties: Sequence[tuple[str, Sequence[str]]], fields: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    owner: dict[str, str] = {}
+    for name, held in parties:
+        if not held:
+            raise BadParameter(f"{split}: party {name!r} is given no field")
+        for one in held:
+            if one not in fields:
+                hint = did_you_mean(one, fields)
+                raise BadParameter(
+                    f"{split}: party {name!r}: there is no field {one!r}, there are {quote_names(fields)}{hint}"
+                )
+            if one in owner:
+                raise BadParameter(f"{split}: field {one!r} is given twice, to {owner[one]!r} and {name!r}")
+            owner[one] = name
+    found = {name: tuple(held) for name, held in parties}
+    if len(found) != len(parties):
+        raise BadParameter(f"{split}: two parties have the same name among {', '.join(name for name, _ in parties)}")
+    if not found.keys() - {LABEL}:
+        raise BadParameter(f"{split}: no feature party; give some fields to a party with another name than {LABEL!r}")
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.messages import within
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
-from thinwire.lab.datasets.splits import LABEL
-from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.datasets.vertical import LABEL, VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.lab.papers.schema import SettingsSection
 

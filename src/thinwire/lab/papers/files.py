@@ -8,7 +8,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from thinwire.base.errors import BadInput
-from thinwire.job.messages import did_you_mean, within
+from thinwire.base.format import did_you_mean
+from thinwire.job.messages import within
 from thinwire.lab.papers.experiment import Size
 from thinwire.lab.papers.schema import ExperimentFile
 

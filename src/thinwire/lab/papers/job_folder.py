@@ -9,8 +9,7 @@ import numpy as np
 
 from thinwire.base.errors import BadInput
 from thinwire.job.toml_text import toml_text
-from thinwire.lab.datasets.splits import LABEL
-from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.datasets.vertical import LABEL, VerticalData
 from thinwire.lab.papers.building import with_categories
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.net.pki import authority

@@ -9,16 +9,16 @@ from typing import Any
 from thinwire.base.errors import BadInput
 from thinwire.job.registry import call, look_up
 from thinwire.lab.datasets import DATA_SETS, load_split
-from thinwire.lab.datasets.splits import (
+from thinwire.lab.datasets.vertical import (
     ColumnsByCount,
     ColumnsByName,
     ColumnsByPattern,
     Halves,
     Quadrants,
     Split,
+    VerticalData,
     Views,
 )
-from thinwire.lab.datasets.vertical import VerticalData
 from thinwire.lab.papers.experiment import Experiment
 
 _SPLITS: dict[str, Callable[..., Split]] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.channel.link import Link
-from thinwire.lab.datasets.splits import LABEL
+from thinwire.lab.datasets.vertical import LABEL
 from thinwire.lab.papers.building import link_of
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.lab.papers.job_folder import write_job_folder
