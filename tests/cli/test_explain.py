@@ -46,9 +46,9 @@ def test_a_code_is_a_name_in_small_letters() -> None:
 
 
 def test_an_error_keeps_its_kind_where_it_learns_its_place() -> None:
-    error = NotFinite(float("nan"), [1, 2]).at("party.bank").at("job.toml")
+    error = NotFinite(float("nan"), [1, 2]).at("party.bank").within("job.toml")
     assert type(error) is NotFinite
-    assert error.index == (1, 2)
+    assert (error.index, error.field) == ((1, 2), ("party", "bank"))
     assert str(error).startswith("job.toml: party.bank: the tensor holds NaN at [1, 2]")
 
 

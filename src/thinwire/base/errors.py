@@ -104,6 +104,15 @@ class BadInput(ThinwireError, ValueError):
 class BadParameter(BadInput):
     """A parameter is out of its range or of the wrong type."""
 
+    argument = ""  # of the class or function, where it is about one
+
+    @classmethod
+    def about(cls, owner: object, argument: str, says: str) -> Self:
+        """About one argument of `owner`, an object or a name; of several values in it, argument[place]."""
+        found = cls(f"{owner if isinstance(owner, str) else type(owner).__name__}: {argument} {says}")
+        found.argument = argument.partition("[")[0]
+        return found
+
 
 class BadTensor(BadInput):
     """A tensor has the wrong dtype, shape, size or range."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, TypeVar
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import torch
 from torch import nn
@@ -41,7 +40,6 @@ from thinwire.job.settings import RunSettings
 T = TypeVar("T")
 
 _COMPRESSORS = {kind.__name__: kind for kind in COMPRESSORS}
-_FIELD = re.compile(r"\w+: (\w+)")
 _SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
 _NONE = "none"  # TOML has no word for it
 _ON_OUTAGE = ("wait", "continue")
@@ -58,7 +56,6 @@ _TRAININGS: dict[str, Callable[..., Training]] = {
     "frozen": Frozen,
     "DPBottom": DPBottom,
 }
-_FLOAT, _INT = re.compile(r"\bfloat\b"), re.compile(r"\bint\b")
 
 
 def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
@@ -172,23 +169,32 @@ def call(path: str, target: Callable[..., T], name: str, arguments: Mapping[str,
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in arguments:
             raise BadInput.of(f"{path}.{key}", f"is missing; {name} needs it")
-        if str(parameter.annotation) == "bool" and key in arguments and not isinstance(arguments[key], bool):
+        if _kinds(parameter) == {bool} and key in arguments and not isinstance(arguments[key], bool):
             raise BadInput.of(f"{path}.{key}", f"must be true or false, got {arguments[key]!r}")
-    plain = {key: None if _may_be_none(parameters[key], value) else value for key, value in arguments.items()}
+    plain = {
+        key: None if value == _NONE and NoneType in _kinds(parameters[key]) else value
+        for key, value in arguments.items()
+    }
     try:
         return target(**plain)
     except BadInput as error:
-        raise error.at(_place(path, str(error), parameters)) from error
+        argument = getattr(error, "argument", "")
+        argument = argument if argument in parameters else _SAME.get(argument, "")
+        raise error.at(f"{path}.{argument}" if argument in parameters else path) from error
     except (TypeError, ValueError, RuntimeError) as error:
         raise BadInput(f"{name} does not take these arguments: {error}").at(path) from error
 
 
 @lru_cache(maxsize=256)
 def list_parameters(target: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Parameters that have a name."""
+    """Parameters that have a name, with their types where these can be found."""
+    try:
+        signature = inspect.signature(target, eval_str=True)
+    except (NameError, TypeError, SyntaxError, AttributeError):  # a class of the user's, with names for type checkers
+        signature = inspect.signature(target)
     return {
         name: parameter
-        for name, parameter in inspect.signature(target).parameters.items()
+        for name, parameter in signature.parameters.items()
         if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     }
 
@@ -199,11 +205,11 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
     found: dict[str, Any] = {}
     for key, value in arguments.items():
         here = f"{path}.{key}"
-        if key in parameters and "Compressor" in str(parameters[key].annotation) and value != _NONE:
+        if key in parameters and Compressor in _kinds(parameters[key]) and value != _NONE:
             found[key] = build_compressor(here, value)
         elif isinstance(value, Mapping):
             found[key] = _schedule(here, value)
-        elif key in parameters and type(value) is int and _is_float(parameters[key]):
+        elif key in parameters and type(value) is int and _kinds(parameters[key]) & {int, float} == {float}:
             found[key] = float(value)  # 2 and 2.0 are one recipe, with one digest
         else:
             found[key] = tuple(value) if isinstance(value, list) else value
@@ -235,22 +241,11 @@ def _step_size(path: str, table: Mapping[str, Any]) -> StepSize:
     return call(path, kind, name, arguments)
 
 
-def _is_float(parameter: inspect.Parameter) -> bool:
-    annotation = str(parameter.annotation)
-    return _FLOAT.search(annotation) is not None and _INT.search(annotation) is None
-
-
-def _may_be_none(parameter: inspect.Parameter, value: Any) -> bool:
-    return value == _NONE and "None" in str(parameter.annotation)
-
-
-def _place(path: str, message: str, parameters: Mapping[str, Any]) -> str:
-    """The path of the argument that the message is about, where it begins with one."""
-    found = _FIELD.match(message)
-    if found is None:
-        return path
-    field = found[1] if found[1] in parameters else _SAME.get(found[1], "")
-    return f"{path}.{field}" if field in parameters else path
+def _kinds(parameter: inspect.Parameter) -> set[Any]:
+    """The types that it may have."""
+    annotation = parameter.annotation
+    union = get_origin(annotation) in (Union, UnionType)
+    return set(get_args(annotation)) if union else {annotation}
 
 
 def build_module(

@@ -63,7 +63,9 @@ class DiminishingError:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.initial, Real) and isfinite(self.initial) and self.initial > 0):
-            raise BadParameter(f"DiminishingError: initial must be a positive number, got {self.initial!r}")
+            raise BadParameter.about(
+                "DiminishingError", "initial", f"must be a positive number, got {self.initial!r}"
+            )
 
     def error_at(self, round: int, rule: ErrorRule) -> float:
         return self.initial / sqrt(round + 1)

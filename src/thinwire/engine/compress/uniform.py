@@ -49,14 +49,16 @@ class Uniform(Compressor):
         try:
             low, high = (float(bound) for bound in self.bounds)
         except (TypeError, ValueError):
-            raise BadParameter(f"Uniform: bounds must be a pair (low, high), got {self.bounds!r}") from None
+            raise BadParameter.about(
+                "Uniform", "bounds", f"must be a pair (low, high), got {self.bounds!r}"
+            ) from None
         if max(abs(low), abs(high)) <= float(np.finfo(np.float32).max):
             # As the wire carries them, so that both ends compute with the same range.
             low, high = float(np.float32(low)), float(np.float32(high))
             if low < high:
                 object.__setattr__(self, "bounds", (low, high))
                 return
-        raise BadParameter(f"Uniform: bounds must rise and be finite in float32, got {self.bounds!r}")
+        raise BadParameter.about("Uniform", "bounds", f"must rise and be finite in float32, got {self.bounds!r}")
 
     def adding(self, round: int = 0) -> AddingLevels | None:
         # A rule that looks at the message would give every party bits of its own.

@@ -11,7 +11,7 @@ def labels_of(method: str, labels: str) -> Labels:
     try:
         return {"shared": Labels.SHARED, "private": Labels.PRIVATE}[labels]
     except KeyError:
-        raise BadParameter(f"{method}: labels must be 'shared' or 'private', got {labels!r}") from None
+        raise BadParameter.about(method, "labels", f"must be 'shared' or 'private', got {labels!r}") from None
 
 
 def overlap_of(method: str, overlap: bool | str) -> Overlap:
@@ -24,7 +24,7 @@ def overlap_of(method: str, overlap: bool | str) -> Overlap:
             return Overlap.FILLING
         case "ahead":
             return Overlap.AHEAD
-    raise BadParameter(f"{method}: overlap must be False, True, 'ahead' or 'filling', got {overlap!r}")
+    raise BadParameter.about(method, "overlap", f"must be False, True, 'ahead' or 'filling', got {overlap!r}")
 
 
 def schedule_of(labels: Labels, local_steps: int) -> Schedule:

@@ -14,13 +14,13 @@ from thinwire.base.errors import BadParameter, BadTensor
 def require_size(owner: object, field: str, value: object, low: int = 1) -> int:
     """The value as a plain int of at least `low`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
-        raise BadParameter(f"{_name(owner)}: {field} must be a whole number from {low} up, got {value!r}")
+        raise BadParameter.about(_name(owner), field, f"must be a whole number from {low} up, got {value!r}")
     return int(value)
 
 
 def require_sizes(owner: object, field: str, values: object, low: int = 1) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise BadParameter(f"{_name(owner)}: {field} must be a list of whole numbers, got {values!r}")
+        raise BadParameter.about(_name(owner), field, f"must be a list of whole numbers, got {values!r}")
     return tuple(require_size(owner, f"{field}[{i}]", value, low) for i, value in enumerate(values))
 
 
@@ -36,12 +36,11 @@ def require_number(
     """The value as a plain float in the named range; a numpy number would drag its precision along."""
     bounds = {"above": above, "at least": at_least, "below": below}
     wanted = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if isfinite(bound))
-    name = f"{_name(owner)}: {field}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise BadParameter(f"{name} must be a number {wanted}".rstrip() + f", got {value!r}")
+        raise BadParameter.about(_name(owner), field, f"must be a number {wanted}".rstrip() + f", got {value!r}")
     number = float(value)
     if not (isfinite(number) and number > above and number >= at_least and number < below):
-        raise BadParameter(f"{name} must be {wanted or 'finite'}, got {value}")
+        raise BadParameter.about(_name(owner), field, f"must be {wanted or 'finite'}, got {value}")
     return number
 
 
@@ -80,5 +79,5 @@ def activation(name: str | None, owner: object, field: str = "activation") -> nn
         return nn.Identity()
     if name not in ACTIVATIONS:
         wanted = ", ".join(map(repr, ACTIVATIONS))
-        raise BadParameter(f"{type(owner).__name__}: {field} must be None or one of {wanted}, got {name!r}")
+        raise BadParameter.about(owner, field, f"must be None or one of {wanted}, got {name!r}")
     return ACTIVATIONS[name]()

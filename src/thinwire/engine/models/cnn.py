@@ -36,7 +36,9 @@ class CNN(nn.Module):
         self.image_size = require_sizes(self, "image_size", image_size, low=4)
         kernels = require_sizes(self, "channels", channels)
         if len(self.image_size) != 2 or len(kernels) != 2:
-            raise BadParameter(f"CNN: image_size and channels need two numbers each, got {image_size} and {channels}")
+            raise BadParameter.about(
+                "CNN", "image_size", f"and channels need two numbers each, got {image_size} and {channels}"
+            )
         height, side = self.image_size
         self.features = convolutions(self.in_channels, kernels)
         self.linear = nn.Linear(kernels[-1] * (height // 4) * (side // 4), self.width)

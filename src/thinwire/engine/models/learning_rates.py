@@ -54,9 +54,10 @@ class StepMilestones(_Scaled):
     def __post_init__(self) -> None:
         _Scaled.__post_init__(self)
         if not isinstance(self.milestones, Sequence) or not all(_is_pair(pair) for pair in self.milestones):
-            raise BadParameter(
-                f"StepMilestones: milestones must be pairs (round, factor), got {self.milestones!r}; "
-                "write ((100, 0.5), (200, 0.1))"
+            raise BadParameter.about(
+                "StepMilestones",
+                "milestones",
+                f"must be pairs (round, factor), got {self.milestones!r}; write ((100, 0.5), (200, 0.1))",
             )
         pairs = tuple(
             (
@@ -87,7 +88,7 @@ class Cosine(_Scaled):
         _Scaled.__post_init__(self)
         object.__setattr__(self, "minimum", require_number(self, "minimum", self.minimum, at_least=0))
         if self.minimum > self.lr:
-            raise BadParameter(f"Cosine: minimum must be at most lr = {self.lr}, got {self.minimum}")
+            raise BadParameter.about("Cosine", "minimum", f"must be at most lr = {self.lr}, got {self.minimum}")
 
     def at(self, round: int, total_rounds: int) -> float:
         last = max(1, total_rounds - 1)

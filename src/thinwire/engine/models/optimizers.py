@@ -64,7 +64,7 @@ class SGD(OptimizerSpec):
         self._check("weight_decay", at_least=0)
         check_flag(self, "nesterov")
         if self.nesterov and not self.momentum:
-            raise BadParameter("SGD: nesterov needs momentum above 0; write SGD(lr, momentum=0.9, ...)")
+            raise BadParameter.about("SGD", "nesterov", "needs momentum above 0; write SGD(lr, momentum=0.9, ...)")
 
     def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
         return optim.SGD(
@@ -90,7 +90,7 @@ class Adam(OptimizerSpec):
     def __post_init__(self) -> None:
         self._check_lr()
         if isinstance(self.betas, str) or not isinstance(self.betas, Sequence) or len(self.betas) != 2:
-            raise BadParameter(f"Adam: betas must be two numbers, got {self.betas!r}; write (0.9, 0.999)")
+            raise BadParameter.about("Adam", "betas", f"must be two numbers, got {self.betas!r}; write (0.9, 0.999)")
         betas = [require_number(self, f"betas[{i}]", b, at_least=0, below=1) for i, b in enumerate(self.betas)]
         object.__setattr__(self, "betas", tuple(betas))
         self._check("eps", above=0)

@@ -69,9 +69,11 @@ class DeepTower(nn.Module):
         if not self.in_features:
             raise BadParameter(f"{type(self).__name__}: give fields_vocab, dense_features or both")
         if max(self.fields_vocab, default=0) > _EXACT:
-            raise BadParameter(
-                f"{type(self).__name__}: fields_vocab holds {max(self.fields_vocab)}; a float column is "
-                f"exact up to {_EXACT} categories, so hash into fewer"
+            raise BadParameter.about(
+                self,
+                "fields_vocab",
+                f"holds {max(self.fields_vocab)}; a float column is "
+                f"exact up to {_EXACT} categories, so hash into fewer",
             )
         self.table = CategoryTable(self.fields_vocab, vector) if self.fields_vocab else None
         self.mlp = MLP(len(self.fields_vocab) * vector + self.dense_features, hidden, self.width)

@@ -151,7 +151,7 @@ class CachedSteps:
         if self.rows_a_use is not None:
             check_whole(self, "rows_a_use", 1, 2**31)
         if not isinstance(self.overlap, Overlap):
-            raise BadParameter(f"CachedSteps: overlap must be an Overlap, got {self.overlap!r}")
+            raise BadParameter.about("CachedSteps", "overlap", f"must be an Overlap, got {self.overlap!r}")
 
     @property
     def steps(self) -> int:

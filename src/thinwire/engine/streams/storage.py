@@ -38,7 +38,9 @@ class Storage:
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes < 0:
-            raise BadParameter(f"Storage: memory_limit_bytes must be 0 or more, got {self.memory_limit_bytes}")
+            raise BadParameter.about(
+                "Storage", "memory_limit_bytes", f"must be 0 or more, got {self.memory_limit_bytes}"
+            )
         if self.folder is not None and not Path(self.folder).is_dir():
             raise BadParameter(f"Storage: the folder {self.folder} does not exist; make it first")
 

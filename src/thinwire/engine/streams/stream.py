@@ -97,7 +97,7 @@ class Direct:
 
     def __post_init__(self) -> None:
         if not isinstance(self.compressor, Compressor):
-            raise BadParameter(f"Direct: compressor must be a compressor, got {self.compressor!r}")
+            raise BadParameter.about("Direct", "compressor", f"must be a compressor, got {self.compressor!r}")
 
     def open(self, flow: Flow) -> Stream:
         return _DirectStream(self.compressor, flow)
@@ -120,9 +120,9 @@ class ErrorFeedback:
 
     def __post_init__(self) -> None:
         if self.scope not in ("rows", "table"):
-            raise BadParameter(f"ErrorFeedback: scope must be 'rows' or 'table', got {self.scope!r}")
+            raise BadParameter.about("ErrorFeedback", "scope", f"must be 'rows' or 'table', got {self.scope!r}")
         if not isinstance(self.compressor, Compressor):
-            raise BadParameter(f"ErrorFeedback: compressor must be a compressor, got {self.compressor!r}")
+            raise BadParameter.about("ErrorFeedback", "compressor", f"must be a compressor, got {self.compressor!r}")
         if not self.compressor.suits_error_feedback:
             raise IncompatibleRecipe(
                 f"ErrorFeedback: {self.compressor} does not make what is left smaller, so its error would "
