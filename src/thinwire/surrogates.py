@@ -1,4 +1,5 @@
-"""The public path of surrogates; they live in `thinwire.engine.surrogates`."""
+"""The public path of surrogates and their storage; they live in `thinwire.engine.streams`."""
 
-from thinwire.engine.surrogates import *
-from thinwire.engine.surrogates import __all__ as __all__
+from thinwire.engine.streams import Storage, Surrogate, blocks, let_go
+
+__all__ = ["Storage", "Surrogate", "blocks", "let_go"]

@@ -19,8 +19,8 @@ from thinwire.engine.models.optimizers import SGD, OptimizerSpec
 from thinwire.engine.privacy.accounting import Budget, Parties
 from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import Training
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort

@@ -22,7 +22,7 @@ from thinwire.engine.privacy.accounting import (
 )
 from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training, to_accounting
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, LocalSteps
 from thinwire.job.settings import RunSettings

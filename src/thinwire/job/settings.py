@@ -14,7 +14,7 @@ from thinwire.engine.models.metrics import metric
 from thinwire.engine.privacy.accounting import Budget
 from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort, check_effort
 from thinwire.job.messages import at

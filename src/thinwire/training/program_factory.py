@@ -17,11 +17,10 @@ from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.feature_program import FeatureProgram
 from thinwire.engine.programs.label_program import EvaluationOutputs, LabelProgram
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Control
+from thinwire.engine.programs.program import Batches, Control
 from thinwire.engine.protocols import derivatives, representations
 from thinwire.engine.protocols.bottom import Bottom, Learner, NoOptimizer, OwnBottom, PrivateLearner
 from thinwire.engine.protocols.context import PartyContext

@@ -16,9 +16,9 @@ from thinwire.base.extras import needed
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.ledger import Ledger, Traffic
 from thinwire.engine.models.metrics import METRICS, metric
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.label_program import EvaluationOutputs
 from thinwire.engine.programs.parties import LabelParty
+from thinwire.engine.programs.program import Batches
 from thinwire.job.settings import RunSettings
 from thinwire.report.keeping import write_report
 from thinwire.report.record import ByteCounts, Evaluation, RunRecord

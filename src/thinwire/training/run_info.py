@@ -18,8 +18,8 @@ from thinwire.engine.compress import Identity
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.defences import NoDefence
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap
 from thinwire.engine.streams import ErrorFeedback, StreamSpec

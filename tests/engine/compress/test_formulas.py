@@ -30,6 +30,7 @@ from thinwire.engine.compress import (
     Uniform,
 )
 from thinwire.engine.compress.message import Array
+from thinwire.engine.compress.sparse import largest_indices
 from thinwire.engine.compress.symbols import (
     Columns,
     Counts,
@@ -41,7 +42,6 @@ from thinwire.engine.compress.symbols import (
     UniformGrid,
     Zeros,
 )
-from thinwire.engine.compress.top_k import largest_indices
 
 
 def test_top_k_keeps_k_values_of_the_whole_message_exactly() -> None:

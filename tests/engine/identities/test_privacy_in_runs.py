@@ -20,7 +20,7 @@ from thinwire.engine.privacy.accounting import Budget, BudgetExceeded, PrivacyLe
 from thinwire.engine.privacy.accounting.exposure import Frozen
 from thinwire.engine.privacy.defences import LabelDP, MaxNorm
 from thinwire.engine.privacy.dp_bottom import DPBottom
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.label_side import Guard, count_classes
 from thinwire.engine.streams import Direct
 

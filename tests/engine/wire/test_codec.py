@@ -29,9 +29,9 @@ from thinwire.engine.compress import QSGD, Compressor, Identity, TopK, Uniform, 
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import Counts, Dithered, Levels, Masked, Symbols, UniformGrid, Zeros
 from thinwire.engine.wire import codec
+from thinwire.engine.wire.bits import read_indices, write_indices
 from thinwire.engine.wire.buffers import Reader, Writer
 from thinwire.engine.wire.entropy import Coding, read_integers, write_integers
-from thinwire.engine.wire.indices import read_indices, write_indices
 
 EFFORTS = st.sampled_from(["small", "fast"])
 

@@ -13,8 +13,8 @@ from thinwire.engine import wire
 from thinwire.engine.compress import QSGD, Compressor, PoissonBinomial, Sign, StdGrid, TopK, Uniform
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import Counts, Levels
+from thinwire.engine.wire.bits import write_indices
 from thinwire.engine.wire.buffers import Writer
-from thinwire.engine.wire.indices import write_indices
 
 
 def entropy_bytes(codes: Array) -> float:

@@ -20,7 +20,7 @@ from cli.running import ENVIRONMENT, THINWIRE, run
 from integrations.jobs import small_job
 from job.small import JOB, write_job
 from thinwire.engine.compress import Cast, Identity, TopK
-from thinwire.engine.models.learning_rates import Cosine
+from thinwire.engine.models.optimizers import Cosine
 from thinwire.engine.privacy.defences import MaxNorm
 from thinwire.engine.streams import Direct
 from thinwire.lab.ablation import Diagnosis, Outcome, outcome, planned, train_centrally, variants

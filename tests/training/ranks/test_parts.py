@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from job.small import JOB, write_job
 from thinwire.base.errors import BadInput
 from thinwire.engine.models import Adam
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Learner, NoOptimizer, OwnBottom
 from thinwire.job.party_view import read_party_view
 from thinwire.training.ranks import Group, GroupBottom, Order, Part, Ranks, Shares, TensorTable, follow

@@ -1,4 +1,4 @@
-"""LOSSY: a tensor becomes symbols. One file a compressor; `wire/` makes the symbols bytes.
+"""LOSSY: a tensor becomes symbols. One file for compressors of a kind; `wire/` makes the symbols bytes.
 
     symbols = TopK(0.01).compress(x, torch.Generator().manual_seed(0))
     symbols.to_tensor()
@@ -9,20 +9,16 @@ A compressor's numeric parameters may be schedules of the round (`Milestones`, `
 
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.engine.compress.directions import Directions
+from thinwire.engine.compress.grids import RowScale, StdGrid
 from thinwire.engine.compress.hex_lattice import HexLattice
 from thinwire.engine.compress.identity import Cast, Identity
 from thinwire.engine.compress.poisson_binomial import PoissonBinomial
-from thinwire.engine.compress.qsgd import QSGD
-from thinwire.engine.compress.rand_k import RandK
+from thinwire.engine.compress.quantize import QSGD, Sign, Uniform
 from thinwire.engine.compress.randomness import Keystream
-from thinwire.engine.compress.row_scale import RowScale
 from thinwire.engine.compress.schedules import Diminishing, DiminishingError, Milestones
-from thinwire.engine.compress.sign import Sign
-from thinwire.engine.compress.std_grid import StdGrid
+from thinwire.engine.compress.sparse import RandK, TopK
 from thinwire.engine.compress.symbols import Symbols
 from thinwire.engine.compress.then import Shorter, Then
-from thinwire.engine.compress.top_k import TopK
-from thinwire.engine.compress.uniform import Uniform
 
 COMPRESSORS: tuple[type[Compressor], ...] = (
     Identity,

@@ -24,10 +24,10 @@ from thinwire.engine.compress.compressor import (
     check_number,
     check_whole,
 )
+from thinwire.engine.compress.grids import deviation
 from thinwire.engine.compress.message import Array, MessageValues, message_values
 from thinwire.engine.compress.randomness import Keystream, Randomness, keystream
 from thinwire.engine.compress.schedules import Schedule, at_round, reaches
-from thinwire.engine.compress.std_grid import deviation
 from thinwire.engine.compress.symbols import MOST_LEVEL, MOST_SHIFT, Product, Symbols, Zeros, codes_dtype
 
 _KEEP = 0.25  # steps that rows must vary by along a direction; with less, nearly all levels are 0

@@ -12,10 +12,10 @@ from torch import Tensor
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.engine.compress.directions import Directions
+from thinwire.engine.compress.grids import StdGrid
 from thinwire.engine.compress.message import Array, message_values
-from thinwire.engine.compress.qsgd import QSGD
+from thinwire.engine.compress.quantize import QSGD
 from thinwire.engine.compress.randomness import Keystream, Randomness, keystream
-from thinwire.engine.compress.std_grid import StdGrid
 from thinwire.engine.compress.symbols import Columns, Product, Sampled, Sparse, Symbols, UniformGrid
 
 

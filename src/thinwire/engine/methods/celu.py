@@ -2,7 +2,7 @@
 
     exchange batch i; both ends insert (rows, h, dL/dh)     engine/protocols/derivatives.py
     draw a cached batch, round robin, W - 1 draws apart     engine/schedule/cached_steps.py
-      party A:  w = cos(h now, h cached), 0 below cos(xi);  engine/schedule/cosine_weights.py
+      party A:  w = cos(h now, h cached), 0 below cos(xi);  engine/schedule/exchange_cache.py
                 back-propagate w * dL/dh cached             DerivativeFeatureEnd.local
       party B:  w = cos(dL/dh now, cached); back-propagate w * loss   DerivativeLabelEnd.local
 

@@ -7,18 +7,8 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
-from thinwire.engine.models.cnn import CNN, MVCNN
-from thinwire.engine.models.dssm import ScaledCosine
+from thinwire.engine.models.bottom_models import CNN, LSTM, MVCNN, ResNet18
 from thinwire.engine.models.fusion import FUSIONS, check_fusion, fuse, fusion_width
-from thinwire.engine.models.learning_rates import (
-    STEP_SIZES,
-    Constant,
-    Cosine,
-    InverseRoot,
-    OverRound,
-    StepMilestones,
-    StepSize,
-)
 from thinwire.engine.models.losses import (
     LOSSES,
     Loss,
@@ -28,11 +18,23 @@ from thinwire.engine.models.losses import (
     squared_error,
     with_class_weights,
 )
-from thinwire.engine.models.lstm import LSTM
 from thinwire.engine.models.metrics import METRICS, Metric, metric
-from thinwire.engine.models.mlp import MLP, LinearBottom, LinearTop, MLPTop
-from thinwire.engine.models.optimizers import OPTIMIZERS, SGD, AdaGrad, Adam, OptimizerSpec, set_lr
-from thinwire.engine.models.resnet18 import ResNet18
+from thinwire.engine.models.mlp import MLP, LinearBottom, LinearTop, MLPTop, ScaledCosine
+from thinwire.engine.models.optimizers import (
+    OPTIMIZERS,
+    SGD,
+    STEP_SIZES,
+    AdaGrad,
+    Adam,
+    Constant,
+    Cosine,
+    InverseRoot,
+    OptimizerSpec,
+    OverRound,
+    StepMilestones,
+    StepSize,
+    set_lr,
+)
 from thinwire.engine.models.wide_and_deep import DeepTower, WideAndDeep
 
 MODELS: dict[str, type[nn.Module]] = {

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.programs.batches import Batches
-from thinwire.engine.programs.program import Control, Program
+from thinwire.engine.programs.program import Batches, Control, Program
 from thinwire.engine.protocols.bottom import Bottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.evaluation import receive_decision, send_test_embedding

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.privacy import SecureSum
-from thinwire.engine.programs.batches import Batches
-from thinwire.engine.programs.program import Control, Program
+from thinwire.engine.programs.program import Batches, Control, Program
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.evaluation import (
     compute_outputs,

@@ -5,8 +5,7 @@ order: `Send`, `Await`, `Local`. It decides; the conversation carries it out.
 """
 
 from thinwire.engine.schedule.cached_steps import CachedSteps, Overlap, Workset
-from thinwire.engine.schedule.cosine_weights import CosineTally, cosine_weights
-from thinwire.engine.schedule.exchange_cache import ExchangeCache
+from thinwire.engine.schedule.exchange_cache import CosineTally, ExchangeCache, cosine_weights
 from thinwire.engine.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, Plan, Ready, Send
 from thinwire.engine.schedule.step_controller import BatchOutcome
 

@@ -40,10 +40,9 @@ from thinwire.engine.compress.symbols import (
     Zeros,
     codes_dtype,
 )
-from thinwire.engine.wire.bits import pack, packed_size, unpack
+from thinwire.engine.wire.bits import pack, packed_size, read_indices, unpack, write_indices
 from thinwire.engine.wire.buffers import Reader, Writer
 from thinwire.engine.wire.entropy import Effort, check_effort, read_integers, write_integers
-from thinwire.engine.wire.indices import read_indices, write_indices
 
 MAX_VALUES = 1 << 28  # values in one message: 1 GiB of float32
 _MOST_STEP = 1e250  # times any code it is still a float64

@@ -30,9 +30,17 @@ import zstandard
 from thinwire.base.errors import BadParameter, Malformed, UnknownTag
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import codes_dtype
-from thinwire.engine.wire.bits import bits_for, pack, packed_size, unpack
+from thinwire.engine.wire.bits import (
+    bits_for,
+    pack,
+    packed_size,
+    read_indices,
+    unary,
+    unary_read,
+    unpack,
+    write_indices,
+)
 from thinwire.engine.wire.buffers import Reader, Writer
-from thinwire.engine.wire.indices import read_indices, unary, unary_read, write_indices
 
 MOST_TABLE = 1024  # symbols
 

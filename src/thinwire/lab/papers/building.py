@@ -11,10 +11,9 @@ from torch import Tensor
 from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, MODELS, fusion_width
-from thinwire.engine.models.learning_rates import StepMilestones
-from thinwire.engine.models.optimizers import OptimizerSpec
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.models.optimizers import OptimizerSpec, StepMilestones
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.program import Batches
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.messages import within

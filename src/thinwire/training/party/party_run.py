@@ -10,11 +10,10 @@ from typing import Any, Protocol
 from torch import nn
 
 from thinwire.base.types import PartyName, Round
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.feature_program import FeatureProgram
 from thinwire.engine.programs.label_program import LabelProgram
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Control
+from thinwire.engine.programs.program import Batches, Control
 from thinwire.job.party_view import PartyView
 from thinwire.report.record import Quality
 from thinwire.storage import layout

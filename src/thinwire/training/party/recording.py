@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from thinwire.base.types import PartyName
-from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.program import Batches
 from thinwire.job.party_view import PartyView
 from thinwire.report.record import PartyInfo, RunInfo
 from thinwire.training.result import better

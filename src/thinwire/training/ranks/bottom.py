@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.base.types import Round
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.streams import Rows
 from thinwire.training.ranks.part import Part, Shares
 from thinwire.training.ranks.ranks import Order, Ranks

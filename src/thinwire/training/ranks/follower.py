@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from thinwire.base.errors import BadState
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.programs.program import Batches
 from thinwire.training.ranks.part import Part
 from thinwire.training.ranks.ranks import Order, Ranks, Told
 

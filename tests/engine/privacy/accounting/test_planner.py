@@ -20,7 +20,7 @@ from thinwire.engine.privacy.accounting import (
     plan_noise,
     poisson_binomial_epsilon,
 )
-from thinwire.engine.privacy.accounting.planner import noise_std
+from thinwire.engine.privacy.accounting.figures import noise_std
 
 # epsilon -> rho, where the noise is sqrt(2 P E / rho); delta 1e-5.
 RHO = {8.0: 1.23, 1.0: 0.031}

@@ -25,16 +25,19 @@ from thinwire.engine.privacy.accounting.exposure import (
     Uses,
 )
 from thinwire.engine.privacy.accounting.figures import (
+    NoisePlan,
+    NoisePlans,
     PrivacyLoss,
+    PrivacyTarget,
     Usefulness,
     assess_usefulness,
     compute_privacy_losses,
     epsilon_to_json,
     list_conditions,
     list_limitations,
+    plan_noise,
 )
 from thinwire.engine.privacy.accounting.ledger import PrivacyLedger
-from thinwire.engine.privacy.accounting.planner import NoisePlan, NoisePlans, PrivacyTarget, plan_noise
 from thinwire.engine.privacy.accounting.poisson_binomial import poisson_binomial_epsilon
 from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon
 

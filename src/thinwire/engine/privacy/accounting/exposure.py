@@ -9,15 +9,19 @@ from typing import TypeAlias
 
 from thinwire.base.errors import BadParameter, ThinwireError
 from thinwire.base.types import PartyName
-from thinwire.engine.privacy.accounting.parameters import (
+from thinwire.engine.privacy.accounting.poisson_binomial import coordinate
+from thinwire.engine.privacy.accounting.renyi import (
     LARGEST,
+    Rdp,
+    compose,
+    convert_to_epsilon,
+    gaussian_rdp,
     require_beta,
     require_delta,
     require_positive,
     require_whole,
+    unproven,
 )
-from thinwire.engine.privacy.accounting.poisson_binomial import coordinate
-from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon, gaussian_rdp, unproven
 
 _ENOUGH_TO_HIDE = 3
 

@@ -28,7 +28,7 @@ from thinwire.engine.privacy.accounting.figures import (
     list_conditions,
     list_limitations,
 )
-from thinwire.engine.privacy.accounting.parameters import LARGEST, require_whole
+from thinwire.engine.privacy.accounting.renyi import LARGEST, require_whole
 
 Counts = npt.NDArray[np.int32]
 _NOTHING = frozenset({Uses(0, 0)})

@@ -23,8 +23,7 @@ from math import atanh, inf, isinf, lgamma, log, log1p
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.engine.privacy.accounting.parameters import require_beta, require_whole
-from thinwire.engine.privacy.accounting.renyi import compose, convert_to_epsilon
+from thinwire.engine.privacy.accounting.renyi import compose, convert_to_epsilon, require_beta, require_whole
 
 Array = npt.NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""The largest values, and where they are."""
+"""Some of the values: the largest and where they are (`TopK`), or random ones that a seed names (`RandK`)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from thinwire.engine.compress.compressor import (
 )
 from thinwire.engine.compress.identity import dense
 from thinwire.engine.compress.message import Array, MessageValues, message_values, require_message
-from thinwire.engine.compress.randomness import Randomness
+from thinwire.engine.compress.randomness import Randomness, draw_seed, sample_indices
 from thinwire.engine.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round
-from thinwire.engine.compress.symbols import Columns, Sparse, Symbols, Zeros
+from thinwire.engine.compress.symbols import Columns, Sampled, Sparse, Symbols, Zeros
 
 _SAMPLED_FROM = 1 << 14  # below this a full selection is as fast
 
@@ -161,3 +161,46 @@ def _candidates(weights: Array, count: int) -> Array | None:
     threshold = np.partition(sample, sample.size - rank)[sample.size - rank]
     candidates = np.flatnonzero(weights >= threshold)
     return candidates if candidates.size >= count else None
+
+
+# Random values; a seed says which ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RandK(Compressor):
+    """k = max(1, int(fraction * n)) of the message's n values, drawn at random; the others are 0.
+
+    Their places cost 8 bytes in all: the seed travels, not the indices. The values are not scaled up,
+    so this is a contraction (k/n on average) and not unbiased.
+    """
+
+    fraction: float | Schedule
+
+    selects: ClassVar[bool] = True
+
+    @property
+    def promise(self) -> Promise:
+        return Promise.CONTRACTION
+
+    def __post_init__(self) -> None:
+        check_number(self, "fraction", above=0, up_to=1)
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
+        message = message_values(x)
+        seed = draw_seed(rng)
+        if message.largest == 0:
+            return Zeros(message.shape)
+        indices = sample_indices(seed, message.size, self._count(message.size, hint.round))
+        return Sampled(message.shape, seed, dense(torch.from_numpy(message.values[indices])))
+
+    def _count(self, size: int, round: int) -> int:
+        return max(1, int(at_round(self.fraction, round) * size))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        squared_norm = message.squared_norm()
+        kept = self._count(message.size, hint.round) / message.size
+        return ErrorBound.of(message, (1 - kept) * squared_norm, squared_norm)
+
+    def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
+        return self._count(prod(shape), round) / prod(shape)
