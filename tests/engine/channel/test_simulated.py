@@ -449,7 +449,7 @@ def test_a_failing_on_interrupt_stops_everybody() -> None:
 
 
 def test_transport_never_imports_torch() -> None:
-    code = "import thinwire.engine.channel, sys; print(*sys.modules)"
+    code = "import thinwire.engine.channel.simulated, sys; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = shown.stdout.split()
     assert "thinwire.engine.channel.simulated" in modules
