@@ -135,7 +135,7 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np
-from thinwire.data.large_table import LargeTable, Shuffle
+from thinwire.data.readers.large_table import LargeTable, Shuffle
 
 def go(file, how):
     with LargeTable(Path(file)) as table:
