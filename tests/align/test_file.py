@@ -142,7 +142,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
 
     for call in ("fsync", "replace"):
         with monkeypatch.context() as patched:
-            patched.setattr(f"thinwire.net.links.record_file.os.{call}", full)
+            patched.setattr(f"thinwire.net.links.outgoing_log.os.{call}", full)
             with pytest.raises(
                 WriteFailed, match=r"alignment\.safetensors: .* bytes could not be written: No space left"
             ):

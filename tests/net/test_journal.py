@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.net.links.outgoing_log import Journal, OutgoingLog
-from thinwire.net.links.record_file import DamagedLog
+from thinwire.net.links.outgoing_log import DamagedLog, Journal, OutgoingLog
 
 
 def opened(folder: Path, incarnation: int = 1) -> Journal:

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 from thinwire.base.errors import BadInput, BadState
 from thinwire.net.links import outgoing_log
-from thinwire.net.links.outgoing_log import LogFailed, OutgoingLog
-from thinwire.net.links.record_file import DamagedLog
+from thinwire.net.links.outgoing_log import DamagedLog, LogFailed, OutgoingLog
 
 
 class Full(Exception):

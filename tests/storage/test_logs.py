@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from thinwire.base.errors import BadState
-from thinwire.net.links.outgoing_log import LogFailed, OutgoingLog
-from thinwire.net.links.record_file import DamagedLog
+from thinwire.net.links.outgoing_log import DamagedLog, LogFailed, OutgoingLog
 from thinwire.storage.encrypted_files import HEADER_SIZE, MARK, EncryptedFiles, RunKey
 from thinwire.storage.private_state import ChargeLog
 

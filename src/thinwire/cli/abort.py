@@ -21,8 +21,7 @@ def abort(
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import Unreached
-    from thinwire.training.party.asking import question
-    from thinwire.training.party.standing import read_standing
+    from thinwire.training.party.status import question, read_standing
 
     own = read_party_view(job, name, settings)
     if not (yes or sys.stdin.isatty()):

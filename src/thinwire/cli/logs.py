@@ -37,7 +37,7 @@ def logs(
 ) -> None:
     """Show what happened in a run, in words; never data, ids or keys."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.training.party.logs import OwnLog, SharedLog
+    from thinwire.training.party.party_log import OwnLog, SharedLog
 
     if follow and as_json:
         raise BadInput("--follow and --json: one JSON object has an end; follow the file log.jsonl itself")

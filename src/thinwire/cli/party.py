@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from thinwire.job.party_view import PartyView
     from thinwire.training.party.life_cycle import PartyOutcome
     from thinwire.training.party.party_run import PartyRun
-    from thinwire.training.ranks import Ranks
+    from thinwire.training.ranks.ranks import Ranks
 
 
 def party(
@@ -69,10 +69,10 @@ def party(
     from thinwire.net.pki.certificates import load_credentials
     from thinwire.training.party.metrics import MetricsServer
     from thinwire.training.party.party_run import Audience
+    from thinwire.training.party.session import Interrupted
     from thinwire.training.party.starting import party_run
-    from thinwire.training.party.stopping import Interrupted
-    from thinwire.training.ranks import is_group
-    from thinwire.training.ranks.grouping import joined_for
+    from thinwire.training.ranks.rank_share import joined_for
+    from thinwire.training.ranks.ranks import is_group
 
     address = None if metrics is None else _parse_address(metrics)
     named = [] if log_to is None else _build_writers(log_to)
@@ -106,7 +106,7 @@ def party(
 
 def _follow(own: PartyView, ranks: Ranks) -> None:
     """One of this party's other processes: rank 0 speaks to the world, and ends it."""
-    from thinwire.training.ranks.grouping import follow_party
+    from thinwire.training.ranks.rank_share import follow_party
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # rank 0 needs this one to end its round
@@ -149,7 +149,7 @@ class _PartyOutput:
 
     def execute(self, run: PartyRun) -> PartyOutcome:
         """The run, with the writers told of its beginning and its end."""
-        from thinwire.training.party.stopping import Interrupted
+        from thinwire.training.party.session import Interrupted
 
         self._run = run
         summary, interrupted = None, False

@@ -14,7 +14,7 @@ from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
-    from thinwire.training.party.standing import PartyStanding, Standing
+    from thinwire.training.party.status import PartyStanding, Standing
 
 
 def status(
@@ -28,9 +28,8 @@ def status(
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached
-    from thinwire.training.party.asking import question
-    from thinwire.training.party.standing import read_standing
-    from thinwire.training.party.stopped import stopped_parties
+    from thinwire.training.party.party_log import stopped_parties
+    from thinwire.training.party.status import question, read_standing
 
     own = read_party_view(job, name, settings)
     try:

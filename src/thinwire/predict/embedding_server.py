@@ -26,7 +26,7 @@ from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
 from thinwire.predict.party_models import FeatureModel, check_unchanged
 from thinwire.predict.pending_requests import Question, answer_body, refuse_body
-from thinwire.training.party.stopping import ToldToStop
+from thinwire.training.party.session import ToldToStop
 from thinwire.training.program_factory import derive_run_number
 
 _MOST_MODELS = 2  # the one in use, and the next

@@ -28,7 +28,8 @@ from thinwire.engine.protocols.label_side import Guard, LabelSide
 from thinwire.engine.protocols.sealing import Sealing, Spending
 from thinwire.engine.recipe import Recipe
 from thinwire.job.settings import RunSettings
-from thinwire.training.ranks import Group, GroupBottom, Part
+from thinwire.training.ranks.parallel_bottom import GroupBottom, Part
+from thinwire.training.ranks.rank_share import Group
 
 
 def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:

@@ -32,8 +32,7 @@ from thinwire.report.live.health import health, log_lines
 from thinwire.report.live.live_run import Board
 from thinwire.report.live.sections import sections
 from thinwire.report.reading import read_run
-from thinwire.training.party.asking import question
-from thinwire.training.party.standing import read_standing
+from thinwire.training.party.status import question, read_standing
 
 Command = Callable[..., CompletedProcess[str]]
 

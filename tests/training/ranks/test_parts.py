@@ -19,9 +19,9 @@ from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Learner, NoOptimizer, OwnBottom
 from thinwire.job.party_view import read_party_view
-from thinwire.training.ranks import Group, GroupBottom, Order, Part, Ranks, Shares, TensorTable, follow
-from thinwire.training.ranks.grouping import joined_for, require_separate_rows
-from thinwire.training.ranks.ranks import Told
+from thinwire.training.ranks.parallel_bottom import GroupBottom, Part, Shares, follow
+from thinwire.training.ranks.rank_share import Group, TensorTable, joined_for, require_separate_rows
+from thinwire.training.ranks.ranks import Order, Ranks, Told
 
 WIDTH, COLUMNS = 3, 4
 

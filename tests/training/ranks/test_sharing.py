@@ -16,8 +16,8 @@ from thinwire.align import intersect, write_alignment
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.large_table import LargeTable, write_arrow
 from thinwire.job.party_view import read_party_view
-from thinwire.training.ranks import Ranks
 from thinwire.training.ranks.rank_share import load_share
+from thinwire.training.ranks.ranks import Ranks
 
 NAMES = ["a", "b", "c"]
 

@@ -356,11 +356,13 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 def _replace(*contents: tuple[Path, bytes, int]) -> None:
     """Writes files of one folder with their modes: all of them whole, then one rename each, in this order."""
+    parts: dict[Path, Path] = {}
     with ExitStack() as last_first:
-        for file, data, mode in reversed(contents):
+        for file, data, _ in reversed(contents):
             last_first.enter_context(_mapped_errors(file, f"its {len(data)} bytes"))
-            part = last_first.enter_context(stage_file(file))
-            with new_file(part, mode) as descriptor:
+            parts[file] = last_first.enter_context(stage_file(file))
+        for file, data, mode in contents:
+            with _mapped_errors(file, f"its {len(data)} bytes"), new_file(parts[file], mode) as descriptor:
                 write_all(descriptor, [data])
 
 

@@ -25,7 +25,7 @@ from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import PreparedProgram
 from thinwire.training.party.session import PartySession
 from thinwire.training.program_factory import PartySecrets, ProgramFactory
-from thinwire.training.ranks import Group
+from thinwire.training.ranks.rank_share import Group
 from thinwire.training.recording import list_spending
 
 _TELL_SECONDS = 10.0

@@ -19,10 +19,10 @@ from thinwire.net.links.peer_link import PeerLink
 from thinwire.net.links.records import parsed_count
 from thinwire.report.record import Evaluation, Quality
 from thinwire.storage.atomic_file import WriteFailed
-from thinwire.training.party.asking import require_this_run
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import Audience, PreparedProgram, batches_of
 from thinwire.training.party.session import PartySession
+from thinwire.training.party.status import require_this_run
 from thinwire.training.program_factory import ProgramFactory
 from thinwire.training.quality import assess_quality
 from thinwire.training.result import Evaluator, Result, meets_goal, require_finite_loss

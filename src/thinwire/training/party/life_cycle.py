@@ -20,8 +20,7 @@ from thinwire.net.grpc.client import HandshakeFailed
 from thinwire.net.grpc.service import Denied, Refused, RunAborted
 from thinwire.net.links.network_channel import PartyMissing
 from thinwire.net.links.peer_link import PeerLink, WrongMessage
-from thinwire.training.party.session import PartySession
-from thinwire.training.party.stopping import Aborted, FailedInRun, Interrupted, ToldToStop
+from thinwire.training.party.session import Aborted, FailedInRun, Interrupted, PartySession, ToldToStop
 
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 _STOPPED_WORD_SECONDS = 1.0  # and one whose people have stopped it: they wait too

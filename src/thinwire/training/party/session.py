@@ -1,4 +1,4 @@
-"""One process of a party among the others: its folder, its durable links, what peers say, and how it waits."""
+"""One process of a party among the others: folder, durable links, what peers say, how it waits and why it stops."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from thinwire import __version__
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import printable
 from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.channel.base import Stopped
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.wire.frame import MAX_BODY
@@ -31,7 +32,6 @@ from thinwire.storage.private_state import PrivateState, Replaced
 from thinwire.storage.retention import require_able_to_go_on
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.training.party.peers import Peers
-from thinwire.training.party.stopping import Aborted, Stopping, ToldToStop
 from thinwire.training.program_factory import derive_run_number
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -240,3 +240,44 @@ class PartySession:
         rows = max(self.sizes.rows, self.sizes.test_rows)
         signed_keys = _MOST_SIGNED * len(self.own.feature_parties)
         return min(MAX_BODY, (1 << 16) + signed_keys + _MOST_BYTES * rows * width)
+
+
+# Why a party's process ends before its run does -------------------------------------------------------------------
+
+
+_PATIENCE_TO_STOP = 3.0  # seconds that a round may take to end after SIGTERM
+
+
+class Aborted(ThinwireError):
+    """A party ended the run for all."""
+
+
+class FailedInRun(ThinwireError):
+    """What was given turned out to be wrong only after the start."""
+
+
+class ToldToStop(Stopped):
+    """A peer cannot go on, and nobody can without it."""
+
+
+class Interrupted(Stopped):
+    """SIGTERM or Ctrl-C came, and the round could not be ended in time."""
+
+
+class Stopping:
+    """Whether, and since when, this process is asked to stop; set by signal handlers."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None  # no lock: a signal may come while it is held
+
+    def ask(self) -> None:
+        self._since = self._since or monotonic()
+
+    @property
+    def asked(self) -> bool:
+        return self._since is not None
+
+    def require_patience(self) -> None:
+        """For whoever waits: raises once the round has had its time to end."""
+        if self._since is not None and monotonic() - self._since > _PATIENCE_TO_STOP:
+            raise Interrupted("stopped; nothing is lost: start the same command again")

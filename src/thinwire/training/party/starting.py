@@ -20,8 +20,8 @@ from thinwire.training.party.label_role import LabelRole
 from thinwire.training.party.party_checkpoints import InitialWeights, PartyCheckpoints
 from thinwire.training.party.party_run import Audience, PartyRole, PartyRun
 from thinwire.training.party.session import PartySession, PartySizes
-from thinwire.training.ranks import Ranks
-from thinwire.training.ranks.grouping import first_share
+from thinwire.training.ranks.rank_share import first_share
+from thinwire.training.ranks.ranks import Ranks
 
 
 def party_run(

@@ -11,25 +11,3 @@ its part of dL/dh  ----------------------->  h.backward(dL/dh)
 sum of the gradients; step  <--------------  its gradient
 weights          ------------------------->  takes them over
 """
-
-from thinwire.training.ranks.bottom import GroupBottom
-from thinwire.training.ranks.follower import follow
-from thinwire.training.ranks.group import Group, Table, TensorTable, pieces
-from thinwire.training.ranks.part import Part, Shares
-from thinwire.training.ranks.ranks import GroupBroken, Order, Ranks, is_group, joined
-
-__all__ = [
-    "Group",
-    "GroupBottom",
-    "GroupBroken",
-    "Order",
-    "Part",
-    "Ranks",
-    "Shares",
-    "Table",
-    "TensorTable",
-    "follow",
-    "is_group",
-    "joined",
-    "pieces",
-]

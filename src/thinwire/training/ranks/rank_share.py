@@ -1,24 +1,109 @@
-"""One rank's share of a feature party's rows: read by itself where the files allow it, else cut from all of them."""
+"""A feature party's several processes: how its rows are shared out, read and checked, and how each one begins."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
+import xxhash
 from torch import Tensor
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.large_table import LargeTable, open_columns
+from thinwire.engine.privacy.accounting.exposure import Frozen
+from thinwire.engine.privacy.dp_bottom import APART, DPBottom, find_row_coupling
 from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.protocols.bottom import Learner, NoOptimizer
 from thinwire.job.job_snapshot import digest_pieces
 from thinwire.job.messages import at
 from thinwire.job.party_tables import PartyTables
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource, SelectedRows
 from thinwire.job.schema import PartySection, Source
-from thinwire.training.ranks import Group, Ranks, Table, TensorTable, pieces
+from thinwire.training.party.party_run import batches_of
+from thinwire.training.ranks.parallel_bottom import Part, Shares, follow
+from thinwire.training.ranks.ranks import Order, Ranks, joined
+
+_DIGEST = 16  # bytes
+_ROWS = 65_536  # read at a time
+
+
+class Table(Protocol):
+    """A party's rows in the order of the alignment, wherever they lie."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, start: int, stop: int) -> Tensor:
+        """float32 [stop - start, ...]."""
+        ...
+
+
+@dataclass(frozen=True)
+class TensorTable:
+    """In memory."""
+
+    tensor: Tensor
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def read(self, start: int, stop: int) -> Tensor:
+        return self.tensor[start:stop]
+
+
+def pieces(table: Table, rows: range) -> Iterator[Tensor]:
+    """These rows, some at a time."""
+    for start in range(rows.start, rows.stop, _ROWS):
+        yield table.read(start, min(start + _ROWS, rows.stop))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A party's processes, and how its rows are shared out among them."""
+
+    ranks: Ranks
+    rows: int
+    test_rows: int
+
+    @property
+    def shares(self) -> Shares:
+        return Shares(self.rows, self.ranks.size)
+
+    @property
+    def test_shares(self) -> Shares:
+        return Shares(self.test_rows, self.ranks.size)
+
+    def compare(self, features: Table, test_features: Table | None) -> None:
+        """At rank 0: refuses where another rank has read other rows."""
+        for rank in range(1, self.ranks.size):
+            told = torch.zeros(_DIGEST, dtype=torch.uint8)
+            self.ranks.receive(told, rank)
+            if not torch.equal(told, self._digest(features, test_features, rank)):
+                raise BadInput(
+                    f"rank {rank} has read other rows than rank 0: its copy of the party's files differs; copy them "
+                    "again"
+                )
+
+    def show(self, features: Table, test_features: Table | None) -> None:
+        """At the other ranks."""
+        self.ranks.send(self._digest(features, test_features, self.ranks.rank), 0)
+
+    def _digest(self, features: Table, test_features: Table | None, rank: int) -> Tensor:
+        """Of one rank's rows, and of how many there are in all."""
+        digest = xxhash.xxh3_128(f"{self.rows} {self.test_rows}".encode())
+        for table, shares in ((features, self.shares), (test_features, self.test_shares)):
+            for piece in () if table is None else pieces(table, shares.of(rank)):
+                digest.update(f"{tuple(piece.shape)}".encode())
+                digest.update(piece.reshape(-1).numpy().data)
+        return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+
+
+# One rank's share of a feature party's rows: read by itself where the files allow it, else cut from all of them ---
+
 
 _LARGE = (".parquet", ".arrow")
 
@@ -128,3 +213,62 @@ def _whole(table: Table, rows: range) -> Tensor:
         found[done : done + len(piece)] = piece
         done += len(piece)
     return found
+
+
+# A feature party's several processes: how they begin, each with its own rows --------------------------------------
+
+
+_MOST_WAITS = 7  # a peer that is connected has six times wait_seconds, and one before that
+_COMPUTING_SECONDS = 600.0
+
+
+def joined_for(own: PartyView) -> Ranks:
+    """This party's processes, met; refuses what only one process can do, before any data is read."""
+    if own.is_label_party:
+        raise BadInput(
+            f"{own.me!r} is the label party, which runs in one process: start it without torchrun; only a feature "
+            "party's bottom model can be on several"
+        )
+    if isinstance(own.settings.training, DPBottom):
+        raise BadInput("job.training: DPBottom adds its noise in one process; start this party without torchrun")
+    return joined(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
+
+
+def first_share(own: PartyView, ranks: Ranks) -> Share:
+    """At rank 0: its own rows, once all ranks are known to have read the same tables."""
+    share = load_share(own, ranks)
+    require_separate_rows(own, share.party)
+    share.group.compare(share.features, share.test_features)
+    return share
+
+
+def follow_party(own: PartyView, ranks: Ranks) -> None:
+    """At every other rank: reads its rows once rank 0 says so, and works until rank 0 says that it is over."""
+    if ranks.told().order is not Order.READ:
+        return
+    share = load_share(own, ranks)
+    party, group = share.party, share.group
+    group.show(share.features, share.test_features)
+    batches = batches_of(own, group.rows)
+    device = own.settings.device
+    party.bottom.to(device).train()
+    if isinstance(own.settings.training, Frozen):
+        party.bottom.requires_grad_(False).eval()
+    # A name of its own: dropout must not draw alike for different rows.
+    name = f"{own.me}/bottom/rank {ranks.rank}"
+    learner = Learner(name, party.bottom, NoOptimizer(), own.settings.seed, batches.rounds)
+    tests = None if party.test_features is None else party.test_features.to(device)
+    follow(
+        ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, party.width or 0
+    )
+
+
+def require_separate_rows(own: PartyView, party: FeatureParty) -> None:
+    """Refuses a bottom model in which rows see each other: a part of a batch would come out otherwise."""
+    like = next(party.bottom.parameters(), party.features)
+    why = find_row_coupling(party.bottom, party.features[:3].to(like.device))
+    if why is not None:
+        raise BadInput(
+            f"party.{own.me}.model: {why}; its rows would lie in several processes, and come out otherwise than in "
+            f"one. Start this party without torchrun, or {APART}"
+        )

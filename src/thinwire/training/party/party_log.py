@@ -10,12 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from thinwire.base.errors import BadInput, Malformed
 from thinwire.base.format import printable
+from thinwire.base.types import PartyName
 from thinwire.job.party_view import PartyView
 from thinwire.net.links.records import Count, Text
+from thinwire.report.reading import last_stop
 from thinwire.storage import layout
 from thinwire.storage.events import MOST_SHARED
 from thinwire.storage.json_file import LineFollower
-from thinwire.training.party.asking import question
+from thinwire.training.party.status import question
 
 Line = dict[str, Any]
 
@@ -77,3 +79,24 @@ class SharedLog:
         self._since = told.next if told.next >= self._since else 0
         for line in told.lines:
             yield {key: printable(value) if isinstance(value, str) else value for key, value in line}
+
+
+# Who was stopped by its own people, as a party's own folder knows it: for when the label party does not answer ----
+
+
+def stopped_parties(folder: Path, me: PartyName) -> dict[PartyName, int]:
+    """In which round, by party; without those that were started again since. Empty where there is no log."""
+    if not (folder / layout.LOG).is_file():
+        return {}
+    lines = list(OwnLog(folder).lines())
+    found: dict[PartyName, int] = {}
+    for line in lines:
+        peer, event, round = line.get("peer"), line.get("event"), line.get("at_round")
+        if not isinstance(peer, str):
+            continue
+        if event == "paused" and isinstance(round, int):
+            found[peer] = round
+        elif event == "connected":
+            found.pop(peer, None)
+    own = last_stop(lines)
+    return found if own is None else {me: own.round, **found}

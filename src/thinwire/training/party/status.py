@@ -1,0 +1,92 @@
+"""How a run stands, as its label party says it, and how to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from thinwire.base.errors import BadInput, Malformed
+from thinwire.base.format import printable
+from thinwire.job.party_view import PartyView
+from thinwire.net.grpc.client import DialTarget, ask
+from thinwire.net.grpc.service import RPCS, Denied, Refused
+from thinwire.net.links.records import Count, Text
+from thinwire.training.program_factory import derive_run_number
+
+
+def question(own: PartyView, rpc: str, more: Mapping[str, Any] | None = None) -> tuple[DialTarget, dict[str, Any]]:
+    """Asks the label party about the run of this job file; whom was asked, and the answer."""
+    target = own.network_party.target()
+    try:
+        return target, ask(target, RPCS[rpc], {"run": run_of(own), **(more or {})})
+    except (Denied, Refused) as error:
+        raise BadInput(f"{target.address} refuses to answer {own.me!r}: {printable(error)}") from None
+
+
+def run_of(own: PartyView) -> str:
+    """Which run this job file is about."""
+    return f"{derive_run_number(own.recipe, own.settings.seed, own.feature_parties):016x}"
+
+
+def require_this_run(request: Mapping[str, Any], run: int) -> None:
+    """A question that names a run must mean this one: the same parties may have several."""
+    asked = request.get("run", f"{run:016x}")
+    if asked != f"{run:016x}":
+        raise Refused(
+            f"the run here is {run:016x}, the question is about {printable(asked)[:40]}: another recipe, seed or "
+            "parties. Give the job file that the label party runs"
+        )
+
+
+# How a run stands, as its label party tells it --------------------------------------------------------------------
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class PartyStanding(_Told):
+    """A feature party as the label party sees it."""
+
+    connected: bool = False
+    away_seconds: float = 0.0
+    starts: Count = 0
+    finished: bool = False
+    stopped: bool = False  # by its own people
+
+
+class Bytes(_Told):
+    up: Count = 0
+    down: Count = 0
+    retransmitted: Count = 0
+
+
+class Evaluation(_Told):
+    round: Count
+    train: dict[str, float]
+    test: dict[str, float]
+
+
+class Standing(_Told):
+    """The answer to Status; a doctor says no more than that it is one."""
+
+    label_party: Text
+    state: Text
+    method: Text = ""
+    round: Count = 0
+    rounds: Count = 0
+    waiting_for: Text | None = None
+    parties: dict[str, PartyStanding] = {}
+    bytes: Bytes = Bytes()
+    last_event: Evaluation | None = None
+
+
+def read_standing(answer: Mapping[str, Any]) -> Standing:
+    try:
+        return Standing.model_validate(answer)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = printable(".".join(map(str, first["loc"])))
+        raise Malformed(f"the label party's answer cannot be read: {place}: {first['msg']}") from None

@@ -1,0 +1,252 @@
+"""A bottom model on every rank of a party: rank 0 gathers embeddings and adds up gradients, the others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.base.errors import BadState
+from thinwire.base.types import Round
+from thinwire.engine.programs.program import Batches
+from thinwire.engine.protocols.bottom import Learner
+from thinwire.engine.protocols.evaluation import embed_in_chunks
+from thinwire.engine.streams import Rows
+from thinwire.training.ranks.ranks import Order, Ranks, Told
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Which of a table's rows each rank holds: neighbours, as many at every rank up to one."""
+
+    rows: int
+    ranks: int
+
+    def of(self, rank: int) -> range:
+        return range(self.rows * rank // self.ranks, self.rows * (rank + 1) // self.ranks)
+
+    def taken(self, table: Tensor, rank: int) -> Tensor:
+        """A copy of the rank's rows: the rest need not stay in memory."""
+        own = self.of(rank)
+        return table[own.start : own.stop].clone()
+
+    def places(self, rows: Rows, rank: int) -> Tensor:
+        """Where in a batch the rank's rows stand."""
+        own = self.of(rank)
+        return torch.nonzero((rows >= own.start) & (rows < own.stop)).flatten()
+
+
+class Part:
+    """A rank's rows and model; it remembers the last embedding's graph until it has learned from it."""
+
+    def __init__(
+        self, learner: Learner, rank: int, shares: Shares, features: Tensor, test_features: Tensor | None
+    ) -> None:
+        self.learner = learner
+        self.shares = shares
+        self.features = features
+        self._rank = rank
+        self._test_features = test_features
+        self._h: Tensor | None = None
+
+    @property
+    def learned(self) -> list[nn.Parameter]:
+        """The parameters that change."""
+        return [parameter for parameter in self.learner.module.parameters() if parameter.requires_grad]
+
+    def embed(self, rows: Rows) -> Tensor | None:
+        """Of those of the round's rows that are here; None where there are none."""
+        self._h = None
+        own = rows[self.shares.places(rows, self._rank)] - self.shares.of(self._rank).start
+        if len(own):
+            self._h = self.learner.forward(self.features.index_select(0, own))
+        return None if self._h is None else self._h.detach()
+
+    def embed_all(self) -> Tensor | None:
+        if not len(self.features):
+            return None
+        with torch.no_grad():
+            return self.learner.forward(self.features)
+
+    def embed_test(self) -> Tensor | None:
+        if self._test_features is None or not len(self._test_features):
+            return None
+        return embed_in_chunks(self.learner.module, self._test_features)
+
+    def gradient(self, derivative: Tensor) -> Tensor:
+        """Of the rows that were embedded last, all parameters in one line; zeros where there were none."""
+        if self._h is not None and self._h.requires_grad:
+            self._h.backward(derivative.to(self._h))
+        self._h = None
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.learned]
+        for parameter in self.learned:
+            parameter.grad = None
+        return _line(found)
+
+    def set_gradient(self, line: Tensor) -> None:
+        for parameter, piece in zip(self.learned, _pieces(line, self.learned), strict=True):
+            parameter.grad = piece
+
+    def weights(self) -> Tensor:
+        """Those that change, in one line."""
+        return _line([parameter.detach() for parameter in self.learned])
+
+    def set_weights(self, line: Tensor) -> None:
+        with torch.no_grad():
+            for parameter, piece in zip(self.learned, _pieces(line, self.learned), strict=True):
+                parameter.copy_(piece)
+
+
+def _line(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.reshape(-1) for tensor in tensors]).cpu()
+
+
+def _pieces(line: Tensor, like: list[nn.Parameter]) -> list[Tensor]:
+    pieces = line.split([parameter.numel() for parameter in like])
+    return [piece.reshape(p.shape).to(p.device, p.dtype) for piece, p in zip(pieces, like, strict=True)]
+
+
+# Rank 0's bottom model: every rank embeds its rows, and what they learn is added up here --------------------------
+
+
+class GroupBottom:
+    """Implements `Bottom`. The conversation does not see that there are several processes."""
+
+    def __init__(self, ranks: Ranks, part: Part, batches: Batches, width: int, tests: Shares) -> None:
+        self._ranks = ranks
+        self._part = part
+        self._batches = batches
+        self._width = width
+        self._test_shares = tests
+        self._counts: list[Tensor] = []  # where each rank's rows stand in the batch that was embedded last
+        self._passed_on = False  # have the others our weights?
+
+    @property
+    def module(self) -> nn.Module:
+        return self._part.learner.module
+
+    @property
+    def device(self) -> torch.device:
+        return self._part.features.device
+
+    def begin(self, round: Round) -> None:
+        if not self._passed_on:
+            self._ranks.tell(Order.WEIGHTS)
+            for tensor in self.module.state_dict().values():
+                self._ranks.share(tensor.cpu().contiguous())
+            self._passed_on = True
+        self._ranks.tell(Order.BEGIN, round)
+        self._part.learner.begin(round)
+
+    def embed(self, round: Round, rows: Rows) -> Tensor:
+        self._ranks.tell(Order.EMBED, round, rows if self._batches.announced else None)
+        self._counts = [self._part.shares.places(rows, rank) for rank in range(self._ranks.size)]
+        h = self._gathered(self._part.embed(rows), self._counts)
+        return h.requires_grad_(bool(self._part.learned))
+
+    def embed_all(self) -> Tensor:
+        self._ranks.tell(Order.EMBED_ALL)
+        return self._gathered(self._part.embed_all(), self._in_order(self._part.shares))
+
+    def embed_test(self) -> Tensor | None:
+        if not self._test_shares.rows:
+            return None
+        self._ranks.tell(Order.EMBED_TEST)
+        return self._gathered(self._part.embed_test(), self._in_order(self._test_shares))
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
+        if not self._part.learned:
+            return
+        self._ranks.tell(Order.LEARN)
+        there = derivative.cpu()
+        for rank in range(1, self._ranks.size):
+            if len(self._counts[rank]):
+                self._ranks.send(there[self._counts[rank]], rank)
+        total = self._part.gradient(derivative[self._counts[0].to(derivative.device)])
+        self._ranks.add_up(total)  # the loss is a mean over the batch: gradients of its rows add up
+        self._part.set_gradient(total)
+        self._part.learner.step()
+        self._ranks.share(self._part.weights())
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self._part.learner.tensors()
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._part.learner.load(tensors)
+        self._passed_on = False
+
+    def _gathered(self, own: Tensor | None, places: list[Tensor]) -> Tensor:
+        """Every rank's rows, where they belong."""
+        like = next(self.module.parameters(), self._part.features)
+        whole = torch.empty(sum(map(len, places)), self._width, dtype=like.dtype)
+        for rank, where in enumerate(places):
+            if not len(where):
+                continue
+            if rank == 0 and own is not None:
+                whole[where] = own.cpu()
+                continue
+            received = torch.empty(len(where), self._width, dtype=like.dtype)
+            self._ranks.receive(received, rank)
+            whole[where] = received
+        return whole.to(self.device)
+
+    def _in_order(self, shares: Shares) -> list[Tensor]:
+        return [torch.arange(own.start, own.stop) for own in map(shares.of, range(self._ranks.size))]
+
+
+# What every rank but the first does all day: what it is told ------------------------------------------------------
+
+
+def follow(ranks: Ranks, part: Part, batches: Batches, width: int) -> None:
+    """Blocks until rank 0 says that it is over; raises GroupBroken where rank 0 is gone."""
+    follower = _Follower(ranks, part, batches, width)
+    while (told := ranks.told()).order is not Order.END:
+        follower.obey(told)
+
+
+class _Follower:
+    def __init__(self, ranks: Ranks, part: Part, batches: Batches, width: int) -> None:
+        self._ranks = ranks
+        self._part = part
+        self._batches = batches
+        self._width = width
+        self._embedded = 0  # rows, last
+
+    def obey(self, told: Told) -> None:
+        match told.order:
+            case Order.WEIGHTS:
+                for tensor in self._part.learner.module.state_dict().values():
+                    held = tensor.cpu().contiguous()
+                    self._ranks.share(held)
+                    tensor.copy_(held)
+            case Order.BEGIN:
+                self._part.learner.begin(told.round)
+            case Order.EMBED:
+                rows = self._batches.rows(told.round) if told.rows is None else told.rows
+                self._embedded = self._sent(self._part.embed(rows))
+            case Order.EMBED_ALL:
+                self._sent(self._part.embed_all())
+            case Order.EMBED_TEST:
+                self._sent(self._part.embed_test())
+            case Order.LEARN:
+                self._learn()
+            case _:
+                raise BadState(f"rank 0 told rank {self._ranks.rank} to {told.order.name}, which does not come now")
+
+    def _sent(self, h: Tensor | None) -> int:
+        if h is None:
+            return 0
+        self._ranks.send(h.cpu(), 0)
+        return len(h)
+
+    def _learn(self) -> None:
+        like = next(self._part.learner.module.parameters())
+        derivative = like.new_empty(self._embedded, self._width).cpu()
+        if self._embedded:
+            self._ranks.receive(derivative, 0)
+        self._ranks.add_up(self._part.gradient(derivative))
+        weights = self._part.weights()
+        self._ranks.share(weights)
+        self._part.set_weights(weights)
