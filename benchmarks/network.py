@@ -207,11 +207,11 @@ def _party(job: str, name: str, out: str) -> None:
     """Prints the median and mean round in milliseconds, the computing, and the run's summary."""
     from thinwire.job.party_view import read_party_view
     from thinwire.training.party.party_run import Audience
-    from thinwire.training.party.starting import party_run
+    from thinwire.training.party.startup import open_party_run
 
     times: list[float] = []
     audience = Audience(lambda _: None, lambda _: None, lambda _: times.append(perf_counter()))
-    run = party_run(read_party_view(job, name), Path(out), audience)
+    run = open_party_run(read_party_view(job, name), Path(out), audience)
     computing = _Computing(run.session.channel)
     run.session.channel = computing  # type: ignore[assignment]
     outcome = run.execute()

@@ -270,14 +270,14 @@ Frames = Callable[[Any, Iterator[bytes]], Iterator[bytes]]
 
 
 def _wrap_frames(change: Frames) -> None:
-    from thinwire.net.links.peer_link import Attached
+    from thinwire.net.links.peer_link import AttachedLink
 
-    frame = Attached._frame
+    frame = AttachedLink._frame
 
-    def changed(self: Attached, fresh: Any) -> Iterator[bytes]:
+    def changed(self: AttachedLink, fresh: Any) -> Iterator[bytes]:
         return change(self, frame(self, fresh))
 
-    Attached._frame = changed  # type: ignore[method-assign]
+    AttachedLink._frame = changed  # type: ignore[method-assign]
 
 
 def _duplicated(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
@@ -390,9 +390,9 @@ def _without_fencing() -> None:
     """A replaced process is welcome, and does not look whether it was replaced."""
     from thinwire.storage.folder_lock import FolderLock
     from thinwire.storage.private_state import PrivateState
-    from thinwire.training.party.peers import Peers
+    from thinwire.training.party.peers import PeerProcesses
 
-    Peers.require_current = lambda self, about, link: None  # type: ignore[method-assign]  # noqa: ARG005
+    PeerProcesses.require_current = lambda self, about, link: None  # type: ignore[method-assign]  # noqa: ARG005
     FolderLock.still_mine = lambda self: True  # type: ignore[method-assign]  # noqa: ARG005
 
     def change(self: PrivateState, **changes: Any) -> None:
@@ -407,15 +407,15 @@ def _without_duplicates() -> None:
     """A frame that is here already is taken once more."""
     from dataclasses import replace
 
-    from thinwire.net.links.peer_link import Attached
-    from thinwire.net.links.records import Assembled
+    from thinwire.net.links.peer_link import AttachedLink
+    from thinwire.net.links.records import WholeFrame
 
-    take = Attached._take
+    take = AttachedLink._take
 
-    def taking(self: Attached, whole: Assembled | None) -> None:
+    def taking(self: AttachedLink, whole: WholeFrame | None) -> None:
         take(self, None if whole is None else replace(whole, sequence=self._link._received))
 
-    Attached._take = taking  # type: ignore[method-assign]
+    AttachedLink._take = taking  # type: ignore[method-assign]
 
 
 SWITCHES: dict[str, Callable[[], None]] = {

@@ -22,7 +22,7 @@ import torch
 import thinwire.cli
 import thinwire.job.party_view
 import thinwire.training.party.metrics
-import thinwire.training.party.starting  # noqa: F401
+import thinwire.training.party.startup  # noqa: F401
 from faults import faulty
 
 _PR_SET_PDEATHSIG = 1

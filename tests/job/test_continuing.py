@@ -22,7 +22,7 @@ from thinwire.job.init_from import InitFrom
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
 from thinwire.storage.run_facts import Earlier, read_facts
-from thinwire.training.party.starting import party_run
+from thinwire.training.party.startup import open_party_run
 from training.party.parties import Seen, Shape, finished, left_models, made, ran, threads
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -228,6 +228,6 @@ def test_over_the_network_a_missing_run_is_said_before_data_is_read(tmp_path: Pa
     place = made(tmp_path, Shape({"method": "svfl"}))
     (tmp_path / "bank.npz").unlink()
     with pytest.raises(BadInput, match="is no run's folder"):
-        party_run(
+        open_party_run(
             read_party_view(place.job, "bank"), place.out("bank"), Seen().audience(), InitFrom(tmp_path / "nowhere")
         )

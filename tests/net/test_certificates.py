@@ -30,15 +30,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from thinwire.base.errors import BadInput
 from thinwire.net.pki import authority, certificates
-from thinwire.net.pki.authority import ensure_authority, issue, issued, renew, revoke
+from thinwire.net.pki.authority import ensure_authority, issue, list_certificates, renew, revoke
 from thinwire.net.pki.certificates import (
     BadCertificate,
     CertificateFiles,
     Revocations,
     load_credentials,
-    names_of,
     private_pem,
     public_pem,
+    read_names,
 )
 
 NOW = datetime.now(UTC)
@@ -190,7 +190,7 @@ def test_what_is_there_is_kept(folder: Path) -> None:
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert issue(folder, ["bank", "new", "bank"]) == {"bank": False, "new": True}
     assert {name: (folder / name).read_bytes() for name in before} == before
-    assert [one.name for one in issued(folder)] == ["bank", "new", "shop"]
+    assert [one.name for one in list_certificates(folder)] == ["bank", "new", "shop"]
 
 
 def test_commands_at_the_same_time_make_one_pair(tmp_path: Path) -> None:
@@ -204,13 +204,13 @@ def test_other_files_in_the_folder_are_left_alone(folder: Path) -> None:
     root = Own("root", ca=True)
     (folder / "bundle.pem").write_bytes(root.pem)
     (folder / "a.example.org.pem").write_bytes(Own("x", root, extensions=[san("a.example.org")]).pem)
-    assert [one.name for one in issued(folder)] == ["bank", "shop"]
+    assert [one.name for one in list_certificates(folder)] == ["bank", "shop"]
     with pytest.raises(BadCertificate, match=r"bundle\.pem: it is there already, but not as one of a pair"):
         issue(folder, ["bundle"])
 
 
 def test_a_certificate_does_not_outlive_its_authority(folder: Path) -> None:
-    assert renew(folder, "bank", days=99_999).not_after == authority.authority_end(folder)
+    assert renew(folder, "bank", days=99_999).not_after == authority.read_authority_end(folder)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "_a", "../a", "a/b", "a.b", "é", "x" * 65, "ca", "CA", "a\n"])
@@ -323,7 +323,7 @@ def test_mutual_tls_between_two_parties(folder: Path) -> None:
     assert end.version() == "TLSv1.3"
     peer = end.getpeercert(binary_form=True)
     assert peer is not None
-    assert names_of(ssl.DER_cert_to_PEM_cert(peer).encode()) == {"bank"}
+    assert read_names(ssl.DER_cert_to_PEM_cert(peer).encode()) == {"bank"}
 
 
 def test_another_authority_or_name_fails_the_handshake(folder: Path, tmp_path: Path) -> None:
@@ -367,7 +367,7 @@ def grpc_caller(
     try:
         with grpc.secure_channel(f"127.0.0.1:{port}", mine, options) as channel:
             ask: Any = channel.unary_unary("/test/who")
-            return names_of(ask(b"", timeout=300))
+            return read_names(ask(b"", timeout=300))
     finally:
         server.stop(0).wait()
 
@@ -542,14 +542,14 @@ def test_names_are_the_alternative_names_or_else_the_common_name() -> None:
     both = Own("common", root, extensions=[san("one", "two")])
     address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("10.0.0.1"))])
     addressed = Own("common", root, extensions=[address])
-    assert names_of(both.pem) == {"one", "two"}
-    assert names_of(Own("common", root).pem) == {"common"}
-    assert names_of(addressed.pem) == frozenset()
+    assert read_names(both.pem) == {"one", "two"}
+    assert read_names(Own("common", root).pem) == {"common"}
+    assert read_names(addressed.pem) == frozenset()
     with pytest.raises(BadCertificate, match=r"^the peer's certificate: it cannot be read"):
-        names_of(b"nonsense")
+        read_names(b"nonsense")
     foreign = x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, b"\x30\x03\x82\x01\xff")
     with pytest.raises(BadCertificate, match=r"^the peer's certificate: an extension of it cannot be read"):
-        names_of(Own("common", root, extensions=[foreign]).pem)
+        read_names(Own("common", root, extensions=[foreign]).pem)
 
 
 @pytest.mark.parametrize(
@@ -655,23 +655,24 @@ def test_unknown_names_are_told_which_there_are(folder: Path) -> None:
 def test_revoked_while_the_run_goes_on(folder: Path) -> None:
     bank, shop = (folder / "bank.pem").read_bytes(), (folder / "shop.pem").read_bytes()
     watching = Revocations(folder / "revoked.txt")
-    assert watching.refusal(bank) is None
+    assert watching.find_refusal(bank) is None
     assert revoke(folder, "bank")
     assert not revoke(folder, "bank")
     serial = certificate_in(folder / "bank.pem").serial_number
     assert (
-        watching.refusal(bank) == f"its certificate is revoked: {folder / 'revoked.txt'} lists its serial {serial:x}"
+        watching.find_refusal(bank)
+        == f"its certificate is revoked: {folder / 'revoked.txt'} lists its serial {serial:x}"
     )
-    assert watching.refusal(shop) is None
+    assert watching.find_refusal(shop) is None
     lines = (folder / "revoked.txt").read_text().splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"{serial:x}  bank, revoked 2")
-    assert [one.revoked for one in issued(folder)] == [True, False]
+    assert [one.revoked for one in list_certificates(folder)] == [True, False]
     renew(folder, "bank")
-    assert watching.refusal((folder / "bank.pem").read_bytes()) is None
+    assert watching.find_refusal((folder / "bank.pem").read_bytes()) is None
     revoke(folder, "shop")
-    assert watching.refusal(shop) is not None
-    assert watching.refusal(bank) is not None
+    assert watching.find_refusal(shop) is not None
+    assert watching.find_refusal(bank) is not None
     assert watching.problem is None
 
 
@@ -679,13 +680,13 @@ def test_a_peer_whose_certificate_lapsed(folder: Path) -> None:
     pem, leaf = (folder / "bank.pem").read_bytes(), certificate_in(folder / "bank.pem")
     for file in (None, folder / "nowhere.txt"):
         there = Revocations(file)
-        assert there.refusal(pem) is None
-        late = there.refusal(pem, leaf.not_valid_after_utc + timedelta(days=1))
+        assert there.find_refusal(pem) is None
+        late = there.find_refusal(pem, leaf.not_valid_after_utc + timedelta(days=1))
         assert late == f"its certificate has been expired since {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-        early = there.refusal(pem, leaf.not_valid_before_utc - timedelta(days=1))
+        early = there.find_refusal(pem, leaf.not_valid_before_utc - timedelta(days=1))
         assert early is not None
         assert early.startswith("its certificate is not valid before ")
-    assert (Revocations(None).refusal(b"nonsense") or "").startswith("its certificate cannot be read")
+    assert (Revocations(None).find_refusal(b"nonsense") or "").startswith("its certificate cannot be read")
 
 
 def test_a_list_that_appears_later(folder: Path) -> None:
@@ -718,14 +719,14 @@ def test_a_list_in_trouble_leaves_the_last_good_one_in_force(folder: Path) -> No
     good = file.read_text()
     watching = Revocations(file)
     file.write_text(good + "nonsense\n")
-    assert watching.refusal(bank) is not None
+    assert watching.find_refusal(bank) is not None
     assert watching.problem is not None
     assert watching.problem.startswith(f"{file}: line 2 does not begin with a serial number")
     assert watching.problem.endswith("(the list read before stays in force)")
     file.unlink()
-    assert watching.refusal(bank) is not None
+    assert watching.find_refusal(bank) is not None
     assert watching.problem is not None
     assert "it is gone" in watching.problem
     file.write_text("")
-    assert watching.refusal(bank) is None
+    assert watching.find_refusal(bank) is None
     assert watching.problem is None

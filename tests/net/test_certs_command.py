@@ -131,7 +131,7 @@ def test_revokes(certs: Certs) -> None:
     shown = certs("--revoke", "bank")
     assert "  bank: revoked, valid until" in shown.stdout
     assert "give pki/revoked.txt to every organisation" in shown.stdout
-    assert Revocations(Path("pki/revoked.txt")).refusal(pem) is not None
+    assert Revocations(Path("pki/revoked.txt")).find_refusal(pem) is not None
     assert "  bank: revoked before, valid until" in certs("--revoke", "bank").stdout
     assert "it is revoked: --renew bank" in certs("--party", "bank").stdout
 
@@ -144,8 +144,8 @@ def test_a_stolen_key_is_one_command(certs: Certs) -> None:
     assert "give pki/revoked.txt to every organisation" in shown.stdout
     assert "each organisation gets its files" in shown.stdout
     there = Revocations(Path("pki/revoked.txt"))
-    assert there.refusal(stolen) is not None
-    assert there.refusal(Path("pki/bank.pem").read_bytes()) is None
+    assert there.find_refusal(stolen) is not None
+    assert there.find_refusal(Path("pki/bank.pem").read_bytes()) is None
 
 
 @pytest.mark.parametrize(

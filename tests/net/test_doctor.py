@@ -32,7 +32,7 @@ from thinwire.job.party_view import read_party_view
 from thinwire.net.doctor import listening as desks
 from thinwire.net.doctor import measuring
 from thinwire.net.doctor.check import Check, CheckVerdict
-from thinwire.net.doctor.listening import Reception
+from thinwire.net.doctor.listening import ProbeDesk
 from thinwire.net.doctor.route import NetworkRoute
 from thinwire.net.grpc.client import ask
 from thinwire.net.grpc.server import Listener
@@ -102,13 +102,13 @@ def brought(job: Path, name: str = "clinic", **changes: Any) -> ProbeHello:
 
 
 @contextmanager
-def reception(job: Path, **changes: Any) -> Iterator[Reception]:
+def reception(job: Path, **changes: Any) -> Iterator[ProbeDesk]:
     """The label party's doctor, as long as the block lasts."""
     own = read_party_view(job, "clinic")
-    desk = Reception(brought(job, **changes))
+    desk = ProbeDesk(brought(job, **changes))
     roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
     listener = Listener(
-        own.network_party.listen_address(), own.network_party.load_credentials, roster, desk, desk.heard, 2
+        own.network_party.listen_address(), own.network_party.load_credentials, roster, desk, desk.report, 2
     )
     listener.start()
     try:
@@ -320,7 +320,7 @@ def test_a_party_of_another_job_is_refused(job: Path) -> None:
         found = checks(stranger, "gym")["version there"]
     assert found.verdict is PROBLEM
     assert "the certificate is of gym, which is no party of this run" in found.more[0]
-    assert desk.seen() == {}
+    assert desk.list_callers() == {}
     assert desk.refusals() == ["the certificate is of gym, which is no party of this run"]
 
 
@@ -621,7 +621,7 @@ def test_a_reception_answers_doctors_only(job: Path) -> None:
             ask(target, RPCS["Abort"], {})
         with pytest.raises(NotYet, match="this is the doctor, not the run"):
             desk.admit("bank", {})
-    assert desk.seen() == {}
+    assert desk.list_callers() == {}
 
 
 def test_a_party_that_comes_too_early_joins_the_run_later(job: Path) -> None:

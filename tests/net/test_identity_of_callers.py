@@ -214,7 +214,7 @@ def test_the_roster_asks_for_tls_1_3_itself(certs: Path, rpc: Rpc, version: str)
     for party in PARTIES:
         pem = (certs / f"{party}.pem").read_bytes()
         with pytest.raises(Denied, match=r"TLS 1\.3"):
-            roster.caller(rpc, pem, version, [])
+            roster.identify_caller(rpc, pem, version, [])
 
 
 @pytest.mark.parametrize("rpc", every_rpc())
@@ -371,7 +371,7 @@ def test_a_refused_caller_leaves_no_trace_at_the_label_party(
         with channel_to(place.port, LABEL_PARTY, own_identity(place.certs, LABEL_PARTY)) as channel:
             assert refusal(channel, rpc, [], hellos["bank"]).code() is PERMISSION_DENIED
     assert contents(run.session.folder) == before
-    assert not any(link.connected or link.standing()["received"] for link in run.session.links.values())
+    assert not any(link.is_connected or link.describe_state()["received"] for link in run.session.links.values())
     assert run.session.private.aborted is None
     assert run.session.peers["bank"].incarnation == 0
 
@@ -401,7 +401,7 @@ def test_renewed_certificates_are_taken_up_by_the_next_connection(
     expected = digests(ran(made(tmp_path / "undisturbed", SVFL)))
     place = made(tmp_path / "renewed", SVFL)
     serials: dict[str, list[int]] = {name: [] for name in place.feature_parties}
-    ask = AccessList.caller
+    ask = AccessList.identify_caller
 
     def noting(self: AccessList, rpc: Rpc, pem: bytes, *rest: Any) -> str:
         caller = ask(self, rpc, pem, *rest)
@@ -466,7 +466,7 @@ def test_a_party_revoked_in_the_middle_is_cut_off_until_its_certificate_is_renew
     def revoke_and_wait(round: int) -> None:
         if round == 5:
             revoke(place.certs, "bank")
-            until(lambda: not parties[LABEL_PARTY].run.session.links["bank"].connected)
+            until(lambda: not parties[LABEL_PARTY].run.session.links["bank"].is_connected)
             revoked.set()
 
     with threads(place, seen={"bank": Seen(at_round=revoke_and_wait)}) as parties:
@@ -477,8 +477,8 @@ def test_a_party_revoked_in_the_middle_is_cut_off_until_its_certificate_is_renew
         with channel_to(place.port, LABEL_PARTY, identity(place.credentials("bank"))) as channel:
             assert refusal(channel, RPCS["Talk"]).code() is PERMISSION_DENIED
         assert contents(label.folder)["peers.json"] == before
-        assert not label.links["bank"].connected
-        assert label.links["shop"].connected
+        assert not label.links["bank"].is_connected
+        assert label.links["shop"].is_connected
         renew(place.certs, "bank")
         summaries = finished(parties)
     why = [line["why"] for line in log_of(place.out(LABEL_PARTY)) if line["event"] == "denied"]

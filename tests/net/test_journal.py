@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from thinwire.net.links.outgoing_log import DamagedLog, Journal, OutgoingLog
+from thinwire.net.links.outgoing_log import AnswerLog, DamagedLog, OutgoingLog
 
 
-def opened(folder: Path, incarnation: int = 1) -> Journal:
-    return Journal(OutgoingLog(folder, incarnation, print))
+def opened(folder: Path, incarnation: int = 1) -> AnswerLog:
+    return AnswerLog(OutgoingLog(folder, incarnation, print))
 
 
 def test_answers_are_there_after_a_restart(tmp_path: Path) -> None:

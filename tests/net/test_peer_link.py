@@ -16,7 +16,7 @@ from thinwire.base.types import Kind
 from thinwire.engine.channel.base import TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.net.links.outgoing_log import OutgoingLog
-from thinwire.net.links.peer_link import Attached, LinkEnds, PeerLink
+from thinwire.net.links.peer_link import AttachedLink, LinkEnds, PeerLink
 from thinwire.net.links.records import CHUNK, Record
 
 PARTIES = ("bank", "shop")
@@ -43,12 +43,12 @@ class Wire:
         """Nothing to close."""
 
 
-def joined(a: PeerLink, b: PeerLink) -> tuple[Attached, Attached]:
-    said_a, said_b = a.standing(), b.standing()
+def joined(a: PeerLink, b: PeerLink) -> tuple[AttachedLink, AttachedLink]:
+    said_a, said_b = a.describe_state(), b.describe_state()
     return a.attach(Wire(), said_b["received"], said_b["kept"]), b.attach(Wire(), said_a["received"], said_a["kept"])
 
 
-def carried(source: Attached, sink: Attached, break_after: int) -> None:
+def carried(source: AttachedLink, sink: AttachedLink, break_after: int) -> None:
     """Moves up to so many records, then the connection breaks."""
     records = source.outgoing()
     waiting = source._link.log.next_sequence - source._next  # frames of one record each
@@ -58,7 +58,7 @@ def carried(source: Attached, sink: Attached, break_after: int) -> None:
     sink.end("broken")
 
 
-def carry_on(source: Attached, sink: Attached) -> None:
+def carry_on(source: AttachedLink, sink: AttachedLink) -> None:
     """Moves records for as long as the connection lasts."""
 
     def move() -> None:
@@ -68,7 +68,7 @@ def carry_on(source: Attached, sink: Attached) -> None:
     Thread(target=move, daemon=True).start()
 
 
-def records(attached: Attached, count: int) -> list[bytes]:
+def records(attached: AttachedLink, count: int) -> list[bytes]:
     source = attached.outgoing()
     return [next(source) for _ in range(count)]
 
@@ -145,10 +145,10 @@ def test_duplicates_are_dropped_and_gaps_refused(tmp_path: Path) -> None:
     assert shop.duplicates == 1
     with pytest.raises(Malformed, match="frame 2 came where 1 was next"):
         down.incoming(three)
-    assert shop.standing()["received"] == 1
+    assert shop.describe_state()["received"] == 1
     down.incoming(two)
     down.incoming(three)
-    assert shop.standing()["received"] == 3
+    assert shop.describe_state()["received"] == 3
 
 
 def every_mutation(record: bytes) -> Iterator[bytes]:
@@ -185,7 +185,7 @@ def test_a_frame_of_another_run_or_party_is_refused(tmp_path: Path, other: dict[
     down = shop.attach(Wire(), 0, 0)
     with pytest.raises(Malformed, match=why):
         down.incoming(records(wrong.attach(Wire(), 0, 0), 1)[0])
-    assert shop.standing()["received"] == 0
+    assert shop.describe_state()["received"] == 0
 
 
 def test_a_frame_over_the_cap_is_refused_by_its_announcement(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from thinwire.job.job_snapshot import read_retention
 from thinwire.job.party_view import read_party_view
 from thinwire.storage.private_state import PrivateState
 from thinwire.storage.retention import Retention, clean
-from thinwire.training.party.starting import party_run
+from thinwire.training.party.startup import open_party_run
 from training.party.parties import Seen, Shape, made, ran
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -94,7 +94,7 @@ def test_a_finished_party_whose_checkpoints_are_gone_says_so(network_run: Path, 
     ran(place)
     clean(place.out("bank"), Retention(checkpoints_days=0, messages_days=0), datetime.now(UTC))
     with pytest.raises(BadInput, match="is finished, and its checkpoints were cleaned away"):
-        party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
+        open_party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
 def test_the_rules_stand_in_the_job_and_may_change(tmp_path: Path, here: Here) -> None:  # noqa: F811

@@ -25,7 +25,7 @@ from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view
 from thinwire.storage.folder_lock import AlreadyRunning, FolderLock
 from thinwire.training.erase import erase_rows
-from thinwire.training.party.starting import party_run
+from thinwire.training.party.startup import open_party_run
 from training.party.parties import Seen, Shape, made, ran
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -157,7 +157,7 @@ def test_a_party_forgets_its_messages_too(tmp_path: Path) -> None:
         assert "events.jsonl" in left or name != "clinic"
         assert b"person-" not in b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
     with pytest.raises(BadInput, match="rows were forgotten in"):
-        party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
+        open_party_run(read_party_view(place.job, "bank"), place.out("bank"), Seen().audience())
 
 
 def test_a_split_leaves_the_rows_that_the_run_trained_on(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ from thinwire.net.grpc.service import PROTOCOL, NotYet, Refused, Rpc
 from thinwire.net.handshake import check_protocol
 from thinwire.net.links.network_channel import NetworkChannel, PartyMissing, Patience
 from thinwire.net.links.network_party import NetworkParty
-from thinwire.net.links.outgoing_log import Journal, OutgoingLog
+from thinwire.net.links.outgoing_log import AnswerLog, OutgoingLog
 from thinwire.net.links.peer_link import LinkEnds, PeerLink
 from thinwire.storage import layout
 
@@ -122,7 +122,7 @@ class AligningParty:
         }
         patience = Patience(own.wait_seconds, self._waiting, self._interrupted)
         channel = NetworkChannel(
-            own.me, self._links, self.ledger, Journal(OutgoingLog(folder / layout.ANSWERS, 1, self._full)), patience
+            own.me, self._links, self.ledger, AnswerLog(OutgoingLog(folder / layout.ANSWERS, 1, self._full)), patience
         )
         disconnect = self._listen() if own.is_label_party else self._dial()
         try:
@@ -151,7 +151,7 @@ class AligningParty:
 
     def _gather(self) -> None:
         began = told = monotonic()
-        while missing := [name for name, link in self._links.items() if not link.connected]:
+        while missing := [name for name, link in self._links.items() if not link.is_connected]:
             self._interrupted()
             if monotonic() - began > self.own.wait_seconds:
                 raise PartyMissing(missing[0], "the alignment has not begun", self.own.wait_seconds)
@@ -176,12 +176,12 @@ class AligningParty:
 
     def hello(self) -> dict[str, Any]:
         link = self._links[self.own.label_party]
-        return {**self._attempt.hello(self.own.me, self._instance), **link.standing()}
+        return {**self._attempt.hello(self.own.me, self._instance), **link.describe_state()}
 
-    def welcomed(self, welcome: dict[str, Any]) -> None:
+    def check_welcome(self, welcome: dict[str, Any]) -> None:
         self._note(self.own.label_party, self._attempt.require(self.own.label_party, self.own.me, welcome))
 
-    def unreached(self, why: str, seconds: float) -> None:
+    def report_unreached(self, why: str, seconds: float) -> None:
         told, before = self._told
         if why != before or monotonic() - told > _TELL_SECONDS:
             self._told = (monotonic(), why)

@@ -21,20 +21,20 @@ def abort(
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import Unreached
-    from thinwire.training.party.status import question, read_standing
+    from thinwire.training.party.status import ask_label_party, read_status
 
     own = read_party_view(job, name, settings)
     if not (yes or sys.stdin.isatty()):
         raise BadInput("this ends the run at every party, for good, and nobody is here to be asked: give --yes")
     try:
-        _, answer = question(own, "Status")
-        standing = read_standing(answer)
+        _, answer = ask_label_party(own, "Status")
+        standing = read_status(answer)
         for line in format_status(standing):
             typer.echo(line)
         if not (yes or typer.confirm("Abort? It ends the run at every party, for good.")):
             typer.echo("nothing was done")
             return
-        question(own, "Abort")
+        ask_label_party(own, "Abort")
     except Unreached as error:
         raise Unreached(
             f"{error}; nothing was aborted. This party's own process can be stopped with Ctrl-C"

@@ -14,7 +14,7 @@ from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
-    from thinwire.net.pki.authority import Issued
+    from thinwire.net.pki.authority import IssuedCertificate
 
 
 def certs(
@@ -50,7 +50,7 @@ def certs(
 
     if not (parties or renewed or revoked):
         _require_authority(folder, hosts)
-        deeds = {one.name: "" for one in authority.issued(folder)}
+        deeds = {one.name: "" for one in authority.list_certificates(folder)}
     else:
         authority.require_issuable(parties, hosts)
         for name in (*renewed, *revoked):
@@ -62,8 +62,8 @@ def certs(
             deeds[name] = f"{deeds[name]} and renewed" if name in deeds else "renewed"
         made = authority.issue(folder, parties, hosts, days) if parties else {}
         deeds |= {name: "made" if fresh else "kept" for name, fresh in made.items() if name not in deeds}
-    there = {one.name: one for one in authority.issued(folder)}
-    end, certificates = authority.authority_end(folder), [(there[name], deed) for name, deed in deeds.items()]
+    there = {one.name: one for one in authority.list_certificates(folder)}
+    end, certificates = authority.read_authority_end(folder), [(there[name], deed) for name, deed in deeds.items()]
     facts = {
         "folder": str(folder),
         "authority": {"certificate": str(folder / "ca.pem"), "not_after": end.isoformat()},
@@ -80,7 +80,7 @@ def _require_authority(folder: Path, hosts: Sequence[str]) -> None:
         raise BadInput(f"{folder} holds no authority; {usage}")
 
 
-def _describe(one: Issued, deed: str) -> dict[str, Any]:
+def _describe(one: IssuedCertificate, deed: str) -> dict[str, Any]:
     return {
         "name": one.name,
         "done": deed or None,
@@ -93,7 +93,9 @@ def _describe(one: Issued, deed: str) -> dict[str, Any]:
     }
 
 
-def _format_lines(folder: Path, end: datetime, certificates: Sequence[tuple[Issued, str]]) -> Iterator[str]:
+def _format_lines(
+    folder: Path, end: datetime, certificates: Sequence[tuple[IssuedCertificate, str]]
+) -> Iterator[str]:
     yield f"authority in {folder}, {_format_validity(end)}"
     for one, deed in certificates:
         done = deed or ("revoked" if one.revoked else "issued")
@@ -114,12 +116,12 @@ def _format_lines(folder: Path, end: datetime, certificates: Sequence[tuple[Issu
 
 
 def _format_validity(end: datetime) -> str:
-    from thinwire.net.pki.certificates import moment_shown
+    from thinwire.net.pki.certificates import format_moment
 
-    return f"{'valid until' if end > datetime.now(UTC) else 'expired since'} {moment_shown(end)}"
+    return f"{'valid until' if end > datetime.now(UTC) else 'expired since'} {format_moment(end)}"
 
 
-def _format_advice(one: Issued, deed: str) -> Iterator[str]:
+def _format_advice(one: IssuedCertificate, deed: str) -> Iterator[str]:
     if deed == "kept":
         cause = "it is revoked" if one.revoked else "to change it"
         yield f"{one.name} has a certificate already, which was kept; {cause}: --renew {one.name}"

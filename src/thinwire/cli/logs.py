@@ -37,13 +37,13 @@ def logs(
 ) -> None:
     """Show what happened in a run, in words; never data, ids or keys."""
     from thinwire.job.party_view import read_party_view
-    from thinwire.training.party.party_log import OwnLog, SharedLog
+    from thinwire.training.party.party_log import PartyLog, SharedLog
 
     if follow and as_json:
         raise BadInput("--follow and --json: one JSON object has an end; follow the file log.jsonl itself")
     own = read_party_view(job, name, settings)
     mine = party is None or party == own.me
-    log = OwnLog(out or Path("runs") / job.stem / own.me) if mine else SharedLog(own, str(party))
+    log = PartyLog(out or Path("runs") / job.stem / own.me) if mine else SharedLog(own, str(party))
     lines = list(deque(log.lines(), maxlen=count))
     print_result({"party": own.me if mine else party, "lines": lines}, as_json, map(_format_line, lines))
     while follow:

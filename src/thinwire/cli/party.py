@@ -70,15 +70,15 @@ def party(
     from thinwire.training.party.metrics import MetricsServer
     from thinwire.training.party.party_run import Audience
     from thinwire.training.party.session import Interrupted
-    from thinwire.training.party.starting import party_run
-    from thinwire.training.ranks.rank_share import joined_for
+    from thinwire.training.party.startup import open_party_run
+    from thinwire.training.ranks.rank_share import join_party_ranks
     from thinwire.training.ranks.ranks import is_group
 
     address = None if metrics is None else _parse_address(metrics)
     named = [] if log_to is None else _build_writers(log_to)
     beginning = parse_init_from(from_run, fresh, with_optimizers)
     own = read_party_view(job, name, settings)
-    ranks = joined_for(own) if is_group() else None
+    ranks = join_party_ranks(own) if is_group() else None
     if ranks is not None and not ranks.is_first:
         _follow(own, ranks)
         return
@@ -88,7 +88,7 @@ def party(
     folder = out or Path("runs") / job.stem / own.me
     shown = _PartyOutput(own.me, PartyWriters(named, own, folder))
     with nullcontext() if ranks is None else ranks.leading():
-        run = party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
+        run = open_party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
         _stop_on_signals(run)
         try:
@@ -118,7 +118,7 @@ def _stop_on_signals(run: PartyRun) -> None:
     """The first one ends after this round; a second Ctrl-C at once. Either way nothing is lost."""
 
     def stop(number: int, _: Any) -> None:
-        if run.session.stopping.asked and number == signal.SIGINT:
+        if run.session.stopping.is_asked and number == signal.SIGINT:
             raise KeyboardInterrupt
         run.session.stopping.ask()
 

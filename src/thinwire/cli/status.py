@@ -14,7 +14,7 @@ from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
-    from thinwire.training.party.status import PartyStanding, Standing
+    from thinwire.training.party.status import PartyStatus, RunStatus
 
 
 def status(
@@ -28,21 +28,21 @@ def status(
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached
-    from thinwire.training.party.party_log import stopped_parties
-    from thinwire.training.party.status import question, read_standing
+    from thinwire.training.party.party_log import list_stopped
+    from thinwire.training.party.status import ask_label_party, read_status
 
     own = read_party_view(job, name, settings)
     try:
-        target, answer = question(own, "Status")
+        target, answer = ask_label_party(own, "Status")
     except Unreached as error:
-        stopped = stopped_parties(out or Path("runs") / job.stem / own.me, own.me)
+        stopped = list_stopped(out or Path("runs") / job.stem / own.me, own.me)
         if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
             raise
         address = own.network_party.target().address
         told = _Stopped(own.label_party, address, stopped, _build_command(job, own.me, settings, out))
         print_result(told.describe(own.me), as_json, told.format_lines(own.me))
         return
-    print_result({"address": target.address, **answer}, as_json, format_status(read_standing(answer)))
+    print_result({"address": target.address, **answer}, as_json, format_status(read_status(answer)))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _build_command(job: Path, me: str, settings: Sequence[str], out: Path | None
     return shlex.join(words)
 
 
-def format_status(standing: Standing) -> Iterator[str]:
+def format_status(standing: RunStatus) -> Iterator[str]:
     """For people: a line for the run, one for each party, the bytes, the last evaluation."""
     from thinwire.base.format import printable
 
@@ -100,7 +100,7 @@ def format_status(standing: Standing) -> Iterator[str]:
         yield f"  evaluated after round {last.round}: {format_metrics(last.model_dump())}"
 
 
-def _format_presence(party: PartyStanding) -> str:
+def _format_presence(party: PartyStatus) -> str:
     if party.finished:
         said = "finished"
     elif party.connected:

@@ -94,7 +94,7 @@ class EmbeddingClient:
     # Who is there ---------------------------------------------------------------------------------------------------
 
     def away(self) -> list[PartyName]:
-        return [party for party, line in self.lines.items() if not line.connected]
+        return [party for party, line in self.lines.items() if not line.is_connected]
 
     def gather(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> ReadyModel:
         """Waits until all parties are here with one model; names whom it waits for."""

@@ -26,7 +26,7 @@ from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
 from thinwire.predict.party_models import FeatureModel, check_unchanged
 from thinwire.predict.pending_requests import Question, answer_body, refuse_body
-from thinwire.training.party.session import ToldToStop
+from thinwire.training.party.session import StoppedByPeer
 from thinwire.training.program_factory import derive_run_number
 
 _MOST_MODELS = 2  # the one in use, and the next
@@ -113,7 +113,7 @@ class EmbeddingServer:
             at_rest()
             if self.line.failure is not None:
                 raise self.line.failure
-            away = 0.0 if self.line.connected else monotonic() - self.line.away_since
+            away = 0.0 if self.line.is_connected else monotonic() - self.line.away_since
             if patience_seconds is not None and away > patience_seconds:
                 raise PartyMissing(self.own.label_party, "nobody asks", away)
         if self._error is not None:
@@ -171,7 +171,7 @@ class EmbeddingServer:
     # The greeter ----------------------------------------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        return {**self._introduced().to_message(), **self.line.standing()}
+        return {**self._introduced().to_message(), **self.line.describe_state()}
 
     def _introduced(self) -> PredictionHello:
         rows = next(iter(self._models.values()))[0].rows
@@ -184,10 +184,10 @@ class EmbeddingServer:
             cache=self._terms.cache,
         )
 
-    def welcomed(self, welcome: dict[str, Any]) -> None:
+    def check_welcome(self, welcome: dict[str, Any]) -> None:
         read_prediction_hello(self.own.label_party, welcome, self._introduced())
 
-    def unreached(self, why: str, seconds: float) -> None:
+    def report_unreached(self, why: str, seconds: float) -> None:
         told, before = self._told
         if why != before or monotonic() - told > _TELL_SECONDS:
             self._told = (monotonic(), why)
@@ -275,7 +275,7 @@ class EmbeddingServer:
             with self._lock:
                 self._serving = news.serving
         if news.stopped is not None:
-            self.stop(ToldToStop(printable(news.stopped)))
+            self.stop(StoppedByPeer(printable(news.stopped)))
         elif news.done:
             self.stop()
 

@@ -26,7 +26,7 @@ from thinwire.storage.encrypted_files import PLAIN, Files
 from thinwire.storage.encryption_key import files_of
 from thinwire.storage.json_file import canonical_json
 from thinwire.storage.private_state import PrivateState
-from thinwire.training.party.feature_role import run_secret
+from thinwire.training.party.feature_role import derive_run_secret
 from thinwire.training.simulator import own_secret
 
 
@@ -128,7 +128,7 @@ class RunFolder:
     def secret(self, me: PartyName) -> bytes:
         """Behind this party's noise and masks."""
         held = self._private.noise_secret
-        return own_secret(held, me) if self.is_simulated else run_secret(held, self.nonce or "")
+        return own_secret(held, me) if self.is_simulated else derive_run_secret(held, self.nonce or "")
 
     def charges(self, me: PartyName) -> Path:
         """Where predictions are charged."""

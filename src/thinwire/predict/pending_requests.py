@@ -122,7 +122,7 @@ class PendingRequests:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
         with self._lock:
             answers = PendingAnswers(self._number, {party: Future() for party in rows})
-            away = [party for party in rows if not self._lines[party].connected]
+            away = [party for party in rows if not self._lines[party].is_connected]
             if away and ready.half.summed:
                 # A sum without one of them cannot be opened: none of the others may spend on it.
                 for waiting in answers.waiting.values():

@@ -25,7 +25,7 @@ from thinwire.job.job_snapshot import require_same_text
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.net.doctor.calling import check_call
 from thinwire.net.doctor.certificates import check_certificates
-from thinwire.net.doctor.check import BytesShown, Check, Checks, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.net.doctor.check import BytesShown, Check, Checks, CheckVerdict, ok, problem, skip_checks, warning
 from thinwire.net.doctor.listening import check_listening
 from thinwire.net.grpc.client import grpc
 from thinwire.net.handshake import ProbeHello
@@ -55,7 +55,7 @@ def run_checks(request: DoctorRequest, bytes_shown: BytesShown) -> Iterator[Chec
     yield check_versions()
     own = yield from check_job_file(request)
     if own is None:
-        yield from not_checked((*_OF_THE_JOB, *_OF_THE_MACHINE, "network"), "needs the job file")
+        yield from skip_checks((*_OF_THE_JOB, *_OF_THE_MACHINE, "network"), "needs the job file")
         return
     yield from check_recipe(own)
     credentials = yield from check_certificates(own.network_party)
@@ -148,7 +148,7 @@ def _data(own: PartyView) -> Checks[OwnData | None]:
         held = _labels_held(own) if own.is_label_party else _features_held(own)
     except BadInput as error:
         yield problem("data", "cannot be used", str(error))
-        yield from not_checked(("model",), "needs the data")
+        yield from skip_checks(("model",), "needs the data")
         return None
     shapes = {name: list(table.shape) for name, table in list_tables(held).items()}
     rows = f"{held.rows} training rows, {held.test_rows or 'no'} test rows"
@@ -218,7 +218,7 @@ def check_room(
     own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int], folder: Path, bytes_shown: BytesShown
 ) -> Iterator[Check]:
     if held is None:
-        yield from not_checked(("memory",), "needs the data")
+        yield from skip_checks(("memory",), "needs the data")
         state = 0
     else:
         known = widths if set(own.feature_parties) <= set(widths) else {}

@@ -28,8 +28,8 @@ from thinwire.engine.protocols.label_side import Guard, LabelSide
 from thinwire.engine.protocols.sealing import Sealing, Spending
 from thinwire.engine.recipe import Recipe
 from thinwire.job.settings import RunSettings
-from thinwire.training.ranks.parallel_bottom import GroupBottom, Part
-from thinwire.training.ranks.rank_share import Group
+from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel
+from thinwire.training.ranks.rank_share import RankGroup
 
 
 def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
@@ -61,7 +61,7 @@ class ProgramFactory:
     memories: Mapping[str, Mapping[str, Tensor]] = field(
         default_factory=dict
     )  # of optimisers, by model: to begin with
-    group: Group | None = None  # of processes, where a feature party has several; this is its first
+    group: RankGroup | None = None  # of processes, where a feature party has several; this is its first
 
     @cached_property
     def run(self) -> int:
@@ -164,7 +164,7 @@ class ProgramFactory:
         features, tests = party.features.to(self.settings.device), self._moved(party.test_features)
         if self.group is None:
             return OwnBottom(learner, features, tests)
-        part = Part(learner, 0, self.group.shares, features, tests)
+        part = RankModel(learner, 0, self.group.shares, features, tests)
         return GroupBottom(self.group.ranks, part, self.batches, width, self.group.test_shares)
 
     def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:

@@ -34,7 +34,7 @@ from thinwire.net.pki.authority import issue
 from thinwire.net.pki.certificates import CertificateFiles, Credentials, load_credentials
 from thinwire.training.party.life_cycle import PartyOutcome
 from thinwire.training.party.party_run import Audience, PartyRun
-from thinwire.training.party.starting import party_run
+from thinwire.training.party.startup import open_party_run
 from thinwire.training.result import Result
 
 THINWIRE = Path(sys.executable).with_name("thinwire")
@@ -219,7 +219,9 @@ class PartyThread:
         self.seen = seen or Seen()
         self.outcome: PartyOutcome | None = None
         self.error: BaseException | None = None
-        self.run: PartyRun = party_run(read_party_view(job, name, settings), out, self.seen.audience(), beginning)
+        self.run: PartyRun = open_party_run(
+            read_party_view(job, name, settings), out, self.seen.audience(), beginning
+        )
         self._thread = Thread(target=self._execute, name=f"party {name}")
 
     def start(self) -> None:

@@ -72,7 +72,7 @@ class Waiting:
             error = refusal(channel, TALK, ["bank"], first)
         assert monotonic() - began < AT_ONCE
         assert contents(self.run.session.folder) == before
-        assert not self.run.session.links["bank"].connected
+        assert not self.run.session.links["bank"].is_connected
         assert self.run.session.peers["bank"].incarnation == 0
         return error
 
@@ -433,9 +433,9 @@ def test_a_record_that_cannot_be_ends_the_connection_and_nothing_else(admitted: 
     assert expected in admitted.bank._call.details()
     until(lambda: any(line["event"] == "damaged" for line in log_of(run.session.folder)))
     assert [line["peer"] for line in log_of(run.session.folder) if line["event"] == "damaged"] == ["bank"]
-    assert run.session.links["bank"].standing()["received"] == 0
-    assert not run.session.links["bank"].connected
-    assert run.session.links["shop"].connected
+    assert run.session.links["bank"].describe_state()["received"] == 0
+    assert not run.session.links["bank"].is_connected
+    assert run.session.links["shop"].is_connected
     assert admitted.label.error is None
     after = contents(run.session.folder)
     assert {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)} <= {"events.jsonl"}
@@ -448,7 +448,7 @@ def test_news_of_another_form_do_no_harm(admitted: Admitted) -> None:
     admitted.bank.say(number_record(Record.KEPT, 2**64 - 1))
     until(lambda: sum(line["event"] == "news" for line in log_of(run.session.folder)) == 5)
     assert not run.session.peers["bank"].finished
-    assert run.session.links["bank"].connected
+    assert run.session.links["bank"].is_connected
     assert admitted.label.error is None
 
 
@@ -469,8 +469,8 @@ def test_news_under_any_topic_are_news(admitted: Admitted, topic: str) -> None:
     run = admitted.label.run
     admitted.bank.say(json_record(Record.NEWS, {topic: "x"}))
     admitted.bank.say(json_record(Record.NEWS, {"noted": True}))
-    until(lambda: not run.session.links["bank"].connected or run.session.links["bank"].news.get("noted") is True)
-    assert run.session.links["bank"].connected
+    until(lambda: not run.session.links["bank"].is_connected or run.session.links["bank"].news.get("noted") is True)
+    assert run.session.links["bank"].is_connected
 
 
 def test_a_peer_s_reason_to_stop_cannot_write_lines_of_its_own(admitted: Admitted) -> None:
@@ -643,7 +643,7 @@ def test_a_second_process_of_a_party_in_another_folder_is_refused(
     try:
         label.start()
         bank.start()
-        until(lambda: label.run.session.links["bank"].connected)
+        until(lambda: label.run.session.links["bank"].is_connected)
         before = contents(place.out(LABEL_PARTY))
         code, said = command("party", place.job, "--name", "bank", "--yes", "--out", tmp_path / "second")
         assert code == 2
@@ -676,7 +676,7 @@ def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
     try:
         label.start()
         bank.start()
-        until(lambda: label.run.session.links["bank"].connected)
+        until(lambda: label.run.session.links["bank"].is_connected)
         for attempt in range(3):
             trying = PartyThread(place.job, "bank", tmp_path / "second")
             trying.start()
@@ -686,7 +686,7 @@ def test_a_second_folder_of_a_party_cannot_push_the_first_one_out(
             assert refused, f"attempt {attempt} took the first one's place"
             assert "another process takes part as 'bank' already" in str(trying.error)
         assert bank.error is None
-        assert label.run.session.links["bank"].connected
+        assert label.run.session.links["bank"].is_connected
     finally:
         bank.over()
         label.over()
@@ -721,7 +721,7 @@ def test_a_width_that_changes_is_refused(waiting: Waiting, tmp_path: Path) -> No
         label.start()
         with Talking(place, "bank", json_record(Record.HELLO, hello)) as bank:
             assert bank.hear()[0] == Record.WELCOME
-        until(lambda: not label.run.session.links["bank"].connected)
+        until(lambda: not label.run.session.links["bank"].is_connected)
         before = contents(place.out(LABEL_PARTY))
         with channel_to(place.port, LABEL_PARTY, own_identity(place.certs, "bank")) as channel:
             changed = {**hello, "width": 5, "incarnation": 2, "instance": "another"}
@@ -748,7 +748,7 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
                 "this process was replaced by a later one (it is start 2, the party is at start 3)" in error.details()
             )
             assert contents(place.out(LABEL_PARTY)) == before
-            assert label.run.session.links["bank"].connected
+            assert label.run.session.links["bank"].is_connected
     finally:
         label.over()
 

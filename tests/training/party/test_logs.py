@@ -18,8 +18,8 @@ from thinwire.net.grpc.client import ask
 from thinwire.net.grpc.service import RPCS
 from thinwire.storage.events import MOST_SHARED, EventLog
 from thinwire.training.party import party_log
-from thinwire.training.party.party_log import OwnLog, SharedLog
-from thinwire.training.party.status import question
+from thinwire.training.party.party_log import PartyLog, SharedLog
+from thinwire.training.party.status import ask_label_party
 from training.party.parties import LABEL_PARTY, PartyThread, Place, Shape, made, processes, ran, until
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -88,7 +88,7 @@ def test_the_label_party_shares_its_log_only_where_it_says_so(tmp_path: Path, he
         log = SharedLog(read_party_view(place.job, "bank"), LABEL_PARTY)
         assert len(list(log.lines())) == len(found["lines"])
         assert list(log.lines()) == []  # those were told already
-        target = question(read_party_view(place.job, "bank"), "Status")[0]
+        target = ask_label_party(read_party_view(place.job, "bank"), "Status")[0]
         for since in (-1, "x", None, 1 << 63):
             with pytest.raises(Exception, match="since"):
                 ask(target, RPCS["Logs"], {"since": since})
@@ -148,7 +148,7 @@ def test_a_peers_words_steer_no_terminal(done: Place, monkeypatch: pytest.Monkey
 def test_a_log_is_followed_through_half_lines_and_cleaning(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text('{"event": "a"}\n{"event": "b"')
-    log = OwnLog(tmp_path)
+    log = PartyLog(tmp_path)
     assert [line["event"] for line in log.lines()] == ["a"]
     with path.open("a") as file:
         file.write("}\nno JSON\n[1]\n")
@@ -157,7 +157,7 @@ def test_a_log_is_followed_through_half_lines_and_cleaning(tmp_path: Path) -> No
     path.with_name("new").replace(path)
     assert [line["event"] for line in log.lines()] == ["c"]
     with pytest.raises(BadInput, match="the party has not begun here"):
-        OwnLog(tmp_path / "nowhere")
+        PartyLog(tmp_path / "nowhere")
 
 
 def test_follow_goes_on_until_ctrl_c(done: Place, tmp_path: Path) -> None:

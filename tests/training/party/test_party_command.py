@@ -24,7 +24,7 @@ from thinwire.job.toml_text import toml_text
 from thinwire.training.party import life_cycle
 from thinwire.training.party.metrics import MetricsServer
 from thinwire.training.party.party_run import Audience
-from thinwire.training.party.starting import party_run
+from thinwire.training.party.startup import open_party_run
 from training.party.parties import (
     COLUMNS,
     LABEL_PARTY,
@@ -509,7 +509,7 @@ def test_a_label_party_that_is_not_there_yet_is_waited_for_behind_a_proxy(
 def test_a_port_in_use_for_metrics_is_told(tmp_path: Path) -> None:
     place = made(tmp_path, SVFL)
     quiet = Audience(lambda _: None, lambda _: None, lambda _: None)
-    run = party_run(read_party_view(place.job, "bank"), place.out("bank"), quiet)
+    run = open_party_run(read_party_view(place.job, "bank"), place.out("bank"), quiet)
     first = MetricsServer(("127.0.0.1", 0), run)
     try:
         with pytest.raises(BadInput, match=f"--metrics: cannot listen at 127.0.0.1:{first.port}"):

@@ -14,7 +14,7 @@ from thinwire.base.errors import ThinwireError
 from thinwire.engine.privacy import poisson_binomial_epsilon
 from thinwire.job.job_loader import load_job
 from thinwire.storage.private_state import PrivateState
-from thinwire.training.party.feature_role import run_secret
+from thinwire.training.party.feature_role import derive_run_secret
 from thinwire.training.party.session import PartySession
 from thinwire.training.result import Result
 from thinwire.training.simulator import own_secret
@@ -132,7 +132,7 @@ def test_with_the_same_secrets_pbm_is_the_simulators(
         PrivateState.open(place.out(name)).set_noise_secret(own_secret(SECRET, name))
     summaries = ran(place)
     nonce = PrivateState.open(place.out("bank")).run_nonce or ""
-    secrets = {name: run_secret(own_secret(SECRET, name), nonce) for name in place.names}
+    secrets = {name: derive_run_secret(own_secret(SECRET, name), nonce) for name in place.names}
     monkeypatch.setattr("thinwire.training.simulator.own_secret", lambda _, name: secrets[name])
     there = tw.train(load_job(place.job), callbacks=[])
     require_same(place, there)

@@ -32,7 +32,7 @@ from thinwire.report.live.health import health, log_lines
 from thinwire.report.live.live_run import Board
 from thinwire.report.live.sections import sections
 from thinwire.report.reading import read_run
-from thinwire.training.party.status import question, read_standing
+from thinwire.training.party.status import ask_label_party, read_status
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -92,7 +92,7 @@ def until(job: Path, holds: Callable[[dict[str, Any]], bool], name: str = "bank"
     deadline = monotonic() + 300
     while monotonic() < deadline:
         try:
-            _, answer = question(own, "Status")
+            _, answer = ask_label_party(own, "Status")
             if holds(answer):
                 return answer
         except TransportError:
@@ -285,4 +285,4 @@ def test_the_label_party_asks_its_own_process(job: Path, listen: str, called: st
 )
 def test_an_answer_that_cannot_be_read(answer: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match="the label party's answer cannot be read"):
-        read_standing(answer)
+        read_status(answer)

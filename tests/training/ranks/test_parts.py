@@ -19,9 +19,9 @@ from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Learner, NoOptimizer, OwnBottom
 from thinwire.job.party_view import read_party_view
-from thinwire.training.ranks.parallel_bottom import GroupBottom, Part, Shares, follow
-from thinwire.training.ranks.rank_share import Group, TensorTable, joined_for, require_separate_rows
-from thinwire.training.ranks.ranks import Order, Ranks, Told
+from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel, RowShares, follow
+from thinwire.training.ranks.rank_share import RankGroup, TensorTable, join_party_ranks, require_separate_rows
+from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
 
 WIDTH, COLUMNS = 3, 4
 
@@ -41,13 +41,13 @@ class ThreadRanks(Ranks):
 
     lines: _Lines
 
-    def tell(self, order: Order, round: int = 0, rows: Tensor | None = None) -> None:
+    def tell(self, order: RankOrder, round: int = 0, rows: Tensor | None = None) -> None:
         for rank in range(1, self.size):
-            self._put(Told(order, round, None if rows is None else rows.clone()), rank)
+            self._put(RankCommand(order, round, None if rows is None else rows.clone()), rank)
 
-    def told(self) -> Told:
+    def receive_order(self) -> RankCommand:
         found = self._get(0)
-        assert isinstance(found, Told)
+        assert isinstance(found, RankCommand)
         return found
 
     def share(self, tensor: Tensor) -> None:
@@ -118,24 +118,24 @@ def test_ranks_together_are_one_process(
     spec: Any = NoOptimizer() if frozen else Adam(lr=0.05)
     expected = used(OwnBottom(Learner("m", alone, spec, 0, batches.rounds), features, test_features), batches)
 
-    lines, shares, test_shares = _Lines(size), Shares(rows, size), Shares(tests, size)
+    lines, shares, test_shares = _Lines(size), RowShares(rows, size), RowShares(tests, size)
     modules = [model().requires_grad_(not frozen) for _ in range(size)]
     with torch.no_grad():
         for module in modules[1:]:
             for parameter in module.parameters():
                 parameter.zero_()  # rank 0's weights count
 
-    def part(rank: int) -> Part:
+    def part(rank: int) -> RankModel:
         learner = Learner("m", modules[rank], spec if rank == 0 else NoOptimizer(), 0, batches.rounds)
-        held = None if test_features is None else test_shares.taken(test_features, rank)
-        return Part(learner, rank, shares, shares.taken(features, rank), held)
+        held = None if test_features is None else test_shares.copy_rows(test_features, rank)
+        return RankModel(learner, rank, shares, shares.copy_rows(features, rank), held)
 
     ranks = [ThreadRanks(rank, size, lines) for rank in range(size)]
     followers = [Thread(target=follow, args=(ranks[r], part(r), batches, WIDTH)) for r in range(1, size)]
     for follower in followers:
         follower.start()
     found = used(GroupBottom(ranks[0], part(0), batches, WIDTH, test_shares), batches)
-    ranks[0].tell(Order.END)
+    ranks[0].tell(RankOrder.END)
     for follower in followers:
         follower.join(30)
         assert not follower.is_alive()
@@ -149,7 +149,7 @@ def test_ranks_together_are_one_process(
 
 @pytest.mark.parametrize(("rows", "ranks"), [(1, 1), (1, 4), (10, 3), (1000, 7)])
 def test_every_row_is_at_one_rank(rows: int, ranks: int) -> None:
-    shares = Shares(rows, ranks)
+    shares = RowShares(rows, ranks)
     held = [row for rank in range(ranks) for row in shares.of(rank)]
     assert held == list(range(rows))
     sizes = [len(shares.of(rank)) for rank in range(ranks)]
@@ -163,15 +163,15 @@ def test_every_row_is_at_one_rank(rows: int, ranks: int) -> None:
 def test_a_rank_with_other_rows_is_named(which: str) -> None:
     lines = _Lines(2)
     tables = {"features": table(9, 1).float(), "test_features": table(4, 2).float()}
-    first, second = (Group(ThreadRanks(rank, 2, lines), 9, 4) for rank in range(2))
+    first, second = (RankGroup(ThreadRanks(rank, 2, lines), 9, 4) for rank in range(2))
     held = {name: TensorTable(one) for name, one in tables.items()}
-    second.show(**held)
-    first.compare(**held)
+    second.send_digest(**held)
+    first.require_same_rows(**held)
     changed = {**tables, which: tables[which].clone()}
     changed[which][-1, 0] += 1  # the last rows are rank 1's
-    second.show(**{name: TensorTable(one) for name, one in changed.items()})
+    second.send_digest(**{name: TensorTable(one) for name, one in changed.items()})
     with pytest.raises(BadInput, match="rank 1 has read other rows than rank 0"):
-        first.compare(**held)
+        first.require_same_rows(**held)
 
 
 class _Centred(nn.Module):
@@ -190,8 +190,8 @@ def test_a_model_that_looks_across_rows_is_refused(tmp_path: Path, looks: nn.Mod
 def test_what_only_one_process_can_do_is_refused_before_the_others_are_met(tmp_path: Path) -> None:
     job = write_job(tmp_path)
     with pytest.raises(BadInput, match="'clinic' is the label party, which runs in one process"):
-        joined_for(read_party_view(job, "clinic"))
+        join_party_ranks(read_party_view(job, "clinic"))
     private = 'batch_size = 32\ntraining = { name = "DPBottom", clip = 1.0, noise_multiplier = 1.0 }'
     job.write_text(JOB.replace("batch_size = 32", private))
     with pytest.raises(BadInput, match=r"job.training: DPBottom adds its noise in one process"):
-        joined_for(read_party_view(job, "bank"))
+        join_party_ranks(read_party_view(job, "bank"))

@@ -11,7 +11,7 @@ from typing import Any
 from thinwire import __version__
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import printable
-from thinwire.net.doctor.check import Check, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.net.doctor.check import Check, CheckVerdict, ok, problem, skip_checks, warning
 from thinwire.net.doctor.measuring import LinkMeasurement, LinkRate, measure_link
 from thinwire.net.doctor.route import NetworkRoute, RouteProblem, check_tls
 from thinwire.net.grpc.client import ask
@@ -37,7 +37,7 @@ def check_call(
             break
         if credentials is None:
             needed = "certificate"
-    yield from not_checked(left, f"needs the {needed}")
+    yield from skip_checks(left, f"needs the {needed}")
 
 
 def _call(own: NetworkParty, credentials: Credentials | None, brought: ProbeHello, wait: float) -> Iterator[Check]:

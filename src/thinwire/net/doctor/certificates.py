@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from thinwire.base.errors import BadInput
-from thinwire.net.doctor.check import Check, Checks, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.net.doctor.check import Check, Checks, CheckVerdict, ok, problem, skip_checks, warning
 from thinwire.net.links.network_party import NetworkParty
 from thinwire.net.pki.certificates import (
     Credentials,
+    find_names,
+    format_moment,
     load_credentials,
-    moment_shown,
-    names_in,
     read_certificates,
     read_key,
 )
@@ -26,13 +26,13 @@ def check_certificates(own: NetworkParty) -> Checks[Credentials | None]:
     yield key
     yield named
     if CheckVerdict.PROBLEM in (key.verdict, named.verdict):
-        yield from not_checked(("certificate", "revoked list"), "needs the key, and a certificate of the right name")
+        yield from skip_checks(("certificate", "revoked list"), "needs the key, and a certificate of the right name")
         return None
     try:
         credentials = load_credentials(files, name)
     except BadInput as error:
         yield problem("certificate", "cannot be used", str(error))
-        yield from not_checked(("revoked list",), "needs the certificate")
+        yield from skip_checks(("revoked list",), "needs the certificate")
         return None
     yield _lifetime(credentials, name)
     yield _revoked(own, credentials)
@@ -49,7 +49,7 @@ def _key(file: Path) -> Check:
 
 def _named(file: Path, name: str) -> Check:
     try:
-        held = names_in(read_certificates(file)[0], file)
+        held = find_names(read_certificates(file)[0], file)
     except BadInput as error:
         return problem("name", "cannot be read", str(error))
     if name in held:
@@ -65,7 +65,7 @@ def _named(file: Path, name: str) -> Check:
 def _lifetime(credentials: Credentials, name: str) -> Check:
     days = (credentials.not_after - datetime.now(UTC)).days
     facts = {"days_left": days, "not_after": credentials.not_after.isoformat()}
-    says = f"valid for {days} more days, until {moment_shown(credentials.not_after)}"
+    says = f"valid for {days} more days, until {format_moment(credentials.not_after)}"
     if days >= _FEW_DAYS:
         return ok("certificate", says, **facts)
     return warning("certificate", says, f"renew it soon: thinwire certs DIR --renew {name}", **facts)
@@ -74,7 +74,7 @@ def _lifetime(credentials: Credentials, name: str) -> Check:
 def _revoked(own: NetworkParty, credentials: Credentials) -> Check:
     try:
         listed = own.read_revocations()
-        refusal = listed.refusal(credentials.certificate_pem)
+        refusal = listed.find_refusal(credentials.certificate_pem)
     except BadInput as error:
         return problem("revoked list", "cannot be read", str(error))
     if refusal is not None:

@@ -43,5 +43,5 @@ def problem(name: str, says: str, *more: str, **facts: Any) -> Check:
     return Check(name, CheckVerdict.PROBLEM, says, more, facts)
 
 
-def not_checked(names: Sequence[str], why: str) -> Iterator[Check]:
+def skip_checks(names: Sequence[str], why: str) -> Iterator[Check]:
     return (Check(name, CheckVerdict.NOT_CHECKED, why) for name in names)

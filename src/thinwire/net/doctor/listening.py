@@ -12,7 +12,7 @@ from typing import Any
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName
-from thinwire.net.doctor.check import Check, Checks, CheckVerdict, not_checked, ok, problem, warning
+from thinwire.net.doctor.check import Check, Checks, CheckVerdict, ok, problem, skip_checks, warning
 from thinwire.net.grpc.client import ask
 from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import RPCS, NotYet, Refused, Rpc
@@ -43,7 +43,7 @@ def check_listening(
         if not (folder / layout.EVENTS).exists():
             return (yield from _receive(own, brought, wait_seconds)) | ours
         why = f"a run has begun in {folder}, and its parties would be turned away by a doctor"
-    yield from not_checked([f"party {name}" for name in own.feature_parties], why)
+    yield from skip_checks([f"party {name}" for name in own.feature_parties], why)
     return ours
 
 
@@ -84,7 +84,7 @@ def _in_use(own: NetworkParty, address: str) -> Check:
 
 def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[dict[PartyName, int]]:
     """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
-    reception = Reception(brought)
+    reception = ProbeDesk(brought)
     roster = own.access_list()
     try:
         listener = Listener(
@@ -92,7 +92,7 @@ def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[d
             own.load_credentials,
             roster,
             reception,
-            reception.heard,
+            reception.report,
             len(own.feature_parties),
         )
     except BadInput as error:
@@ -108,7 +108,7 @@ def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[d
         pass  # enough was seen
     finally:
         listener.stop()
-    seen = reception.seen()
+    seen = reception.list_callers()
     for name in own.feature_parties:
         yield _guest(name, seen.get(name), brought)
     for why in reception.refusals():
@@ -116,8 +116,8 @@ def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[d
     return {name: one.width for name in own.feature_parties if (one := seen.get(name)) is not None and one.width}
 
 
-def _all_well(own: NetworkParty, reception: Reception, brought: ProbeHello) -> bool:
-    done = reception.done()
+def _all_well(own: NetworkParty, reception: ProbeDesk, brought: ProbeHello) -> bool:
+    done = reception.list_measured()
     return set(done) == set(own.feature_parties) and not any(one.differences_to(brought) for one in done.values())
 
 
@@ -133,7 +133,7 @@ def _guest(name: PartyName, seen: ProbeHello | None, brought: ProbeHello) -> Che
     return ok(check, f"seen; it reads the job as we do, embedding of width {seen.width or 'unknown'}")
 
 
-class Reception:
+class ProbeDesk:
     """A desk that answers doctors, and asks everybody else to come later; implements `Desk` for the listener."""
 
     _NOT_THE_RUN = "this is the doctor, not the run; that begins with the label party's `thinwire party`"
@@ -165,18 +165,18 @@ class Reception:
                     self._done[caller] = theirs
         return found
 
-    def heard(self, event: str, peer: PartyName | None, **facts: Any) -> None:
+    def report(self, event: str, peer: PartyName | None, **facts: Any) -> None:
         """What the listener reports; refused callers are worth knowing."""
         if event in ("denied", "refused", "certificate_problem"):
             with self._lock:
                 self._refusals[printable(facts.get("why", event))] = None
 
-    def seen(self) -> dict[PartyName, ProbeHello]:
+    def list_callers(self) -> dict[PartyName, ProbeHello]:
         """Who has probed, as it said last."""
         with self._lock:
             return dict(self._seen)
 
-    def done(self) -> dict[PartyName, ProbeHello]:
+    def list_measured(self) -> dict[PartyName, ProbeHello]:
         """Whose measurements are over."""
         with self._lock:
             return dict(self._done)

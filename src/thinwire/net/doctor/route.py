@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from thinwire.base.format import printable
 from thinwire.engine.channel.base import TransportError
 from thinwire.net.links.endpoint import Endpoint
-from thinwire.net.pki.certificates import CertificateFiles, Credentials, names_of
+from thinwire.net.pki.certificates import CertificateFiles, Credentials, read_names
 
 _CONNECT_SECONDS = 4.0
 
@@ -129,7 +129,7 @@ def check_tls(made: socket.socket, credentials: Credentials, files: CertificateF
     context.load_cert_chain(files.certificate, files.key)
     try:
         with context.wrap_socket(made) as secure:
-            held = names_of(ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"").encode())
+            held = read_names(ssl.DER_cert_to_PEM_cert(secure.getpeercert(binary_form=True) or b"").encode())
             if name not in held:
                 raise RouteProblem(
                     f"the certificate there is for {printable(', '.join(sorted(held))) or 'nobody'}, not {name!r}",

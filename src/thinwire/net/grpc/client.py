@@ -20,8 +20,8 @@ from thinwire.base.format import printable
 from thinwire.base.process import GrpcNotConfigured, is_grpc_configured
 from thinwire.engine.channel.base import TransportError
 from thinwire.net.grpc.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
-from thinwire.net.links.peer_link import SILENCE_SECONDS, PeerEnd
-from thinwire.net.links.records import CHUNK, MAX_JSON, Record, json_record, parsed_count, parsed_json
+from thinwire.net.links.peer_link import SILENCE_SECONDS, LinkProtocol
+from thinwire.net.links.records import CHUNK, MAX_JSON, Record, json_record, parse_count, parse_json
 from thinwire.net.pki.certificates import BadCertificate, Credentials
 
 CONTROL_SECONDS = 10.0
@@ -94,7 +94,7 @@ def ask(target: DialTarget, rpc: Rpc, request: dict[str, Any], seconds: float = 
             answer = call(json.dumps(request).encode(), timeout=seconds, metadata=target.claim)
         except grpc.RpcError as error:
             raise _mapped(error, target) from None
-    return parsed_json(b"\x00" + answer)
+    return parse_json(b"\x00" + answer)
 
 
 def _mapped(error: grpc.RpcError, target: DialTarget) -> ThinwireError:
@@ -130,17 +130,17 @@ class Greeter(Protocol):
 
     def hello(self) -> dict[str, Any]: ...
 
-    def welcomed(self, welcome: dict[str, Any]) -> None:
+    def check_welcome(self, welcome: dict[str, Any]) -> None:
         """Looks at the label party's words; raises Refused where it cannot go on with them."""
 
-    def unreached(self, why: str, seconds: float) -> None:
+    def report_unreached(self, why: str, seconds: float) -> None:
         """Nobody answered for so long."""
 
 
 class Dialer:
     """Keeps a link connected: dials, talks, and dials again, until closed or refused."""
 
-    def __init__(self, target: DialTarget, link: PeerEnd, greeter: Greeter) -> None:
+    def __init__(self, target: DialTarget, link: LinkProtocol, greeter: Greeter) -> None:
         self._target = target
         self._link = link
         self._greeter = greeter
@@ -162,7 +162,7 @@ class Dialer:
     def _run(self) -> None:
         attempt, damaged, away_since = 0, 0, monotonic()
         while not self._closed.is_set():
-            received = self._link.standing()["received"]
+            received = self._link.describe_state()["received"]
             self._met = False
             try:
                 self._talk()
@@ -173,7 +173,7 @@ class Dialer:
                 if not self._ever and (type(error) is not Unreached):
                     self._link.fail(error)
                     return
-                self._greeter.unreached(str(error), 0.0 if self._met else monotonic() - away_since)
+                self._greeter.report_unreached(str(error), 0.0 if self._met else monotonic() - away_since)
             except Malformed as error:
                 damaged += 1
                 if damaged >= _PATIENT_WITH_DAMAGE:
@@ -185,7 +185,7 @@ class Dialer:
             except Exception as error:  # noqa: BLE001  the end of a thread: its program must not wait for ever
                 self._link.fail(TransportError(f"dialling failed: {type(error).__name__}: {error}"))
                 return
-            if self._link.standing()["received"] > received:
+            if self._link.describe_state()["received"] > received:
                 damaged = 0
             if self._met:
                 attempt, away_since = 0, monotonic()
@@ -200,9 +200,9 @@ class Dialer:
             self._call = call = talk(iter(records), metadata=self._target.claim)
             watch = _Watch(call)
             try:
-                welcome = parsed_json(next(call))
-                self._greeter.welcomed(welcome)
-                received, kept = parsed_count(welcome, "received"), parsed_count(welcome, "kept")
+                welcome = parse_json(next(call))
+                self._greeter.check_welcome(welcome)
+                received, kept = parse_count(welcome, "received"), parse_count(welcome, "kept")
                 attached = self._link.attach(_Call(call), received, kept)
                 records.go_on(attached.outgoing())
                 watch.silent = attached.silent_seconds

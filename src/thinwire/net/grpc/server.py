@@ -13,8 +13,8 @@ from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.types import PartyName
 from thinwire.net.grpc.client import OPTIONS, grpc, require_configured_grpc
 from thinwire.net.grpc.service import CLAIM, RPCS, SERVICE, AccessList, Denied, NotYet, Refused, Rpc, RunAborted
-from thinwire.net.links.peer_link import SILENCE_SECONDS, Attachment, Events, PeerEnd
-from thinwire.net.links.records import Record, json_record, parsed_count, parsed_json
+from thinwire.net.links.peer_link import SILENCE_SECONDS, Attachment, Events, LinkProtocol
+from thinwire.net.links.records import Record, json_record, parse_count, parse_json
 from thinwire.net.pki.certificates import BadCertificate, Credentials
 
 _SERVER_OPTIONS: list[tuple[str, Any]] = [
@@ -34,7 +34,7 @@ _LONGEST_REASON = 1500  # characters; gRPC sends them in a header
 class Desk(Protocol):
     """What the label party answers, once a caller is known."""
 
-    def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerEnd:
+    def admit(self, peer: PartyName, hello: dict[str, Any]) -> LinkProtocol:
         """The line of a party that may take part; raises Refused otherwise."""
 
     def welcome(self, peer: PartyName) -> dict[str, Any]: ...
@@ -125,7 +125,7 @@ class Listener:
         pem = _first(held, "x509_pem_cert")
         claims = [value for key, value in context.invocation_metadata() if key == CLAIM]
         try:
-            return self._roster.caller(rpc, pem, _first(held, "ssl_tls_version").decode(), claims)
+            return self._roster.identify_caller(rpc, pem, _first(held, "ssl_tls_version").decode(), claims)
         except (Denied, BadInput) as error:
             self._events("denied", None, rpc=rpc.name, why=str(error))
             context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error)[:_LONGEST_REASON])
@@ -133,7 +133,7 @@ class Listener:
 
     def _answer(self, rpc: Rpc, caller: PartyName, request: bytes, context: Any) -> bytes:
         try:
-            return json.dumps(self._desk.answer(rpc, caller, parsed_json(b"\x00" + request))).encode()
+            return json.dumps(self._desk.answer(rpc, caller, parse_json(b"\x00" + request))).encode()
         except ThinwireError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error)[:_LONGEST_REASON])
             raise
@@ -143,9 +143,9 @@ class Listener:
         try:
             if not first or first[0] != Record.HELLO:
                 raise Refused("a connection begins with HELLO")
-            hello = parsed_json(first)
+            hello = parse_json(first)
             link = self._desk.admit(peer, hello)
-            attached = link.attach(_Call(context), parsed_count(hello, "received"), parsed_count(hello, "kept"))
+            attached = link.attach(_Call(context), parse_count(hello, "received"), parse_count(hello, "kept"))
         except ThinwireError as error:
             self._events("refused", peer, why=str(error))
             code = next(code for kind, code in _CODES if isinstance(error, kind))
@@ -157,7 +157,7 @@ class Listener:
             attached.end("the connection was lost")
         Thread(target=self._read, args=(attached, peer, requests, context), name=f"from {peer}", daemon=True).start()
         try:
-            yield json_record(Record.WELCOME, {**self._desk.welcome(peer), **link.standing()})
+            yield json_record(Record.WELCOME, {**self._desk.welcome(peer), **link.describe_state()})
             yield from attached.outgoing()
         finally:
             attached.end("the connection was lost")
@@ -205,7 +205,7 @@ class Listener:
             with self._lock:
                 talking = list(self._talking.items())
             for attached, (peer, pem) in talking:
-                refusal = self._roster.refusal(pem)
+                refusal = self._roster.find_refusal(pem)
                 if refusal is not None:
                     self._events("denied", peer, why=refusal)
                     attached.end(refusal)

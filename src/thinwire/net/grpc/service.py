@@ -9,7 +9,7 @@ from enum import Enum
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.base import TransportError
-from thinwire.net.pki.certificates import Revocations, names_of
+from thinwire.net.pki.certificates import Revocations, read_names
 
 SERVICE = "thinwire.Run"
 PROTOCOL = 1
@@ -89,14 +89,14 @@ class AccessList:
             return Role.CLIENT
         return Role.LABEL_PARTY if party == self.label_party else Role.FEATURE_PARTY
 
-    def caller(self, rpc: Rpc, certificate_pem: bytes, tls_version: str, claims: Iterable[str]) -> PartyName:
+    def identify_caller(self, rpc: Rpc, certificate_pem: bytes, tls_version: str, claims: Iterable[str]) -> PartyName:
         """Who calls; raises Denied unless the certificate, and nothing else, allows it."""
         if tls_version != "TLSv1.3":
             raise Denied(f"{tls_version or 'no TLS'}: this service speaks TLS 1.3 only")
-        refusal = self.refusal(certificate_pem)
+        refusal = self.find_refusal(certificate_pem)
         if refusal is not None:
             raise Denied(refusal)
-        names = names_of(certificate_pem)
+        names = read_names(certificate_pem)
         found = sorted({self._parties[name] for name in names if name in self._parties})
         if not found:
             raise Denied(
@@ -117,6 +117,6 @@ class AccessList:
         """Why the list of revoked certificates cannot be read as it is now."""
         return self._revocations.problem
 
-    def refusal(self, certificate_pem: bytes) -> str | None:
+    def find_refusal(self, certificate_pem: bytes) -> str | None:
         """Why this certificate does not hold now; None if it does."""
-        return self._revocations.refusal(certificate_pem)
+        return self._revocations.find_refusal(certificate_pem)

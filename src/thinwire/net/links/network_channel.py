@@ -14,7 +14,7 @@ from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import NO_TIMEOUT, Activity, Message, Stopwatch, Timeout, TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.wire.frame import HEADER_SIZE
-from thinwire.net.links.outgoing_log import Journal
+from thinwire.net.links.outgoing_log import AnswerLog
 from thinwire.net.links.peer_link import PeerLink
 
 _SYNC_SECONDS = 1.0
@@ -40,7 +40,7 @@ class NetworkChannel:
         me: PartyName,
         links: Mapping[PartyName, PeerLink],
         ledger: Ledger,
-        journal: Journal,
+        journal: AnswerLog,
         patience: Patience,
         durable: Collection[Kind] = (),
     ) -> None:
@@ -93,7 +93,7 @@ class NetworkChannel:
                 waited = monotonic() - began
                 # One that is here and sends nothing may compute, or wait itself: it has longer.
                 silent = min(waited, link.idle_seconds())
-                left = (_BUSY * patience if link.connected else patience) - silent
+                left = (_BUSY * patience if link.is_connected else patience) - silent
                 if left <= 0:
                     raise PartyMissing(peer, f"{kind.name} of round {round} was next", silent)
                 if monotonic() - told >= _TELL_SECONDS:
@@ -118,7 +118,7 @@ class NetworkChannel:
                 self._patience.interrupted()
                 if monotonic() - began > _BUSY * self._patience.seconds:
                     raise PartyMissing(sender, f"{kind.name} of round {round} was next", monotonic() - began)
-                if any(not link.connected or bool(link.news.get("away")) for link in self.links.values()):
+                if any(not link.is_connected or bool(link.news.get("away")) for link in self.links.values()):
                     return True
         return False
 

@@ -54,7 +54,7 @@ class DamagedLog(BadState):
 
 
 @dataclass(slots=True)
-class Segment:
+class LogSegment:
     """One file: the process that wrote it, its first number, and where its records begin."""
 
     path: Path
@@ -65,7 +65,7 @@ class Segment:
     wrapped: Wrapped = PLAIN_RECORDS
 
     @classmethod
-    def named(cls, folder: Path, incarnation: int, first: int, wrapped: Wrapped) -> Segment:
+    def create(cls, folder: Path, incarnation: int, first: int, wrapped: Wrapped) -> LogSegment:
         path = folder / f"{incarnation:06d}-{first:010d}.log"
         return cls(path, incarnation, first, size=len(wrapped.header), wrapped=wrapped)
 
@@ -95,7 +95,7 @@ class Segment:
             raise DamagedLog(self.path, offset, f"number {sequence} is lost: {error}") from None
 
 
-def packed_header(sequence: int, parts: Sequence[bytes | memoryview]) -> bytes:
+def pack_header(sequence: int, parts: Sequence[bytes | memoryview]) -> bytes:
     head = _HEAD.pack(sequence, sum(map(len, parts)))
     head += _CHECK.pack(xxhash.xxh3_64_intdigest(head) & 0xFFFFFFFF)
     digest = xxhash.xxh3_64(head)
@@ -104,17 +104,17 @@ def packed_header(sequence: int, parts: Sequence[bytes | memoryview]) -> bytes:
     return head + _CHECKSUM.pack(digest.intdigest())
 
 
-def segments_in(folder: Path) -> list[Segment]:
+def list_segments(folder: Path) -> list[LogSegment]:
     """Every segment by its name alone, in the order of (first number, incarnation)."""
     found = []
     for path in folder.iterdir():
         named = _NAME.fullmatch(path.name)
         if named is not None:
-            found.append(Segment(path, int(named[1]), int(named[2])))
+            found.append(LogSegment(path, int(named[1]), int(named[2])))
     return sorted(found, key=lambda segment: (segment.first, segment.incarnation))
 
 
-def scan(segment: Segment, below: int | None, logs: Logs = PLAIN_LOGS) -> None:
+def scan_segment(segment: LogSegment, below: int | None, logs: Logs = PLAIN_LOGS) -> None:
     """Finds the segment's records below this number, up to a torn tail. Raises DamagedLog."""
     try:
         data = memoryview(segment.path.read_bytes())
@@ -222,7 +222,7 @@ class OutgoingLog:
     def append(self, sequence: int, parts: Sequence[bytes | memoryview], durable: bool = False) -> None:
         """Once it returns, kill -9 loses nothing; with `durable`, nor does a power cut."""
         wrapped = self._wrapped.wrap(sequence, parts)
-        record = [packed_header(sequence, wrapped), *wrapped]
+        record = [pack_header(sequence, wrapped), *wrapped]
         size = sum(map(len, record))
         while not self._appended(sequence, record, size):
             self._on_full(self._segments[-1].path, size)
@@ -230,13 +230,13 @@ class OutgoingLog:
             self.sync()
 
     def read(self, sequence: int) -> bytes:
-        frame = self.held(sequence)
+        frame = self.find(sequence)
         if frame is None:
             held = f"{self.first_sequence} up to, not including, {self._next}"
             raise DamagedLog(self._folder, None, f"number {sequence} is asked for, the log holds {held}")
         return frame
 
-    def held(self, sequence: int) -> bytes | None:
+    def find(self, sequence: int) -> bytes | None:
         """The frame, or None where it is not held, or no longer: peers may let it be pruned at any moment."""
         with self._lock:
             if sequence not in self:
@@ -275,7 +275,7 @@ class OutgoingLog:
             if self._segments[-1].offsets and self._next <= below:
                 self._try_new_segment()
             known = {segment.path for segment in self._segments}
-            for other in segments_in(self._folder):
+            for other in list_segments(self._folder):
                 if other.incarnation < self._incarnation and other.path not in known:
                     other.path.unlink(missing_ok=True)  # a replaced process began it after we came
             # In order: killed half-way, the log has no hole.
@@ -325,7 +325,7 @@ class OutgoingLog:
 
     def _start_segment(self) -> None:
         """An empty segment of our own from the next number on; the one before is on disk first."""
-        new = Segment.named(self._folder, self._incarnation, self._next, self._wrapped)
+        new = LogSegment.create(self._folder, self._incarnation, self._next, self._wrapped)
         if self._unsynced:
             os.fsync(self._descriptor)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
@@ -353,21 +353,21 @@ class OutgoingLog:
             return
 
 
-def _held(folder: Path, incarnation: int, logs: Logs) -> list[Segment]:
+def _held(folder: Path, incarnation: int, logs: Logs) -> list[LogSegment]:
     """The segments that count, without a hole; what is void is removed. Raises DamagedLog."""
-    found = segments_in(folder)
+    found = list_segments(folder)
     newest = max((segment.incarnation for segment in found), default=0)
     if newest > incarnation:
         raise BadState(
             f"{folder}: process {newest} of this run has written here, this is process {incarnation}; stop it"
         )
-    held: list[Segment] = []
+    held: list[LogSegment] = []
     for segment in found:
         newer = [other.first for other in found if other.incarnation > segment.incarnation]
         if any(first <= segment.first for first in newer):
             segment.path.unlink(missing_ok=True)
             continue
-        scan(segment, min(newer, default=None), logs)
+        scan_segment(segment, min(newer, default=None), logs)
         if held and held[-1].end != segment.first:
             lost = f"numbers {held[-1].end} to {segment.first - 1} are lost before {segment.path.name}"
             raise DamagedLog(held[-1].path, held[-1].size, lost)
@@ -380,7 +380,7 @@ def _held(folder: Path, incarnation: int, logs: Logs) -> list[Segment]:
 _WIDTH = 8  # bytes an answer
 
 
-class Journal:
+class AnswerLog:
     """A durable list of unsigned numbers; an answer that `append` took is there after a crash."""
 
     def __init__(self, log: OutgoingLog) -> None:

@@ -21,14 +21,14 @@ from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.wire.frame import HEADER_SIZE, MAX_BODY, Frame, frame_header, open_frame
 from thinwire.net.links.outgoing_log import OutgoingLog
 from thinwire.net.links.records import (
-    Assembled,
-    Assembly,
+    FrameAssembler,
     Record,
+    WholeFrame,
     frame_records,
     json_record,
     number_record,
-    parsed_json,
-    parsed_number,
+    parse_json,
+    parse_number,
 )
 
 
@@ -52,10 +52,10 @@ class Attachment(Protocol):
     def silent_seconds(self) -> float: ...
 
 
-class PeerEnd(Protocol):
+class LinkProtocol(Protocol):
     """This party's end of what it has to say to one peer; outlives connections."""
 
-    def standing(self) -> dict[str, int]:
+    def describe_state(self) -> dict[str, int]:
         """What to say when connecting."""
 
     def attach(self, connection: Connection, received: int, kept: int) -> Attachment: ...
@@ -107,7 +107,7 @@ class PeerLink:
         self._kept = 0  # frames that our checkpoints have taken in
         self._inbox: deque[Message] = deque()
         self._fresh: dict[int, tuple[bytes, bytes | memoryview]] = {}  # not sent yet; the log has them too
-        self._attached: Attached | None = None
+        self._attached: AttachedLink | None = None
         self._failure: ThinwireError | None = None
         self._away_since = monotonic()
         self._last_frame = monotonic()
@@ -131,7 +131,7 @@ class PeerLink:
                         # Lets the thread that writes go first: what the program does next may keep it waiting.
                         self._to_send.wait(_HANDING_SECONDS)
         else:
-            logged = self.log.held(sequence)  # None once the peer has kept it
+            logged = self.log.find(sequence)  # None once the peer has kept it
             if logged is not None and logged[:HEADER_SIZE] != header:
                 self._events("replay_differs", self.ends.peer, round=round, kind=kind.name)
         self._posted = sequence + 1
@@ -217,7 +217,7 @@ class PeerLink:
             raise self._failure
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         return self._attached is not None
 
     def away_seconds(self) -> float:
@@ -236,18 +236,18 @@ class PeerLink:
             len(self._inbox) >= _MAX_UNREAD or sum(len(message.body) for message in self._inbox) > _MAX_UNREAD_BYTES
         )
 
-    def standing(self) -> dict[str, int]:
+    def describe_state(self) -> dict[str, int]:
         """What to say when connecting."""
         with self._lock:
             return {"received": self._received, "kept": self._kept}
 
-    def attach(self, connection: Connection, received: int, kept: int) -> Attached:
+    def attach(self, connection: Connection, received: int, kept: int) -> AttachedLink:
         """Takes up a connection to a peer that has `received` of our frames and `kept` them in its checkpoints."""
         self.require_reachable(received)
         self.log.prune(min(kept, received))
         with self._lock:
             before = self._attached
-            self._attached = Attached(self, connection, received)
+            self._attached = AttachedLink(self, connection, received)
             self._fresh.clear()
             self._arrived.notify_all()
             self._to_send.notify_all()
@@ -262,7 +262,7 @@ class PeerLink:
         if received < self.log.first_sequence:
             raise Unreachable(self.ends.peer, received, self.log.first_sequence, self.log.next_sequence)
 
-    def _detach(self, attached: Attached, why: str) -> None:
+    def _detach(self, attached: AttachedLink, why: str) -> None:
         with self._lock:
             if self._attached is not attached:
                 return
@@ -273,7 +273,7 @@ class PeerLink:
             self._to_send.notify_all()
         self._events("disconnected", self.ends.peer, why=why)
 
-    def _put(self, sequence: int, header: bytes, body: bytes, attached: Attached) -> None:
+    def _put(self, sequence: int, header: bytes, body: bytes, attached: AttachedLink) -> None:
         """One whole frame, in order; waits while the program is far behind."""
         frame = open_frame(header, body, self.max_body)
         if (frame.run, frame.sender, frame.receiver) != (self.ends.run, self._peer, self._me):
@@ -294,7 +294,7 @@ class PeerLink:
             self._arrived.notify_all()
 
 
-class Attached:
+class AttachedLink:
     """A link while it is connected: records out, records in."""
 
     def __init__(self, link: PeerLink, connection: Connection, next_sequence: int) -> None:
@@ -305,7 +305,7 @@ class Attached:
         self._connection = connection
         self._next = next_sequence
         self._last_heard = monotonic()
-        self._assembly = Assembly()  # of the frame that is coming in
+        self._assembly = FrameAssembler()  # of the frame that is coming in
 
     def end(self, why: str) -> None:
         """Ends this connection, not the link."""
@@ -390,20 +390,20 @@ class Attached:
             case Record.ALIVE:
                 pass
             case Record.KEPT:
-                self._link.log.prune(min(parsed_number(record), self._next))
+                self._link.log.prune(min(parse_number(record), self._next))
             case Record.NEWS:
-                self._link._events("news", self._link.ends.peer, told=parsed_json(record))
+                self._link._events("news", self._link.ends.peer, told=parse_json(record))
             case other:
                 raise Malformed(f"record kind {other} in the middle of a connection")
 
     def _begin_frame(self, record: bytes) -> None:
-        sequence = parsed_number(record)
+        sequence = parse_number(record)
         expected = self._link._received
         if sequence > expected:
             raise Malformed(f"frame {sequence} came where {expected} was next: one was lost or out of order")
         self._take(self._assembly.begin(record, self._link.max_body))
 
-    def _take(self, whole: Assembled | None) -> None:
+    def _take(self, whole: WholeFrame | None) -> None:
         if whole is None:
             return
         if whole.sequence < self._link._received:

@@ -17,7 +17,7 @@ from thinwire.engine.channel.base import TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.wire.frame import HEADER_SIZE, MAX_BODY, Frame, frame_header, open_frame
 from thinwire.net.links.peer_link import ALIVE_SECONDS, Connection, Events, LinkEnds
-from thinwire.net.links.records import Assembled, Assembly, Record, frame_records, json_record, parsed_json
+from thinwire.net.links.records import FrameAssembler, Record, WholeFrame, frame_records, json_record, parse_json
 
 _MOST_WAITING = 4096  # records that nobody has taken yet
 
@@ -49,7 +49,7 @@ class QuestionLine:
         self._attached: _Attached | None = None
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         return self._attached is not None
 
     def send(self, number: int, body: bytes) -> None:
@@ -61,7 +61,7 @@ class QuestionLine:
 
     def tell(self, news: dict[str, Any]) -> None:
         """A word beside the questions, if the peer is there."""
-        if self.connected:
+        if self.is_connected:
             self._post(iter([json_record(Record.NEWS, news)]))
 
     def _post(self, records: Iterator[bytes]) -> None:
@@ -82,7 +82,7 @@ class QuestionLine:
 
     # What a listener or a dialler needs ---------------------------------------------------------------------------
 
-    def standing(self) -> dict[str, int]:
+    def describe_state(self) -> dict[str, int]:
         return {"received": 0, "kept": 0}
 
     def attach(self, connection: Connection, received: int, kept: int) -> _Attached:
@@ -109,7 +109,7 @@ class QuestionLine:
         if mine:
             self._events("disconnected", self.ends.peer, why=why)
 
-    def _put(self, whole: Assembled) -> None:
+    def _put(self, whole: WholeFrame) -> None:
         frame = open_frame(whole.header, whole.body, self.max_body)
         expected = (self.ends.run, self._peer, self._me, Kind.PREDICTION)
         if (frame.run, frame.sender, frame.receiver, frame.kind) != expected:
@@ -127,7 +127,7 @@ class _Attached:
         self._line = line
         self._connection = connection
         self._last_heard = monotonic()
-        self._assembly = Assembly()
+        self._assembly = FrameAssembler()
 
     def end(self, why: str) -> None:
         if not self.ended:
@@ -162,7 +162,7 @@ class _Attached:
             case Record.ALIVE:
                 return
             case Record.NEWS:
-                self._line._events("news", self._line.ends.peer, told=parsed_json(record))
+                self._line._events("news", self._line.ends.peer, told=parse_json(record))
                 return
             case other:
                 raise Malformed(f"record kind {other} in the middle of a connection")

@@ -53,7 +53,7 @@ def json_record(kind: Record, value: dict[str, Any]) -> bytes:
     return bytes([kind]) + json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def parsed_json(record: bytes) -> dict[str, Any]:
+def parse_json(record: bytes) -> dict[str, Any]:
     """The object of a HELLO, WELCOME or NEWS."""
     if len(record) > MAX_JSON:
         raise TooLarge(f"a control message of {len(record)} bytes, the cap is {MAX_JSON}")
@@ -66,7 +66,7 @@ def parsed_json(record: bytes) -> dict[str, Any]:
     return value
 
 
-def parsed_count(message: dict[str, Any], field: str) -> int:
+def parse_count(message: dict[str, Any], field: str) -> int:
     """A number of frames in a HELLO or WELCOME."""
     value = message.get(field)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
@@ -78,7 +78,7 @@ def number_record(kind: Record, number: int) -> bytes:
     return _NUMBERED.pack(kind, number)
 
 
-def parsed_number(record: bytes) -> int:
+def parse_number(record: bytes) -> int:
     if len(record) < _NUMBERED.size:
         raise Malformed(f"a record of {len(record)} bytes has no number")
     return int(_NUMBERED.unpack_from(record)[1])
@@ -93,7 +93,7 @@ def frame_records(sequence: int, header: bytes | memoryview, body: bytes | memor
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class WholeFrame:
     """A whole frame."""
 
     sequence: int
@@ -101,7 +101,7 @@ class Assembled:
     body: bytes
 
 
-class Assembly:
+class FrameAssembler:
     """The frame that is coming in on one connection; raises WireError on anything that cannot be."""
 
     def __init__(self) -> None:
@@ -109,17 +109,17 @@ class Assembly:
         self._missing = 0  # bytes
         self._sequence = 0
 
-    def begin(self, record: bytes, max_body: int) -> Assembled | None:
+    def begin(self, record: bytes, max_body: int) -> WholeFrame | None:
         """A FRAME record; the frame, where it is whole already."""
         if self._missing:
             raise Malformed(f"a frame begins while {self._missing} bytes of the one before are missing")
-        self._sequence = parsed_number(record)
+        self._sequence = parse_number(record)
         header = record[FRAME_PREFIX : FRAME_PREFIX + HEADER_SIZE]
         self._missing = body_length(header, max_body)
         self._pieces = [header]
         return self.add(record[FRAME_PREFIX + HEADER_SIZE :])
 
-    def add(self, piece: bytes) -> Assembled | None:
+    def add(self, piece: bytes) -> WholeFrame | None:
         """What a MORE record holds."""
         if len(piece) > self._missing or not self._pieces:
             raise Malformed(f"{len(piece)} bytes came where a frame had {self._missing} to go")
@@ -129,4 +129,4 @@ class Assembly:
             return None
         header, *body = self._pieces
         self._pieces = []
-        return Assembled(self._sequence, header, body[0] if len(body) == 1 else b"".join(body))
+        return WholeFrame(self._sequence, header, body[0] if len(body) == 1 else b"".join(body))

@@ -34,9 +34,9 @@ from thinwire.net.pki.certificates import (
     CertificateFiles,
     PrivateKey,
     Revocations,
+    find_names,
+    format_moment,
     is_party_name,
-    moment_shown,
-    names_in,
     private_pem,
     public_pem,
     read_certificates,
@@ -53,7 +53,7 @@ _HOST = re.compile(rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}")  # fou
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedCertificate:
     """A party's certificate in the authority's folder."""
 
     name: PartyName
@@ -89,7 +89,7 @@ def issue(
     require_issuable(names, hosts)
     ensure_authority(folder)
     with _alone_in(folder):
-        there = issued(folder)
+        there = list_certificates(folder)
         kept = {one.name for one in there}
         made = [name for name in names if name not in kept]
         for name in made:
@@ -111,11 +111,13 @@ def require_issuable(names: Sequence[PartyName], hosts: Sequence[str] = ()) -> N
         _require_distinct(name, hosts, [other for other in names if other != name])
 
 
-def renew(folder: Path, name: PartyName, hosts: Sequence[str] | None = None, days: int = PARTY_DAYS) -> Issued:
+def renew(
+    folder: Path, name: PartyName, hosts: Sequence[str] | None = None, days: int = PARTY_DAYS
+) -> IssuedCertificate:
     """Replaces key and certificate; `hosts` None keeps those it has. The old certificate is not revoked."""
     require_issued(folder, name)
     with _alone_in(folder):
-        there = {one.name: one for one in issued(folder)}
+        there = {one.name: one for one in list_certificates(folder)}
         old = there.pop(name, None)
         if hosts is None:
             hosts = () if old is None else old.hosts
@@ -135,12 +137,12 @@ def revoke(folder: Path, name: PartyName) -> bool:
         before = file.read_bytes() if file.exists() else b""
         if before and not before.endswith(b"\n"):
             before += b"\n"
-        line = f"{one.serial:x}  {name}, revoked {moment_shown(datetime.now(UTC))}\n"
+        line = f"{one.serial:x}  {name}, revoked {format_moment(datetime.now(UTC))}\n"
         _replace((file, before + line.encode(), 0o644))
         return True
 
 
-def issued(folder: Path) -> list[Issued]:
+def list_certificates(folder: Path) -> list[IssuedCertificate]:
     """The parties' certificates in the folder, by name."""
     revoked = Revocations(folder / "revoked.txt").serials()
     found = []
@@ -148,10 +150,10 @@ def issued(folder: Path) -> list[Issued]:
         if not is_party_name(file.stem):
             continue
         certificate = read_certificates(file)[0]
-        if file.stem not in names_in(certificate, file):
+        if file.stem not in find_names(certificate, file):
             continue  # something that was put here by hand
         found.append(
-            Issued(
+            IssuedCertificate(
                 name=file.stem,
                 hosts=tuple(host for host in _alternative_names(certificate) if host != file.stem),
                 serial=certificate.serial_number,
@@ -163,7 +165,7 @@ def issued(folder: Path) -> list[Issued]:
     return found
 
 
-def authority_end(folder: Path) -> datetime:
+def read_authority_end(folder: Path) -> datetime:
     """Until when the authority is valid."""
     return read_certificates(folder / "ca.pem")[0].not_valid_after_utc
 
@@ -173,14 +175,14 @@ def require_issued(folder: Path, name: PartyName) -> None:
     require_party_name(name)
     if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists():
         return
-    known = [one.name for one in issued(folder)]
+    known = [one.name for one in list_certificates(folder)]
     near = get_close_matches(name, known, n=1) or get_close_matches(name.lower(), known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
     raise BadInput(f"party {name!r} has no certificate in {folder}; {hint}")
 
 
-def _found(folder: Path, name: PartyName) -> Issued:
-    for one in issued(folder):
+def _found(folder: Path, name: PartyName) -> IssuedCertificate:
+    for one in list_certificates(folder):
         if one.name == name:
             return one
     raise BadCertificate(
@@ -202,7 +204,7 @@ def _require_free(folder: Path, name: PartyName) -> None:
 
 
 def _require_distinct(
-    name: PartyName, hosts: Sequence[str], others: Sequence[PartyName] = (), there: Sequence[Issued] = ()
+    name: PartyName, hosts: Sequence[str], others: Sequence[PartyName] = (), there: Sequence[IssuedCertificate] = ()
 ) -> None:
     """A name on a certificate is proof of being that party, and TLS compares names without case."""
     claimed = {host.lower() for host in hosts} | {name.lower()}
@@ -258,7 +260,7 @@ class _Signer:
         if end < datetime.now(UTC):
             raise BadCertificate(
                 folder / "ca.pem",
-                f"the authority has been expired since {moment_shown(end)}",
+                f"the authority has been expired since {format_moment(end)}",
                 "make a new one in another folder, and give every party new files",
             )
 

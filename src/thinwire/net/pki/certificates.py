@@ -107,23 +107,23 @@ def load_credentials(files: CertificateFiles, expected_name: PartyName, now: dat
         authority_pem=public_pem(*authorities),
         certificate_pem=public_pem(*chain),
         key_pem=private_pem(key),
-        names=names_in(leaf, place),
+        names=find_names(leaf, place),
         serial=leaf.serial_number,
         not_after=leaf.not_valid_after_utc,
     )
 
 
-def names_of(certificate_pem: bytes) -> frozenset[str]:
+def read_names(certificate_pem: bytes) -> frozenset[str]:
     """The names a certificate proves: its DNS names, or the common name if it has no alternative names."""
     place = "the peer's certificate"
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem)
     except _UNREADABLE as error:
         raise BadCertificate(place, f"it cannot be read ({error})", "the peer needs another one") from None
-    return names_in(certificate, place)
+    return find_names(certificate, place)
 
 
-def names_in(certificate: x509.Certificate, place: Path | str) -> frozenset[str]:
+def find_names(certificate: x509.Certificate, place: Path | str) -> frozenset[str]:
     """As `names_of`, of a certificate that was read from `place`."""
     alternative = _extension(certificate, x509.SubjectAlternativeName, place)
     if alternative is not None:
@@ -148,7 +148,7 @@ class Revocations:
         if file is not None and _fingerprint_of(file) is not None:
             self._read(file)
 
-    def refusal(self, certificate_pem: bytes, now: datetime | None = None) -> str | None:
+    def find_refusal(self, certificate_pem: bytes, now: datetime | None = None) -> str | None:
         """Why a peer's certificate is not to be accepted now; None if it is."""
         moment = datetime.now(UTC) if now is None else now
         try:
@@ -297,7 +297,7 @@ def private_pem(key: PrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def moment_shown(moment: datetime) -> str:
+def format_moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
@@ -337,7 +337,7 @@ def _require_own(leaf: x509.Certificate, place: Path, name: PartyName) -> None:
             "it is self-signed, so it proves nothing to others",
             "use one that the parties' common authority signed (thinwire certs makes both)",
         )
-    names = names_in(leaf, place)
+    names = find_names(leaf, place)
     if name not in names:
         held = ", ".join(sorted(names)) or "no name at all"
         raise BadCertificate(
@@ -356,9 +356,11 @@ def _require_valid_now(certificate: x509.Certificate, place: Path, moment: datet
 
 def _lapse(certificate: x509.Certificate, moment: datetime) -> str | None:
     if moment > certificate.not_valid_after_utc:
-        return f"has been expired since {moment_shown(certificate.not_valid_after_utc)}"
+        return f"has been expired since {format_moment(certificate.not_valid_after_utc)}"
     if moment < certificate.not_valid_before_utc:
-        return f"is not valid before {moment_shown(certificate.not_valid_before_utc)}, now is {moment_shown(moment)}"
+        return (
+            f"is not valid before {format_moment(certificate.not_valid_before_utc)}, now is {format_moment(moment)}"
+        )
     return None
 
 
@@ -391,7 +393,7 @@ def _require_signed(
             )
 
 
-def refusal_of_chain(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> str | None:
+def find_chain_problem(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> str | None:
     """Why a certificate, with the intermediate authorities that follow it, does not hold now; None if it does."""
     now = datetime.now(UTC)
     lapse = _lapse(chain[0], now)

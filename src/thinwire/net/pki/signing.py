@@ -20,9 +20,9 @@ from thinwire.net.pki.certificates import (
     BadCertificate,
     Credentials,
     Revocations,
-    names_of,
+    find_chain_problem,
     public_pem,
-    refusal_of_chain,
+    read_names,
 )
 
 _LENGTH = 4  # bytes
@@ -69,12 +69,12 @@ class CertifiedIdentity:
             chain = x509.load_pem_x509_certificates(chain_pem)
             authorities = x509.load_pem_x509_certificates(self.credentials().authority_pem)
             leaf_pem = public_pem(chain[0])
-            names = names_of(leaf_pem)
+            names = read_names(leaf_pem)
         except (ValueError, BadCertificate) as error:
             return f"its certificate cannot be read ({error})"
         if self.certificate_names[party] not in names:
             return f"the certificate is of {', '.join(sorted(names)) or 'nobody'}"
-        refusal = refusal_of_chain(chain, authorities) or self.revocations.refusal(leaf_pem)
+        refusal = find_chain_problem(chain, authorities) or self.revocations.find_refusal(leaf_pem)
         if refusal is not None:
             return refusal
         return None if _is_signed(chain[0], statement, signature) else "these words were not signed with its key"

@@ -25,13 +25,13 @@ from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import PreparedProgram
 from thinwire.training.party.session import PartySession
 from thinwire.training.program_factory import PartySecrets, ProgramFactory
-from thinwire.training.ranks.rank_share import Group
+from thinwire.training.ranks.rank_share import RankGroup
 from thinwire.training.recording import list_spending
 
 _TELL_SECONDS = 10.0
 
 
-def run_secret(secret: bytes, nonce: str) -> bytes:
+def derive_run_secret(secret: bytes, nonce: str) -> bytes:
     """A party's secret for one run: a folder that was copied before its run began serves no second one."""
     return derive_key(secret, frame_values("thinwire run secret 1", nonce))
 
@@ -42,7 +42,7 @@ class FeatureRole:
     _spending: Spending
 
     def __init__(
-        self, session: PartySession, weights: InitialWeights, party: FeatureParty, group: Group | None = None
+        self, session: PartySession, weights: InitialWeights, party: FeatureParty, group: RankGroup | None = None
     ) -> None:
         own, folder = session.own, session.folder
         self._session = session
@@ -72,7 +72,7 @@ class FeatureRole:
         if self._agreed_widths is not None:
             return None
         away = self._link.news.get("away")
-        return away[0] if away and self._link.connected else self._own.label_party
+        return away[0] if away and self._link.is_connected else self._own.label_party
 
     def _receive_widths(self) -> dict[PartyName, int] | None:
         own, width = self._own, self._session.sizes.width
@@ -106,7 +106,9 @@ class FeatureRole:
         ledger = own.privacy_plan(widths).ledger(own.me, sizes.rows + sizes.test_rows)
         self._spending = Spending(ledger, sizes.rows, self)
         nonce = session.private.run_nonce or ""
-        secrets = PartySecrets(identity, run_secret(session.private.noise_secret, nonce), self._spending, nonce)
+        secrets = PartySecrets(
+            identity, derive_run_secret(session.private.noise_secret, nonce), self._spending, nonce
+        )
         program = factory.feature_program(self._party, seat, widths, control, own=secrets, side=side)
         models = {own.me: program.bottom.module}
         spending = partial(list_spending, own.recipe, lambda: [ledger.summary()])
@@ -126,9 +128,9 @@ class FeatureRole:
     # The greeter: what is said when the line is up -----------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        return {**self._session.describe_self().model_dump(), **self._link.standing()}
+        return {**self._session.describe_self().model_dump(), **self._link.describe_state()}
 
-    def welcomed(self, welcome: dict[str, Any]) -> None:
+    def check_welcome(self, welcome: dict[str, Any]) -> None:
         label = self._own.label_party
         theirs = read_training_hello(label, self._own.me, welcome)
         if theirs.party != label:
@@ -156,7 +158,7 @@ class FeatureRole:
                 "a new run at every party in new folders"
             )
 
-    def unreached(self, why: str, seconds: float) -> None:
+    def report_unreached(self, why: str, seconds: float) -> None:
         # Once, and then every ten seconds: it may be minutes.
         said_why, said_at = self._said
         if why != said_why or seconds < said_at or seconds - said_at >= _TELL_SECONDS:

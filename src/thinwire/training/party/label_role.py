@@ -16,11 +16,11 @@ from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import NotYet, Refused, Rpc, RunAborted
 from thinwire.net.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
 from thinwire.net.links.peer_link import PeerLink
-from thinwire.net.links.records import parsed_count
+from thinwire.net.links.records import parse_count
 from thinwire.report.record import Evaluation, Quality
 from thinwire.storage.atomic_file import WriteFailed
 from thinwire.training.party.party_checkpoints import InitialWeights
-from thinwire.training.party.party_run import Audience, PreparedProgram, batches_of
+from thinwire.training.party.party_run import Audience, PreparedProgram
 from thinwire.training.party.session import PartySession
 from thinwire.training.party.status import require_this_run
 from thinwire.training.program_factory import ProgramFactory
@@ -43,7 +43,7 @@ class LabelRole:
         self._weights = weights
         self._data = data
         self._audience = audience
-        self._batches = batches_of(own, session.sizes.rows)
+        self._batches = own.settings.divide_rows(session.sizes.rows)
         self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
@@ -72,7 +72,7 @@ class LabelRole:
     def missing_party(self) -> PartyName | None:
         # Those that have finished may be gone for good.
         links, peers = self._session.links, self._session.peers
-        waits = (name for name, link in links.items() if not (link.connected or peers[name].finished))
+        waits = (name for name, link in links.items() if not (link.is_connected or peers[name].finished))
         return next(waits, None)
 
     def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
@@ -118,8 +118,8 @@ class LabelRole:
         check_training_hello(self._session.describe_self(), theirs)
         link = self._session.links[peer]
         self._session.peers.require_current(theirs, link)
-        link.require_reachable(parsed_count(hello, "received"))
-        parsed_count(hello, "kept")
+        link.require_reachable(parse_count(hello, "received"))
+        parse_count(hello, "kept")
         if (theirs.row_ids is None) != (self._session.sizes.row_ids is None):
             self._session.events("alignment_unchecked", peer)
         try:
@@ -140,7 +140,7 @@ class LabelRole:
             raise NotYet("this is a training; scores come from `thinwire serve`")
         require_this_run(request, self._session.run)
         if rpc.name == "Abort":
-            self._told = {name for name, link in self._session.links.items() if link.connected}
+            self._told = {name for name, link in self._session.links.items() if link.is_connected}
             self._session.tell_all({"aborted": caller})
             self._session.channel.drain(1.0)
             self._session.abort(caller)
@@ -152,7 +152,7 @@ class LabelRole:
     def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._own.network.share_log:
             raise Refused(f"{self._own.me!r} does not share its log; it may, with share_log = true in its [network]")
-        lines, following = self._session.events.shared(parsed_count(request, "since"))
+        lines, following = self._session.events.shared(parse_count(request, "since"))
         return {"party": self._own.me, "lines": lines, "next": following}
 
     def status(self) -> dict[str, Any]:
@@ -167,11 +167,11 @@ class LabelRole:
             "waiting_for": self._session.channel.waiting_for,
             "parties": {
                 name: {
-                    "connected": link.connected,
+                    "connected": link.is_connected,
                     "away_seconds": round(link.away_seconds(), 1),
                     "starts": self._session.peers[name].incarnation,
                     "finished": self._session.peers[name].finished,
-                    "stopped": "paused" in link.news and not link.connected,
+                    "stopped": "paused" in link.news and not link.is_connected,
                 }
                 for name, link in self._session.links.items()
             },
@@ -183,7 +183,7 @@ class LabelRole:
         began = monotonic()
         met = [name for name in self._own.feature_parties if self._session.peers[name].incarnation]
         while away := [name for name in met if name not in self._told]:
-            if self._session.stopping.asked or monotonic() - began > self._session.patience_seconds:
+            if self._session.stopping.is_asked or monotonic() - began > self._session.patience_seconds:
                 return
             if not self._session.events.count("untold", away[0]):
                 self._session.events("untold", away[0])

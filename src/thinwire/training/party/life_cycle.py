@@ -20,7 +20,7 @@ from thinwire.net.grpc.client import HandshakeFailed
 from thinwire.net.grpc.service import Denied, Refused, RunAborted
 from thinwire.net.links.network_channel import PartyMissing
 from thinwire.net.links.peer_link import PeerLink, WrongMessage
-from thinwire.training.party.session import Aborted, FailedInRun, Interrupted, PartySession, ToldToStop
+from thinwire.training.party.session import Aborted, FailedInRun, Interrupted, PartySession, StoppedByPeer
 
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 _STOPPED_WORD_SECONDS = 1.0  # and one whose people have stopped it: they wait too
@@ -87,7 +87,7 @@ class LifeCycle:
             if self.begun and isinstance(error, BadInput):
                 raise FailedInRun(str(error)) from error
             raise
-        except (PartyMissing, ToldToStop) as error:
+        except (PartyMissing, StoppedByPeer) as error:
             session.tell_all({"stopped": str(error)})
             raise
         finally:
@@ -113,7 +113,7 @@ class LifeCycle:
         session = self._session
         session.tell_all({"finished": True})
         began = reported = monotonic()
-        while unfinished := session.peers.unfinished():
+        while unfinished := session.peers.list_unfinished():
             session.require_alive()
             if monotonic() - began > session.patience_seconds:
                 session.events("unreported", unfinished[0])
@@ -122,7 +122,7 @@ class LifeCycle:
                 reported = monotonic()
                 session.events("lingering", unfinished[0])
             sleep(0.02)
-        self._await_acknowledgement(lambda _: not session.stopping.asked, _LAST_WORD_SECONDS)
+        self._await_acknowledgement(lambda _: not session.stopping.is_asked, _LAST_WORD_SECONDS)
 
     def _pause(self) -> None:
         """Stopped by whoever runs it: those who look at the folder, and the others, need not guess."""
@@ -132,7 +132,7 @@ class LifeCycle:
             session.tell_all({"paused": at_round})
             session.events("stopped", at_round=at_round)
             with suppress(KeyboardInterrupt):  # once more: it is the wait that ends
-                self._await_acknowledgement(lambda link: link.connected, _STOPPED_WORD_SECONDS)
+                self._await_acknowledgement(lambda link: link.is_connected, _STOPPED_WORD_SECONDS)
 
     def _await_acknowledgement(self, matters: Callable[[PeerLink], bool], seconds: float) -> None:
         """Until the peers say that they know of our end: what a closed connection still held may be lost."""
@@ -143,7 +143,7 @@ class LifeCycle:
             sleep(0.02)
 
 
-def state_digest(tensors: Mapping[str, Tensor], ledger: list[dict[str, Any]]) -> str:
+def digest_state(tensors: Mapping[str, Tensor], ledger: list[dict[str, Any]]) -> str:
     """SHA-256 over every tensor of a party's state, and over its messages; the same after any failure."""
     digest = hashlib.sha256()
     for name in sorted(tensors):

@@ -59,7 +59,7 @@ class PartyMetrics(Collector):
         yield gauge("rounds", "Rounds in all.", ("party",), {me: run.batches.rounds})
         yield from count_frames(session.ledger.state(), ("bytes", "messages", "retransmitted"))
         links = {(peer,): link for peer, link in session.links.items()}
-        here = {peer: int(link.connected) for peer, link in links.items()}
+        here = {peer: int(link.is_connected) for peer, link in links.items()}
         yield gauge("peer_connected", "Whether a peer is connected.", ("peer",), here)
         away = {peer: link.away_seconds() for peer, link in links.items()}
         yield gauge("peer_away_seconds", "How long a peer has been gone.", ("peer",), away)

@@ -17,12 +17,12 @@ from thinwire.report.reading import last_stop
 from thinwire.storage import layout
 from thinwire.storage.events import MOST_SHARED
 from thinwire.storage.json_file import LineFollower
-from thinwire.training.party.status import question
+from thinwire.training.party.status import ask_label_party
 
 Line = dict[str, Any]
 
 
-class OwnLog:
+class PartyLog:
     """This party's `log.jsonl`, from its beginning; `lines` gives those that have come since the last call."""
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class SharedLog:
         self._since = 0
 
     def lines(self) -> Iterator[Line]:
-        _, answer = question(self._own, "Logs", {"since": self._since})
+        _, answer = ask_label_party(self._own, "Logs", {"since": self._since})
         try:
             told = _Answer.model_validate(answer)
         except ValidationError as error:
@@ -84,11 +84,11 @@ class SharedLog:
 # Who was stopped by its own people, as a party's own folder knows it: for when the label party does not answer ----
 
 
-def stopped_parties(folder: Path, me: PartyName) -> dict[PartyName, int]:
+def list_stopped(folder: Path, me: PartyName) -> dict[PartyName, int]:
     """In which round, by party; without those that were started again since. Empty where there is no log."""
     if not (folder / layout.LOG).is_file():
         return {}
-    lines = list(OwnLog(folder).lines())
+    lines = list(PartyLog(folder).lines())
     found: dict[PartyName, int] = {}
     for line in lines:
         peer, event, round = line.get("peer"), line.get("event"), line.get("at_round")

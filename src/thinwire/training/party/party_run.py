@@ -18,7 +18,7 @@ from thinwire.job.party_view import PartyView
 from thinwire.report.record import PartyInfo, Quality, RunInfo
 from thinwire.storage import layout
 from thinwire.storage.json_file import canonical_json
-from thinwire.training.party.life_cycle import LifeCycle, Meeting, PartyOutcome, state_digest
+from thinwire.training.party.life_cycle import LifeCycle, Meeting, PartyOutcome, digest_state
 from thinwire.training.party.party_checkpoints import PartyCheckpoints
 from thinwire.training.party.session import PartySession
 from thinwire.training.program_factory import ProgramFactory
@@ -83,7 +83,7 @@ class PartyRun:
         self.session = session
         self.role = role
         self.life = LifeCycle(session, role)
-        self.batches = batches_of(session.own, session.sizes.rows)
+        self.batches = session.own.settings.divide_rows(session.sizes.rows)
         self._checkpoints = checkpoints
         self._on_round = on_round
         self._over = False  # the program has come to its end
@@ -157,7 +157,7 @@ class PartyRun:
         self._recorder.round(round)
         session.require_ours()
         session.require_links()
-        if session.stopping.asked:
+        if session.stopping.is_asked:
             return False
         if self._checkpoints.is_due():
             self.save()
@@ -222,15 +222,10 @@ class PartyRun:
             "received_bytes": received.bytes,
             "retransmitted_bytes": sent.retransmitted,
             "repeatable": self._is_repeatable(),
-            "digest": state_digest(self.program.end.tensors(), session.ledger.entries()),
+            "digest": digest_state(self.program.end.tensors(), session.ledger.entries()),
             "run_dir": str(session.folder),
             **self.role.results(),
         }
-
-
-def batches_of(own: PartyView, rows: int) -> Batches:
-    """The same at every party, and at every process of one."""
-    return own.settings.divide_rows(rows)
 
 
 class PartyControl(Control):

@@ -17,7 +17,7 @@ from thinwire.storage.json_file import canonical_json
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class PeerProcess:
     """The newest process of a peer that was heard of."""
 
     incarnation: int = 0
@@ -26,19 +26,19 @@ class Peer:
     finished: bool = False
 
 
-class Peers:
+class PeerProcesses:
     """Loads and saves them."""
 
     def __init__(self, folder: Path, names: tuple[PartyName, ...]) -> None:
         self._path = folder / layout.PEERS
         self._lock = RLock()
-        self._known = dict.fromkeys(names, Peer())
+        self._known = dict.fromkeys(names, PeerProcess())
         if self._path.exists():
             for name, held in json.loads(self._path.read_text()).items():
                 if name in self._known:
-                    self._known[name] = Peer(**held)
+                    self._known[name] = PeerProcess(**held)
 
-    def __getitem__(self, name: PartyName) -> Peer:
+    def __getitem__(self, name: PartyName) -> PeerProcess:
         return self._known[name]
 
     def admit(self, about: TrainingHello, link: PeerLink) -> None:
@@ -49,7 +49,7 @@ class Peers:
 
     def require_current(self, about: TrainingHello, link: PeerLink) -> None:
         """Refuses a process that another one has replaced, or that is a second one of the same party."""
-        has_spoken = link.standing()["received"] > 0
+        has_spoken = link.describe_state()["received"] > 0
         known = self._known[about.party]
         if about.nonce is None and has_spoken:
             raise Refused(
@@ -63,7 +63,7 @@ class Peers:
             )
         other = known.instance not in ("", about.instance)
         twice = other and about.incarnation == known.incarnation and has_spoken
-        if twice or (other and link.connected and about.nonce is None):
+        if twice or (other and link.is_connected and about.nonce is None):
             raise Refused(
                 f"another process takes part as {about.party!r} already; stop it first, or go on in its folder"
             )
@@ -83,13 +83,13 @@ class Peers:
             ),
         )
 
-    def finished(self, name: PartyName) -> None:
+    def mark_finished(self, name: PartyName) -> None:
         self._set(name, replace(self._known[name], finished=True))
 
-    def unfinished(self) -> list[PartyName]:
+    def list_unfinished(self) -> list[PartyName]:
         return [name for name, peer in self._known.items() if not peer.finished]
 
-    def _set(self, name: PartyName, peer: Peer) -> None:
+    def _set(self, name: PartyName, peer: PeerProcess) -> None:
         with self._lock:
             if self._known[name] == peer:
                 return

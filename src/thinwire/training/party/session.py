@@ -22,7 +22,7 @@ from thinwire.job.party_view import PartyView
 from thinwire.net.grpc.service import PROTOCOL
 from thinwire.net.handshake import TrainingHello, read_training_news
 from thinwire.net.links.network_channel import NetworkChannel, Patience
-from thinwire.net.links.outgoing_log import Journal, OutgoingLog
+from thinwire.net.links.outgoing_log import AnswerLog, OutgoingLog
 from thinwire.net.links.peer_link import LinkEnds, PeerLink
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
@@ -31,7 +31,7 @@ from thinwire.storage.folder_lock import FolderLock
 from thinwire.storage.private_state import PrivateState, Replaced
 from thinwire.storage.retention import require_able_to_go_on
 from thinwire.storage.run_directory import RunDirectory
-from thinwire.training.party.peers import Peers
+from thinwire.training.party.peers import PeerProcesses
 from thinwire.training.program_factory import derive_run_number
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -62,7 +62,7 @@ class PartySession:
         self.own = own
         self.folder = folder
         self.sizes = sizes
-        self.stopping = Stopping()
+        self.stopping = StopRequest()
         self.directory = RunDirectory(folder)
         require_able_to_go_on(folder)
         self._lock = lock
@@ -77,7 +77,7 @@ class PartySession:
         self.run = derive_run_number(own.recipe, own.settings.seed, own.feature_parties)
         self.network = own.network_party
         names = self.network.peers
-        self.peers = Peers(folder, names)
+        self.peers = PeerProcesses(folder, names)
         self.ledger = Ledger()
         self.links = {name: self._open_link(name) for name in names}
         masked = isinstance(own.recipe.aggregation, SecureSum)
@@ -85,7 +85,7 @@ class PartySession:
             own.me,
             self.links,
             self.ledger,
-            Journal(self._open_log(folder / layout.ANSWERS)),
+            AnswerLog(self._open_log(folder / layout.ANSWERS)),
             Patience(self.patience_seconds, self._report_waiting, self.require_alive),
             durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
         )
@@ -122,18 +122,18 @@ class PartySession:
         else:
             self.events(event, peer, **facts)
         if event in ("connected", "disconnected") and self.own.is_label_party:
-            away = sorted(name for name, link in self.links.items() if not link.connected)
+            away = sorted(name for name, link in self.links.items() if not link.is_connected)
             self.tell_all({"away": away})
 
     def _receive_news(self, peer: PartyName, news: dict[str, Any]) -> None:
         if news.get("finished") is True:
-            self.write_persistently(lambda: self.peers.finished(peer))
+            self.write_persistently(lambda: self.peers.mark_finished(peer))
             self.links[peer].tell({"noted": True})
         if "paused" in news:
             self.events("paused", peer, at_round=news["paused"])
             self.links[peer].tell({"noted": True})
         if "stopped" in news:
-            self._fail(ToldToStop(printable(news["stopped"][:_LONGEST_REASON])))
+            self._fail(StoppedByPeer(printable(news["stopped"][:_LONGEST_REASON])))
         if "aborted" in news:
             self.abort(printable(news["aborted"]))
 
@@ -161,7 +161,7 @@ class PartySession:
         """Raises where another process has taken over the folder."""
         if not self._lock.still_mine():
             raise Replaced(f"another process has taken over {self.own.me!r} in {self.folder}; this one ends")
-        if self.stopping.asked and not self.events.count("stopping"):
+        if self.stopping.is_asked and not self.events.count("stopping"):
             self.events("stopping")
 
     def require_links(self) -> None:
@@ -177,7 +177,7 @@ class PartySession:
     def _report_waiting(self, peer: PartyName, kind: Kind, round: Round, waited: float, left: float) -> None:
         link = self.links[peer]
         what = f"{kind.name} of round {round}, for {waited:.0f} s"
-        if not link.connected:
+        if not link.is_connected:
             what += f", gone for {link.away_seconds():.0f} s"
         self.events("waiting", peer, what=what, left_seconds=left)
 
@@ -256,7 +256,7 @@ class FailedInRun(ThinwireError):
     """What was given turned out to be wrong only after the start."""
 
 
-class ToldToStop(Stopped):
+class StoppedByPeer(Stopped):
     """A peer cannot go on, and nobody can without it."""
 
 
@@ -264,7 +264,7 @@ class Interrupted(Stopped):
     """SIGTERM or Ctrl-C came, and the round could not be ended in time."""
 
 
-class Stopping:
+class StopRequest:
     """Whether, and since when, this process is asked to stop; set by signal handlers."""
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ class Stopping:
         self._since = self._since or monotonic()
 
     @property
-    def asked(self) -> bool:
+    def is_asked(self) -> bool:
         return self._since is not None
 
     def require_patience(self) -> None:

@@ -16,16 +16,18 @@ from thinwire.net.links.records import Count, Text
 from thinwire.training.program_factory import derive_run_number
 
 
-def question(own: PartyView, rpc: str, more: Mapping[str, Any] | None = None) -> tuple[DialTarget, dict[str, Any]]:
+def ask_label_party(
+    own: PartyView, rpc: str, more: Mapping[str, Any] | None = None
+) -> tuple[DialTarget, dict[str, Any]]:
     """Asks the label party about the run of this job file; whom was asked, and the answer."""
     target = own.network_party.target()
     try:
-        return target, ask(target, RPCS[rpc], {"run": run_of(own), **(more or {})})
+        return target, ask(target, RPCS[rpc], {"run": format_run_number(own), **(more or {})})
     except (Denied, Refused) as error:
         raise BadInput(f"{target.address} refuses to answer {own.me!r}: {printable(error)}") from None
 
 
-def run_of(own: PartyView) -> str:
+def format_run_number(own: PartyView) -> str:
     """Which run this job file is about."""
     return f"{derive_run_number(own.recipe, own.settings.seed, own.feature_parties):016x}"
 
@@ -47,7 +49,7 @@ class _Told(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class PartyStanding(_Told):
+class PartyStatus(_Told):
     """A feature party as the label party sees it."""
 
     connected: bool = False
@@ -57,19 +59,19 @@ class PartyStanding(_Told):
     stopped: bool = False  # by its own people
 
 
-class Bytes(_Told):
+class TrafficBytes(_Told):
     up: Count = 0
     down: Count = 0
     retransmitted: Count = 0
 
 
-class Evaluation(_Told):
+class LastEvaluation(_Told):
     round: Count
     train: dict[str, float]
     test: dict[str, float]
 
 
-class Standing(_Told):
+class RunStatus(_Told):
     """The answer to Status; a doctor says no more than that it is one."""
 
     label_party: Text
@@ -78,14 +80,14 @@ class Standing(_Told):
     round: Count = 0
     rounds: Count = 0
     waiting_for: Text | None = None
-    parties: dict[str, PartyStanding] = {}
-    bytes: Bytes = Bytes()
-    last_event: Evaluation | None = None
+    parties: dict[str, PartyStatus] = {}
+    bytes: TrafficBytes = TrafficBytes()
+    last_event: LastEvaluation | None = None
 
 
-def read_standing(answer: Mapping[str, Any]) -> Standing:
+def read_status(answer: Mapping[str, Any]) -> RunStatus:
     try:
-        return Standing.model_validate(answer)
+        return RunStatus.model_validate(answer)
     except ValidationError as error:
         first = error.errors()[0]
         place = printable(".".join(map(str, first["loc"])))

@@ -14,11 +14,11 @@ from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Learner
 from thinwire.engine.protocols.evaluation import embed_in_chunks
 from thinwire.engine.streams import Rows
-from thinwire.training.ranks.ranks import Order, Ranks, Told
+from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class RowShares:
     """Which of a table's rows each rank holds: neighbours, as many at every rank up to one."""
 
     rows: int
@@ -27,7 +27,7 @@ class Shares:
     def of(self, rank: int) -> range:
         return range(self.rows * rank // self.ranks, self.rows * (rank + 1) // self.ranks)
 
-    def taken(self, table: Tensor, rank: int) -> Tensor:
+    def copy_rows(self, table: Tensor, rank: int) -> Tensor:
         """A copy of the rank's rows: the rest need not stay in memory."""
         own = self.of(rank)
         return table[own.start : own.stop].clone()
@@ -38,11 +38,11 @@ class Shares:
         return torch.nonzero((rows >= own.start) & (rows < own.stop)).flatten()
 
 
-class Part:
+class RankModel:
     """A rank's rows and model; it remembers the last embedding's graph until it has learned from it."""
 
     def __init__(
-        self, learner: Learner, rank: int, shares: Shares, features: Tensor, test_features: Tensor | None
+        self, learner: Learner, rank: int, shares: RowShares, features: Tensor, test_features: Tensor | None
     ) -> None:
         self.learner = learner
         self.shares = shares
@@ -52,7 +52,7 @@ class Part:
         self._h: Tensor | None = None
 
     @property
-    def learned(self) -> list[nn.Parameter]:
+    def trainable(self) -> list[nn.Parameter]:
         """The parameters that change."""
         return [parameter for parameter in self.learner.module.parameters() if parameter.requires_grad]
 
@@ -80,22 +80,22 @@ class Part:
         if self._h is not None and self._h.requires_grad:
             self._h.backward(derivative.to(self._h))
         self._h = None
-        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.learned]
-        for parameter in self.learned:
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.trainable]
+        for parameter in self.trainable:
             parameter.grad = None
         return _line(found)
 
     def set_gradient(self, line: Tensor) -> None:
-        for parameter, piece in zip(self.learned, _pieces(line, self.learned), strict=True):
+        for parameter, piece in zip(self.trainable, _pieces(line, self.trainable), strict=True):
             parameter.grad = piece
 
     def weights(self) -> Tensor:
         """Those that change, in one line."""
-        return _line([parameter.detach() for parameter in self.learned])
+        return _line([parameter.detach() for parameter in self.trainable])
 
     def set_weights(self, line: Tensor) -> None:
         with torch.no_grad():
-            for parameter, piece in zip(self.learned, _pieces(line, self.learned), strict=True):
+            for parameter, piece in zip(self.trainable, _pieces(line, self.trainable), strict=True):
                 parameter.copy_(piece)
 
 
@@ -114,7 +114,7 @@ def _pieces(line: Tensor, like: list[nn.Parameter]) -> list[Tensor]:
 class GroupBottom:
     """Implements `Bottom`. The conversation does not see that there are several processes."""
 
-    def __init__(self, ranks: Ranks, part: Part, batches: Batches, width: int, tests: Shares) -> None:
+    def __init__(self, ranks: Ranks, part: RankModel, batches: Batches, width: int, tests: RowShares) -> None:
         self._ranks = ranks
         self._part = part
         self._batches = batches
@@ -133,33 +133,33 @@ class GroupBottom:
 
     def begin(self, round: Round) -> None:
         if not self._passed_on:
-            self._ranks.tell(Order.WEIGHTS)
+            self._ranks.tell(RankOrder.WEIGHTS)
             for tensor in self.module.state_dict().values():
                 self._ranks.share(tensor.cpu().contiguous())
             self._passed_on = True
-        self._ranks.tell(Order.BEGIN, round)
+        self._ranks.tell(RankOrder.BEGIN, round)
         self._part.learner.begin(round)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
-        self._ranks.tell(Order.EMBED, round, rows if self._batches.announced else None)
+        self._ranks.tell(RankOrder.EMBED, round, rows if self._batches.announced else None)
         self._counts = [self._part.shares.places(rows, rank) for rank in range(self._ranks.size)]
         h = self._gathered(self._part.embed(rows), self._counts)
-        return h.requires_grad_(bool(self._part.learned))
+        return h.requires_grad_(bool(self._part.trainable))
 
     def embed_all(self) -> Tensor:
-        self._ranks.tell(Order.EMBED_ALL)
+        self._ranks.tell(RankOrder.EMBED_ALL)
         return self._gathered(self._part.embed_all(), self._in_order(self._part.shares))
 
     def embed_test(self) -> Tensor | None:
         if not self._test_shares.rows:
             return None
-        self._ranks.tell(Order.EMBED_TEST)
+        self._ranks.tell(RankOrder.EMBED_TEST)
         return self._gathered(self._part.embed_test(), self._in_order(self._test_shares))
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
-        if not self._part.learned:
+        if not self._part.trainable:
             return
-        self._ranks.tell(Order.LEARN)
+        self._ranks.tell(RankOrder.LEARN)
         there = derivative.cpu()
         for rank in range(1, self._ranks.size):
             if len(self._counts[rank]):
@@ -192,45 +192,45 @@ class GroupBottom:
             whole[where] = received
         return whole.to(self.device)
 
-    def _in_order(self, shares: Shares) -> list[Tensor]:
+    def _in_order(self, shares: RowShares) -> list[Tensor]:
         return [torch.arange(own.start, own.stop) for own in map(shares.of, range(self._ranks.size))]
 
 
 # What every rank but the first does all day: what it is told ------------------------------------------------------
 
 
-def follow(ranks: Ranks, part: Part, batches: Batches, width: int) -> None:
+def follow(ranks: Ranks, part: RankModel, batches: Batches, width: int) -> None:
     """Blocks until rank 0 says that it is over; raises GroupBroken where rank 0 is gone."""
     follower = _Follower(ranks, part, batches, width)
-    while (told := ranks.told()).order is not Order.END:
+    while (told := ranks.receive_order()).order is not RankOrder.END:
         follower.obey(told)
 
 
 class _Follower:
-    def __init__(self, ranks: Ranks, part: Part, batches: Batches, width: int) -> None:
+    def __init__(self, ranks: Ranks, part: RankModel, batches: Batches, width: int) -> None:
         self._ranks = ranks
         self._part = part
         self._batches = batches
         self._width = width
         self._embedded = 0  # rows, last
 
-    def obey(self, told: Told) -> None:
+    def obey(self, told: RankCommand) -> None:
         match told.order:
-            case Order.WEIGHTS:
+            case RankOrder.WEIGHTS:
                 for tensor in self._part.learner.module.state_dict().values():
                     held = tensor.cpu().contiguous()
                     self._ranks.share(held)
                     tensor.copy_(held)
-            case Order.BEGIN:
+            case RankOrder.BEGIN:
                 self._part.learner.begin(told.round)
-            case Order.EMBED:
+            case RankOrder.EMBED:
                 rows = self._batches.rows(told.round) if told.rows is None else told.rows
                 self._embedded = self._sent(self._part.embed(rows))
-            case Order.EMBED_ALL:
+            case RankOrder.EMBED_ALL:
                 self._sent(self._part.embed_all())
-            case Order.EMBED_TEST:
+            case RankOrder.EMBED_TEST:
                 self._sent(self._part.embed_test())
-            case Order.LEARN:
+            case RankOrder.LEARN:
                 self._learn()
             case _:
                 raise BadState(f"rank 0 told rank {self._ranks.rank} to {told.order.name}, which does not come now")

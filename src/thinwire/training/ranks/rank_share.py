@@ -24,15 +24,14 @@ from thinwire.job.party_tables import PartyTables
 from thinwire.job.party_view import PartyView
 from thinwire.job.row_selection import RowSource, SelectedRows
 from thinwire.job.schema import PartySection, Source
-from thinwire.training.party.party_run import batches_of
-from thinwire.training.ranks.parallel_bottom import Part, Shares, follow
-from thinwire.training.ranks.ranks import Order, Ranks, joined
+from thinwire.training.ranks.parallel_bottom import RankModel, RowShares, follow
+from thinwire.training.ranks.ranks import RankOrder, Ranks, join_ranks
 
 _DIGEST = 16  # bytes
 _ROWS = 65_536  # read at a time
 
 
-class Table(Protocol):
+class RowTable(Protocol):
     """A party's rows in the order of the alignment, wherever they lie."""
 
     def __len__(self) -> int: ...
@@ -55,14 +54,14 @@ class TensorTable:
         return self.tensor[start:stop]
 
 
-def pieces(table: Table, rows: range) -> Iterator[Tensor]:
+def read_pieces(table: RowTable, rows: range) -> Iterator[Tensor]:
     """These rows, some at a time."""
     for start in range(rows.start, rows.stop, _ROWS):
         yield table.read(start, min(start + _ROWS, rows.stop))
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """A party's processes, and how its rows are shared out among them."""
 
     ranks: Ranks
@@ -70,14 +69,14 @@ class Group:
     test_rows: int
 
     @property
-    def shares(self) -> Shares:
-        return Shares(self.rows, self.ranks.size)
+    def shares(self) -> RowShares:
+        return RowShares(self.rows, self.ranks.size)
 
     @property
-    def test_shares(self) -> Shares:
-        return Shares(self.test_rows, self.ranks.size)
+    def test_shares(self) -> RowShares:
+        return RowShares(self.test_rows, self.ranks.size)
 
-    def compare(self, features: Table, test_features: Table | None) -> None:
+    def require_same_rows(self, features: RowTable, test_features: RowTable | None) -> None:
         """At rank 0: refuses where another rank has read other rows."""
         for rank in range(1, self.ranks.size):
             told = torch.zeros(_DIGEST, dtype=torch.uint8)
@@ -88,15 +87,15 @@ class Group:
                     "again"
                 )
 
-    def show(self, features: Table, test_features: Table | None) -> None:
+    def send_digest(self, features: RowTable, test_features: RowTable | None) -> None:
         """At the other ranks."""
         self.ranks.send(self._digest(features, test_features, self.ranks.rank), 0)
 
-    def _digest(self, features: Table, test_features: Table | None, rank: int) -> Tensor:
+    def _digest(self, features: RowTable, test_features: RowTable | None, rank: int) -> Tensor:
         """Of one rank's rows, and of how many there are in all."""
         digest = xxhash.xxh3_128(f"{self.rows} {self.test_rows}".encode())
         for table, shares in ((features, self.shares), (test_features, self.test_shares)):
-            for piece in () if table is None else pieces(table, shares.of(rank)):
+            for piece in () if table is None else read_pieces(table, shares.of(rank)):
                 digest.update(f"{tuple(piece.shape)}".encode())
                 digest.update(piece.reshape(-1).numpy().data)
         return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
@@ -109,13 +108,13 @@ _LARGE = (".parquet", ".arrow")
 
 
 @dataclass(frozen=True)
-class Share:
+class RankShare:
     """A party with this rank's rows alone; the tables are all of its rows, wherever they lie."""
 
     party: FeatureParty
-    group: Group
-    features: Table
-    test_features: Table | None
+    group: RankGroup
+    features: RowTable
+    test_features: RowTable | None
 
     def digests(self) -> dict[str, str]:
         """Of the whole tables, as one process computes them; they are read once through, a piece at a time."""
@@ -124,14 +123,14 @@ class Share:
             f"{self.party.name}.{field}": digest_pieces(
                 torch.float32,
                 (len(table), *table.read(0, 1).shape[1:]),
-                pieces(table, range(len(table))),
+                read_pieces(table, range(len(table))),
             )
             for field, table in tables.items()
             if table is not None
         }
 
 
-def load_share(own: PartyView, ranks: Ranks) -> Share:
+def load_share(own: PartyView, ranks: Ranks) -> RankShare:
     """This rank's rows of the party's tables, its bottom model, and how the rows are shared out."""
     section = own.section
     if not isinstance(section, PartySection):
@@ -172,7 +171,7 @@ class _FileTable:
         return found
 
 
-def _read(own: PartyView, section: PartySection, ranks: Ranks) -> Share:
+def _read(own: PartyView, section: PartySection, ranks: Ranks) -> RankShare:
     path = f"party.{own.me}"
     features = _opened(
         own, f"{path}.features", section.features, RowSource.training(path, section, own.folder).select()
@@ -196,20 +195,20 @@ def _opened(own: PartyView, path: str, source: Source, rows: SelectedRows) -> _F
     return _FileTable(path, table, None if rows.rows is None else torch.from_numpy(rows.rows.copy()))
 
 
-def _shared(party: FeatureParty, features: Table, tests: Table | None, ranks: Ranks) -> Share:
-    group = Group(ranks, len(features), 0 if tests is None else len(tests))
+def _shared(party: FeatureParty, features: RowTable, tests: RowTable | None, ranks: Ranks) -> RankShare:
+    group = RankGroup(ranks, len(features), 0 if tests is None else len(tests))
     if group.rows < ranks.size:
         raise BadInput(f"party {party.name!r} has {group.rows} rows for {ranks.size} processes; start fewer")
     party.features = _whole(features, group.shares.of(ranks.rank))
     party.test_features = None if tests is None else _whole(tests, group.test_shares.of(ranks.rank))
-    return Share(party, group, features, tests)
+    return RankShare(party, group, features, tests)
 
 
-def _whole(table: Table, rows: range) -> Tensor:
+def _whole(table: RowTable, rows: range) -> Tensor:
     """A copy: the rest need not stay in memory."""
     found = table.read(0, 1).new_empty((len(rows), *table.read(0, 1).shape[1:]))
     done = 0
-    for piece in pieces(table, rows):
+    for piece in read_pieces(table, rows):
         found[done : done + len(piece)] = piece
         done += len(piece)
     return found
@@ -222,7 +221,7 @@ _MOST_WAITS = 7  # a peer that is connected has six times wait_seconds, and one 
 _COMPUTING_SECONDS = 600.0
 
 
-def joined_for(own: PartyView) -> Ranks:
+def join_party_ranks(own: PartyView) -> Ranks:
     """This party's processes, met; refuses what only one process can do, before any data is read."""
     if own.is_label_party:
         raise BadInput(
@@ -231,25 +230,25 @@ def joined_for(own: PartyView) -> Ranks:
         )
     if isinstance(own.settings.training, DPBottom):
         raise BadInput("job.training: DPBottom adds its noise in one process; start this party without torchrun")
-    return joined(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
+    return join_ranks(_MOST_WAITS * own.network.wait_seconds + _COMPUTING_SECONDS)
 
 
-def first_share(own: PartyView, ranks: Ranks) -> Share:
+def load_first_share(own: PartyView, ranks: Ranks) -> RankShare:
     """At rank 0: its own rows, once all ranks are known to have read the same tables."""
     share = load_share(own, ranks)
     require_separate_rows(own, share.party)
-    share.group.compare(share.features, share.test_features)
+    share.group.require_same_rows(share.features, share.test_features)
     return share
 
 
 def follow_party(own: PartyView, ranks: Ranks) -> None:
     """At every other rank: reads its rows once rank 0 says so, and works until rank 0 says that it is over."""
-    if ranks.told().order is not Order.READ:
+    if ranks.receive_order().order is not RankOrder.READ:
         return
     share = load_share(own, ranks)
     party, group = share.party, share.group
-    group.show(share.features, share.test_features)
-    batches = batches_of(own, group.rows)
+    group.send_digest(share.features, share.test_features)
+    batches = own.settings.divide_rows(group.rows)
     device = own.settings.device
     party.bottom.to(device).train()
     if isinstance(own.settings.training, Frozen):
@@ -259,7 +258,10 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
     learner = Learner(name, party.bottom, NoOptimizer(), own.settings.seed, batches.rounds)
     tests = None if party.test_features is None else party.test_features.to(device)
     follow(
-        ranks, Part(learner, ranks.rank, group.shares, party.features.to(device), tests), batches, party.width or 0
+        ranks,
+        RankModel(learner, ranks.rank, group.shares, party.features.to(device), tests),
+        batches,
+        party.width or 0,
     )
 
 

@@ -25,7 +25,7 @@ class GroupBroken(ThinwireError):
     """Another rank of this party is gone, or does not answer."""
 
 
-class Order(IntEnum):
+class RankOrder(IntEnum):
     """What rank 0 tells the others to do."""
 
     READ = 0  # the party has agreed: read the rows
@@ -39,10 +39,10 @@ class Order(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RankCommand:
     """One order; `rows` follow it where they cannot be derived from the round."""
 
-    order: Order
+    order: RankOrder
     round: int = 0
     rows: Tensor | None = None
 
@@ -52,7 +52,7 @@ def is_group() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def joined(seconds: float) -> Ranks:
+def join_ranks(seconds: float) -> Ranks:
     """Meets the other processes; nobody waits longer than `seconds` for another one."""
     limit = timedelta(seconds=seconds)
     try:
@@ -81,24 +81,24 @@ class Ranks:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def tell(self, order: Order, round: int = 0, rows: Tensor | None = None) -> None:
+    def tell(self, order: RankOrder, round: int = 0, rows: Tensor | None = None) -> None:
         """To all others."""
         with self._whole("telling the other ranks what to do"):
             dist.broadcast(torch.tensor([order, round, 0 if rows is None else len(rows)]), 0)
             if rows is not None:
                 dist.broadcast(rows, 0)
 
-    def told(self) -> Told:
+    def receive_order(self) -> RankCommand:
         """Waits for rank 0."""
         with self._whole("waiting for rank 0"):
             head = torch.zeros(3, dtype=torch.int64)
             dist.broadcast(head, 0)
             order, round, count = head.tolist()
             if not count:
-                return Told(Order(order), round)
+                return RankCommand(RankOrder(order), round)
             rows = torch.zeros(count, dtype=torch.int64)
             dist.broadcast(rows, 0)
-            return Told(Order(order), round, rows)
+            return RankCommand(RankOrder(order), round, rows)
 
     def share(self, tensor: Tensor) -> None:
         """Rank 0's values, at every rank."""
@@ -121,12 +121,12 @@ class Ranks:
     @contextmanager
     def leading(self) -> Iterator[None]:
         """At rank 0: the others begin to read, and end with the block; those that are gone are no matter then."""
-        self.tell(Order.READ)
+        self.tell(RankOrder.READ)
         try:
             yield
         finally:
             with suppress(GroupBroken):
-                self.tell(Order.END)
+                self.tell(RankOrder.END)
             self.leave()
 
     def leave(self) -> None:

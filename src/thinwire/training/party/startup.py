@@ -20,11 +20,11 @@ from thinwire.training.party.label_role import LabelRole
 from thinwire.training.party.party_checkpoints import InitialWeights, PartyCheckpoints
 from thinwire.training.party.party_run import Audience, PartyRole, PartyRun
 from thinwire.training.party.session import PartySession, PartySizes
-from thinwire.training.ranks.rank_share import first_share
+from thinwire.training.ranks.rank_share import load_first_share
 from thinwire.training.ranks.ranks import Ranks
 
 
-def party_run(
+def open_party_run(
     own: PartyView,
     folder: Path,
     audience: Audience,
@@ -62,7 +62,7 @@ def party_run(
         _keep(own, folder, own.data_digests(data), collect_metadata(data))
         return open_run(sizes, lambda session, weights: LabelRole(session, weights, data, audience))
     if ranks is not None:
-        share = first_share(own, ranks)
+        share = load_first_share(own, ranks)
         party, group = share.party, share.group
         sizes = PartySizes(group.rows, group.test_rows, **digests, width=party.width or 0)
         _keep(own, folder, share.digests(), collect_metadata(party))
