@@ -124,7 +124,7 @@ def test_what_is_shared_is_bounded_and_says_no_reasons(tmp_path: Path) -> None:
     ],
 )
 def test_an_answer_that_cannot_be_read(done: Place, monkeypatch: pytest.MonkeyPatch, answer: dict[str, Any]) -> None:
-    monkeypatch.setattr(party_log, "question", lambda *_: (None, answer))
+    monkeypatch.setattr(party_log, "ask_label_party", lambda *_: (None, answer))
     with pytest.raises(Malformed, match="the label party's answer cannot be read"):
         list(SharedLog(read_party_view(done.job, "bank"), LABEL_PARTY).lines())
 
@@ -138,7 +138,7 @@ def test_a_peers_words_steer_no_terminal(done: Place, monkeypatch: pytest.Monkey
         "round": 1,
     }
     answer = {"party": "clinic", "lines": [line], "next": 1}
-    monkeypatch.setattr(party_log, "question", lambda *_: (None, answer))
+    monkeypatch.setattr(party_log, "ask_label_party", lambda *_: (None, answer))
     shown = here("logs", done.job, "--name", "bank", "--party", LABEL_PARTY)
     assert shown.returncode == 0
     assert "\x1b" not in shown.stdout
