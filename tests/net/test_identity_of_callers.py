@@ -408,7 +408,7 @@ def test_renewed_certificates_are_taken_up_by_the_next_connection(
         serials[caller].append(x509.load_pem_x509_certificate(pem).serial_number)
         return caller
 
-    monkeypatch.setattr(AccessList, "caller", noting)
+    monkeypatch.setattr(AccessList, "identify_caller", noting)
     held: dict[str, Any] = {}
 
     def renew_and_break(round: int) -> None:
