@@ -14,9 +14,9 @@ from cli.running import run
 from integrations.fakes import FakeMLflow, FakeWandb
 from integrations.jobs import small_job
 from job.small import write_job
-from thinwire.integrations import MLflow, TensorBoard, Wandb, writers_named
-from thinwire.integrations.party import PartyWriters
-from thinwire.integrations.writer import parameters, scalars
+from thinwire.integrations import MLflow, TensorBoard, Wandb, build_writers
+from thinwire.integrations.party_trackers import PartyWriters
+from thinwire.integrations.tracker import parameters, scalars
 from thinwire.job.party_view import PartyView, read_party_view
 from training.party.parties import LABEL_PARTY, Shape, left_events, made, processes
 
@@ -183,15 +183,15 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(tw.errors.BadInput, match=rf"needs {module}: pip install 'thinwire\[{name}\]'"):
-        writers_named(name)
+        build_writers(name)
 
 
 def test_unknown_names_are_refused_with_the_nearest_one() -> None:
     with pytest.raises(tw.errors.BadInput, match="did you mean 'tensorboard'"):
-        writers_named("tensorbord")
+        build_writers("tensorbord")
     with pytest.raises(tw.errors.BadInput, match="name one of tensorboard, mlflow, wandb"):
-        writers_named(" , ")
-    assert [type(writer) for writer in writers_named("tensorboard, TensorBoard")] == [TensorBoard]
+        build_writers(" , ")
+    assert [type(writer) for writer in build_writers("tensorboard, TensorBoard")] == [TensorBoard]
 
 
 def test_to_pandas_is_the_history_a_row_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from thinwire.cli.certs import certs
 from thinwire.cli.check import check
 from thinwire.cli.clean import clean
 from thinwire.cli.compare import compare
-from thinwire.cli.compressors import compressors
+from thinwire.cli.compressors import compressors, methods
 from thinwire.cli.dashboard import dashboard
 from thinwire.cli.demo import demo
 from thinwire.cli.diagnose import diagnose
@@ -29,7 +29,6 @@ from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.key import key
 from thinwire.cli.logs import logs
-from thinwire.cli.methods import methods
 from thinwire.cli.moved import ANY_ARGUMENTS, bench, load_test
 from thinwire.cli.party import party
 from thinwire.cli.predict import predict

@@ -10,9 +10,8 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import bytes_shown
-from thinwire.cli.approval import require_approval
 from thinwire.cli.options import AsJson, JobPath, Settings, complete_parties
-from thinwire.cli.output import print_result, say
+from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:

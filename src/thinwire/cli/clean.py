@@ -56,10 +56,10 @@ def clean(
                 "or --logs-days"
             )
         done.append(clean_run(run, rules, datetime.now(UTC)))
-    print_result({"runs": [asdict(one) for one in done]}, as_json, map(_format_cleaned, done))
+    print_result({"runs": [asdict(one) for one in done]}, as_json, map(_format_removal, done))
 
 
-def clean_finished_run(run: Path) -> None:
+def apply_retention(run: Path) -> None:
     """Of a run that has just finished: what is not to be kept at all."""
     from thinwire.job.job_snapshot import read_retention
     from thinwire.storage.retention import Retention
@@ -69,10 +69,10 @@ def clean_finished_run(run: Path) -> None:
     if rules != Retention():
         done = clean_run(run, rules, datetime.now(UTC))
         if done.removed:
-            typer.echo(_format_cleaned(done), err=True)
+            typer.echo(_format_removal(done), err=True)
 
 
-def _format_cleaned(one: Cleaned) -> str:
+def _format_removal(one: Cleaned) -> str:
     if not one.removed:
         return f"{one.folder}: {one.note or 'nothing is older than the rules allow'}"
     listed = ", ".join(f"{gone.path} ({bytes_shown(gone.bytes)})" for gone in one.removed)

@@ -175,3 +175,13 @@ def _print(results: list[Measurement], embedding: Tensor) -> None:
         "Bytes are those of the encoded message, scales and indices included; the top model, trained on "
         "exact embeddings, sees the decoded ones. Out: compress and encode; in: decode; on this machine.",
     )
+
+
+# `thinwire methods`: what there is, with parameters, one line each ------------------------------------------------
+
+
+def methods(as_json: AsJson = False) -> None:
+    """List the methods with their parameters."""
+    from thinwire.engine.methods import METHODS
+
+    print_listing("method", METHODS.values(), as_json)

@@ -10,7 +10,7 @@ import typer
 from thinwire.base.errors import BadInput
 from thinwire.base.format import bytes_shown
 from thinwire.cli.options import AsJson, JobPath, Settings, parse_seeds
-from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result
+from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def diagnose(
     if as_json or outcomes:
         print_result({**found.to_json(), "interrupted": stopped}, as_json, lambda: _print(found))
     if stopped:
-        raise exit_interrupted(f"stopped after {len(outcomes)} of {len(runs)} runs")
+        raise stop_with(f"stopped after {len(outcomes)} of {len(runs)} runs")
 
 
 def _run_all(runs: Sequence[Planned]) -> tuple[list[Outcome], bool]:

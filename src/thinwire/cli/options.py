@@ -14,6 +14,7 @@ import thinwire
 from thinwire.base.errors import BadInput
 
 if TYPE_CHECKING:
+    from thinwire.integrations import Writer
     from thinwire.job.init_from import InitFrom
 
 # What can be completed. Written out, since to import them is to import torch; a test holds them against the code.
@@ -43,12 +44,12 @@ def complete_list(*values: str) -> Callable[[str], list[str]]:
 
 def complete_parties(ctx: typer.Context, incomplete: str) -> list[str]:
     """The parties of the job file that stands on the line already; none where it cannot be read."""
+    given = [ctx.params.get("job"), ctx.params.get("source"), *ctx.args]  # args: while the line is not whole
     try:
-        file = tomllib.loads(
-            Path(ctx.params.get("job") or ctx.params.get("source") or "").read_text(encoding="utf-8")
-        )
+        path = next(Path(str(word)) for word in given if str(word).endswith(".toml"))
+        file = tomllib.loads(path.read_text(encoding="utf-8"))
         names = [*(party["name"] for party in file.get("party", [])), file["label_party"]["name"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (StopIteration, OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
     return [name for name in names if isinstance(name, str) and name.startswith(incomplete)]
 
@@ -130,6 +131,15 @@ def parse_init_from(run: Path | None, fresh: list[str], optimizers: bool) -> Ini
     from thinwire.job.init_from import InitFrom
 
     return InitFrom(run, fresh, optimizers)
+
+
+def parse_trackers(names: str | None) -> list[Writer]:
+    """Before anything is read: one that is not installed is said at once."""
+    if names is None:
+        return []
+    from thinwire.integrations import build_writers
+
+    return build_writers(names)
 
 
 def parse_seeds(text: str) -> list[int]:

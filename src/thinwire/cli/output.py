@@ -1,16 +1,22 @@
-"""How commands print: JSON or lines, tables, questions before something leaves, and figures in words."""
+"""How commands print and ask: JSON or lines, tables, consent before something leaves, and figures in words."""
 
 from __future__ import annotations
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from thinwire.base.errors import BadInput
+
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from thinwire.job.disclosure import Consent
+
 
 INTERRUPTED = 130
 
@@ -31,7 +37,7 @@ def say(sentence: str) -> None:
     typer.echo(f"thinwire: {sentence}", err=True)
 
 
-def exit_interrupted(sentence: str) -> typer.Exit:
+def stop_with(sentence: str) -> typer.Exit:
     """To be raised where Ctrl-C ended a command."""
     say(sentence)
     return typer.Exit(INTERRUPTED)
@@ -131,3 +137,22 @@ def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
 
 def _format_epsilon(value: float | str) -> str:
     return "infinite" if isinstance(value, str) else f"{value:.3g}"
+
+
+# Consent at the command line: a party reads who sees what, and agrees, before any of its data is read -------------
+
+
+def require_approval(text: str, me: str, yes: bool, consent: Consent | None = None) -> None:
+    """Prints what is asked, and goes on where `yes`, the party's own section or somebody at the terminal agrees."""
+    typer.echo(text, err=True)
+    if yes or (consent is not None and consent.is_approved()):
+        return
+    if not sys.stdin.isatty():
+        section = (
+            ""
+            if consent is None
+            else f', or write approved = "{consent.digest[:16]}" into its section of the job file'
+        )
+        raise BadInput(f"nobody has approved this for {me!r}: give --yes{section}")
+    if not typer.confirm("Take part?", err=True):
+        raise BadInput("not approved; nothing was read or sent")

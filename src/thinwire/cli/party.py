@@ -12,8 +12,7 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import bytes_shown, seconds_shown
-from thinwire.cli.approval import require_approval
-from thinwire.cli.clean import clean_finished_run
+from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import (
     AsJson,
     Fresh,
@@ -25,15 +24,15 @@ from thinwire.cli.options import (
     Settings,
     WithOptimizers,
     parse_init_from,
+    parse_trackers,
 )
-from thinwire.cli.output import exit_interrupted, format_privacy, print_result
+from thinwire.cli.output import format_privacy, print_result, require_approval, stop_with
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from thinwire.integrations import Writer
-    from thinwire.integrations.party import PartyWriters
+    from thinwire.integrations.party_trackers import PartyWriters
     from thinwire.job.party_view import PartyView
     from thinwire.training.party.life_cycle import PartyOutcome
     from thinwire.training.party.party_run import PartyRun
@@ -64,7 +63,7 @@ def party(
     as_json: AsJson = False,
 ) -> None:
     """Run one party of a job; the same command again goes on where it stopped."""
-    from thinwire.integrations.party import PartyWriters
+    from thinwire.integrations.party_trackers import PartyWriters
     from thinwire.job.party_view import read_party_view
     from thinwire.net.pki.certificates import load_credentials
     from thinwire.training.party.metrics import MetricsServer
@@ -75,7 +74,7 @@ def party(
     from thinwire.training.ranks.ranks import is_group
 
     address = None if metrics is None else _parse_address(metrics)
-    named = [] if log_to is None else _build_writers(log_to)
+    named = parse_trackers(log_to)
     beginning = parse_init_from(from_run, fresh, with_optimizers)
     own = read_party_view(job, name, settings)
     ranks = join_party_ranks(own) if is_group() else None
@@ -94,14 +93,14 @@ def party(
         try:
             outcome = shown.execute(run)
         except Interrupted as stopped:
-            raise exit_interrupted(str(stopped)) from None
+            raise stop_with(str(stopped)) from None
         finally:
             if served is not None:
                 served.close()
     print_result(outcome.summary, as_json, _format_summary(outcome.summary))
     if outcome.interrupted:
-        raise exit_interrupted("stopped; start the same command again to go on")
-    clean_finished_run(folder)
+        raise stop_with("stopped; start the same command again to go on")
+    apply_retention(folder)
 
 
 def _follow(own: PartyView, ranks: Ranks) -> None:
@@ -131,12 +130,6 @@ def _parse_address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65535:
         raise BadInput(f"--metrics must be PORT or HOST:PORT, got {text!r}")
     return host or "127.0.0.1", int(port)
-
-
-def _build_writers(names: str) -> list[Writer]:
-    from thinwire.integrations import writers_named
-
-    return list(writers_named(names))
 
 
 class _PartyOutput:

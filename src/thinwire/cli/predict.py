@@ -12,9 +12,8 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import seconds_shown
-from thinwire.cli.approval import require_approval
 from thinwire.cli.options import TABLES, AsJson, OwnRun, Settings, complete, complete_parties
-from thinwire.cli.output import print_result, say
+from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:

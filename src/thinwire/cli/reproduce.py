@@ -10,7 +10,7 @@ import typer
 
 from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, complete_experiments, parse_seeds
-from thinwire.cli.output import exit_interrupted, print_plain, print_result
+from thinwire.cli.output import print_plain, print_result, stop_with
 from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
                 console.print(said, markup=False, highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             line.close()
-            raise exit_interrupted("stopped; the same command goes on from here") from None
+            raise stop_with("stopped; the same command goes on from here") from None
     return found
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.approval import require_approval
 from thinwire.cli.options import OwnRun, PartyName, Settings
-from thinwire.cli.output import say
+from thinwire.cli.output import require_approval, say
 from thinwire.cli.predict import ApproveAll, TableName, parse_own_file, parse_table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import typer
 from thinwire.base.errors import BadInput
 from thinwire.cli.compare import POINT_HEADINGS, exit_with_failures, format_point
 from thinwire.cli.options import AsJson, JobPath, Settings, Workers, complete, parse_seeds
-from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result
+from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def sweep(
     try:
         found = _run(grid, folder, workers, executor)
     except KeyboardInterrupt:
-        raise exit_interrupted("stopped; the same command goes on, and keeps what is finished") from None
+        raise stop_with("stopped; the same command goes on, and keeps what is finished") from None
     metric = next(iter(file.job.metrics), "loss")
     target = None if file.job.target is None else file.job.target.model_dump()
     kept = keep_sweep(folder, job, found.points(), metric, target)

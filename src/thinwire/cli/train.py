@@ -12,7 +12,7 @@ import typer
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import bytes_shown, seconds_shown
-from thinwire.cli.clean import clean_finished_run
+from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import (
     AsJson,
     Fresh,
@@ -23,8 +23,9 @@ from thinwire.cli.options import (
     WithOptimizers,
     complete,
     parse_init_from,
+    parse_trackers,
 )
-from thinwire.cli.output import exit_interrupted, format_preparation, format_privacy, print_result
+from thinwire.cli.output import format_preparation, format_privacy, print_result, stop_with
 from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def train(
 
     if resume and out is None:
         raise BadInput("--resume needs --out DIR: the folder of the run to go on with")
-    followers = _build_trackers(log_to)
+    followers = parse_trackers(log_to)
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
@@ -93,21 +94,12 @@ def train(
     try:
         result = run_job(loaded, folder, resume, followers)
     except KeyboardInterrupt:
-        raise exit_interrupted(f"stopped; go on from the last evaluation with\n  {shlex.join(again)}") from None
+        raise stop_with(f"stopped; go on from the last evaluation with\n  {shlex.join(again)}") from None
     summary = result.summary()
     print_result(summary, as_json, _format_summary(summary))
     if result.interrupted:
-        raise exit_interrupted(f"stopped; go on with\n  {shlex.join(again)}")
-    clean_finished_run(folder)
-
-
-def _build_trackers(names: str | None) -> Sequence[Follower]:
-    """Writers are asked for before anything is read: one that is not installed is said at once."""
-    if names is None:
-        return ()
-    from thinwire.integrations import writers_named
-
-    return writers_named(names)
+        raise stop_with(f"stopped; go on with\n  {shlex.join(again)}")
+    apply_retention(folder)
 
 
 def run_job(job: Job, out: Path | None = None, resume: bool = False, followers: Sequence[Follower] = ()) -> Result:

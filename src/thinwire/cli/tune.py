@@ -12,7 +12,7 @@ import typer
 from thinwire.base.errors import BadInput
 from thinwire.base.format import bytes_shown, seconds_shown
 from thinwire.cli.options import AsJson, JobPath, Settings
-from thinwire.cli.output import build_table, exit_interrupted, print_plain, print_result, say
+from thinwire.cli.output import build_table, print_plain, print_result, say, stop_with
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -84,15 +84,13 @@ def tune(
     try:
         tuned = _run(asked)
     except KeyboardInterrupt:
-        raise exit_interrupted(
-            "stopped before svfl's own probes were done; there is nothing to propose yet"
-        ) from None
+        raise stop_with("stopped before svfl's own probes were done; there is nothing to propose yet") from None
     if out is not None and tuned.proposal is not None:
         out.write_text(_build_job_text(asked, tuned), encoding="utf-8")
     facts = {**tuned.described(), "out": None if out is None else str(out)}
     print_result(facts, as_json, lambda: _print(asked, tuned, out))
     if tuned.interrupted:
-        raise exit_interrupted("stopped; this is the best so far, and it was not verified")
+        raise stop_with("stopped; this is the best so far, and it was not verified")
     if tuned.proposal is None:
         aim = f"{tuned.aim.metric} {tuned.aim.value:g}"
         say(
@@ -168,7 +166,7 @@ def _print(asked: Asked, tuned: Tuned, out: Path | None) -> None:
     if tuned.proposal is None:
         return
     print_plain(_format_verdict(tuned))
-    _print_verified(tuned)
+    _print_verification(tuned)
     words = ["thinwire", "train", str(out or asked.job)]
     for override in overrides(asked, tuned) if out is None else ():
         words += ["--set", override]
@@ -231,7 +229,7 @@ def _format_verdict(tuned: Tuned) -> str:
     return f"Proposed: {name}: predicted {faster:.3g} times faster than svfl, with {fewer:.3g} times fewer bytes."
 
 
-def _print_verified(tuned: Tuned) -> None:
+def _print_verification(tuned: Tuned) -> None:
     run = tuned.verified
     said = None if tuned.proposal is None else tuned.proposal.prediction
     if run is None or said is None:

@@ -4,10 +4,7 @@ thinwire.train(job, callbacks=[TensorBoard("logs")])
 thinwire train job.toml --log-to tensorboard,mlflow
 """
 
-from thinwire.integrations.mlflow import MLflow
-from thinwire.integrations.tensorboard import TensorBoard
-from thinwire.integrations.wandb import Wandb
-from thinwire.integrations.writer import Writer
-from thinwire.integrations.writers import WRITERS, writers_named
+from thinwire.integrations.tracker import Writer
+from thinwire.integrations.trackers import WRITERS, MLflow, TensorBoard, Wandb, build_writers
 
-__all__ = ["WRITERS", "MLflow", "TensorBoard", "Wandb", "Writer", "writers_named"]
+__all__ = ["WRITERS", "MLflow", "TensorBoard", "Wandb", "Writer", "build_writers"]

@@ -72,10 +72,10 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         if hasattr(X, "columns"):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)
         self.models_ = {
-            name: self._built(name, "bottom", lambda x=x: MLP(x.shape[1], self.hidden, self.width))
+            name: self._build(name, "bottom", lambda x=x: MLP(x.shape[1], self.hidden, self.width))
             for name, x in features.items()
         }
-        self.models_["top"] = self._built(self.label_party, "top", lambda: LinearTop(self.width, classes))
+        self.models_["top"] = self._build(self.label_party, "top", lambda: LinearTop(self.width, classes))
         job = self._job(features, labels, loss)
         self.result_ = train(job, callbacks=[])
         return self
@@ -101,7 +101,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             diagnostics=False,
         )
 
-    def _built(self, party: PartyName, part: str, build: Any) -> nn.Module:
+    def _build(self, party: PartyName, part: str, build: Any) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_weight_seed(self.seed, party, part))
             module: nn.Module = build()

@@ -25,7 +25,7 @@ class Prepared:
 
     @classmethod
     def fit(cls, tables: Mapping[PartyName, Table]) -> Prepared:
-        return cls({name: _fitted(name, table) for name, table in tables.items()})
+        return cls({name: _fit(name, table) for name, table in tables.items()})
 
     def apply(self, tables: Mapping[PartyName, Table]) -> dict[PartyName, Tensor]:
         found = {}
@@ -43,7 +43,7 @@ def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
         raise BadInput('parties must say whose columns are whose, as {"bank": ["age", "income"], "shop": ["visits"]}')
     if isinstance(X, Mapping):
         if set(X) != set(parties):
-            raise BadInput(f"X has tables of {_listed(X)}, and the parties are {_listed(parties)}")
+            raise BadInput(f"X has tables of {_list_names(X)}, and the parties are {_list_names(parties)}")
         tables = {name: _table(name, X[name], columns) for name, columns in parties.items()}
     else:
         if any(columns is None for columns in parties.values()):
@@ -73,7 +73,7 @@ def _table(party: PartyName, X: Any, given: Sequence[str | int] | str | int | sl
             f"party {party!r}: X is an array of {array.shape[1]} columns, so columns are numbers from 0 to "
             f"{array.shape[1] - 1}; got {columns!r}"
         ) from None
-    return _named(party, {f"column {number}": array[:, number] for number in chosen})
+    return _require_names(party, {f"column {number}": array[:, number] for number in chosen})
 
 
 def _several(columns: Sequence[str | int] | str | int) -> list[str | int]:
@@ -87,16 +87,16 @@ def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | N
     if missing:
         near = did_you_mean(str(missing[0]), map(str, there))
         raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {quote_names(there)}{near}")
-    return _named(party, {str(column): X[column].array for column in wanted})
+    return _require_names(party, {str(column): X[column].array for column in wanted})
 
 
-def _named(party: PartyName, table: Table) -> Table:
+def _require_names(party: PartyName, table: Table) -> Table:
     if not table:
         raise BadColumn(f"party {party!r} has no columns")
     return table
 
 
-def _fitted(party: PartyName, table: Table) -> Preparation:
+def _fit(party: PartyName, table: Table) -> Preparation:
     """Columns of numbers are numbers, however few different ones there are; text and dates are guessed."""
     numbers = [name for name, values in table.items() if getattr(values.dtype, "kind", "O") in "iuf"]
     try:
@@ -105,5 +105,5 @@ def _fitted(party: PartyName, table: Table) -> Preparation:
         raise error.at(f"party {party!r}") from None
 
 
-def _listed(names: Any) -> str:
+def _list_names(names: Any) -> str:
     return ", ".join(map(str, names))

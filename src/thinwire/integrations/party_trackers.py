@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from thinwire.integrations.writer import Ending, Opening, Writer, plain_parameters
+from thinwire.integrations.tracker import Ending, Opening, Writer, plain_parameters
 from thinwire.job.party_view import PartyView
 from thinwire.storage import layout
 from thinwire.storage.json_file import parse_object
@@ -28,7 +28,7 @@ class PartyWriters:
     def begin(self) -> None:
         """One that cannot begin keeps the run from starting."""
         begun: list[Writer] = []
-        history = _kept(self._folder) if self._own.is_label_party else []
+        history = _read_evaluations(self._folder) if self._own.is_label_party else []
         name = f"{self._folder.resolve().parent.name}-{self._own.me}"
         opening = Opening(name, part_parameters(self._own), self._folder, bool(history))
         try:
@@ -96,7 +96,7 @@ def part_parameters(own: PartyView) -> dict[str, str | int | float]:
     )
 
 
-def _kept(folder: Path) -> list[dict[str, Any]]:
+def _read_evaluations(folder: Path) -> list[dict[str, Any]]:
     """Evaluations of processes before this one; the last line may be half written."""
     file = folder / layout.EVENTS
     found = [parse_object(line) for line in file.read_bytes().splitlines()] if file.is_file() else []

@@ -74,17 +74,17 @@ class Writer(ABC):
         self._writing = True
 
     def __call__(self, event: dict[str, Any]) -> None:
-        self._guarded(lambda: self._write(scalars(event), int(event["round"])))
+        self._guard(lambda: self._write(scalars(event), int(event["round"])))
 
     def end(self, result: Result | None) -> None:
         self.close(None if result is None else _ending(result))
 
     def close(self, ending: Ending | None) -> None:
         """None where the run failed."""
-        self._guarded(lambda: self._close(ending))
+        self._guard(lambda: self._close(ending))
         self._writing = False
 
-    def _guarded(self, write: Callable[[], None]) -> None:
+    def _guard(self, write: Callable[[], None]) -> None:
         if not self._writing:
             return
         try:
