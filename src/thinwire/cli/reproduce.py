@@ -64,9 +64,9 @@ def reproduce(
     from rich.console import Console
 
     from thinwire.lab.papers import Plan, written
-    from thinwire.lab.papers.files import experiment_names, experiment_text
+    from thinwire.lab.papers.experiment import experiment_names, experiment_text
     from thinwire.lab.papers.report import Words
-    from thinwire.lab.papers.running import data_of
+    from thinwire.lab.papers.runs import data_of
 
     if name is None:
         _list_experiments(as_json, data)
@@ -139,7 +139,7 @@ def _format_outcome(outcome: Outcome) -> str:
 
 def _list_experiments(as_json: bool, data: Path | None) -> None:
     from thinwire.lab.papers import experiment_files, read_experiment
-    from thinwire.lab.papers.loading import is_here
+    from thinwire.lab.papers.jobs import is_here
 
     every = {name: read_experiment(name)[1].experiment for name in experiment_files()}
     folder = None if data is None else str(data)

@@ -13,9 +13,8 @@ from thinwire.engine.models import LOSSES, MODELS
 from thinwire.job.registry import build_optimizer, build_recipe
 from thinwire.lab.datasets import DATA_SETS
 from thinwire.lab.papers import at_size, experiment_files, read_experiment
-from thinwire.lab.papers.experiment import Size
-from thinwire.lab.papers.files import experiment_names
-from thinwire.lab.papers.loading import split_of
+from thinwire.lab.papers.experiment import Size, experiment_names
+from thinwire.lab.papers.jobs import split_of
 from thinwire.lab.papers.schema import BestOf
 
 NAMES = sorted(experiment_files())

@@ -12,10 +12,9 @@ from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
 from thinwire.job.job_loader import load_job
 from thinwire.lab.papers import Plan
-from thinwire.lab.papers.building import job_of
-from thinwire.lab.papers.job_folder import write_job_folder
-from thinwire.lab.papers.real_link import RealRun, shaped_link
-from thinwire.lab.papers.running import data_of
+from thinwire.lab.papers.jobs import job_of
+from thinwire.lab.papers.real_link import RealRun, shaped_link, write_job_folder
+from thinwire.lab.papers.runs import data_of
 from thinwire.report.record import Evaluation
 
 

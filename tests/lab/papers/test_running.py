@@ -14,10 +14,9 @@ from lab.papers.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.base.errors import BadInput
 from thinwire.cli.reproduce import reproduce
 from thinwire.lab.papers import Plan, run_all, runs, written
-from thinwire.lab.papers.files import experiment_text
+from thinwire.lab.papers.experiment import experiment_text
 from thinwire.lab.papers.report import Words
-from thinwire.lab.papers.running import data_of
-from thinwire.lab.papers.runs import Outcome, Watch
+from thinwire.lab.papers.runs import Outcome, Watch, data_of
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from thinwire.lab.papers.expecting import Verdict, judged
+from thinwire.lab.papers.results import CurveResult, Verdict, judged
 from thinwire.lab.papers.runs import Outcome, value_at
 from thinwire.lab.papers.schema import ExpectSection
-from thinwire.lab.papers.statistics import CurveResult
 
 TARGET = ("accuracy", 0.8)
 

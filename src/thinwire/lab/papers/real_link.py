@@ -1,8 +1,4 @@
-"""The same runs between real processes over a really shaped link, beside the link's clock.
-
-A folder of tools makes the link: `up.sh BITS_PER_SECOND ONE_WAY_MICROSECONDS` between the network namespaces wanA
-(10.99.0.1, the label party's) and wanB, and `down.sh` ends it. Both need root.
-"""
+"""The same runs between real processes over a really shaped link, beside the link's clock."""
 
 from __future__ import annotations
 
@@ -14,19 +10,97 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.channel.link import Link
-from thinwire.lab.datasets.vertical import LABEL
-from thinwire.lab.papers.building import link_of
+from thinwire.job.toml_text import toml_text
+from thinwire.lab.datasets.splits import LABEL
+from thinwire.lab.datasets.vertical import VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
-from thinwire.lab.papers.job_folder import write_job_folder
-from thinwire.lab.papers.running import Plan, data_of
-from thinwire.lab.papers.runs import Outcome
+from thinwire.lab.papers.jobs import link_of, with_categories
+from thinwire.lab.papers.runs import Outcome, Plan, data_of
+from thinwire.net.pki import authority
 from thinwire.report.record import Evaluation
 from thinwire.storage import layout
 from thinwire.storage.json_file import read_lines
 from thinwire.training.result import meets
+
+_LABELS = "labels.npz"
+
+
+def write_job_folder(
+    folder: Path, experiment: Experiment, curve: Curve, seed: int, data: VerticalData, address: str
+) -> Path:
+    """The job file, for parties that meet at `address`; with the weights and batches of the simulated run."""
+    if curve.settings.lr_factors:
+        raise BadInput(f"{experiment.name}: lr_factors are in epochs; a job file has none")
+    folder.mkdir(parents=True, exist_ok=True)
+    held = dict(zip(data.names, zip(data.features, data.test_features, strict=True), strict=True))
+    for name, (features, test_features) in held.items():
+        np.savez(folder / f"{name}.npz", train=features.numpy(), test=test_features.numpy())
+    np.savez(folder / _LABELS, train=data.labels.numpy(), test=data.test_labels.numpy())
+    if data.label_features is not None and data.test_label_features is not None:
+        own = data.label_features.numpy(), data.test_label_features.numpy()
+        np.savez(folder / f"{LABEL}.npz", train=own[0], test=own[1])
+    authority.issue(folder / "certs", [*held, LABEL], [address.rpartition(":")[0]], 30)
+    document = {
+        "job": _settings(curve, seed),
+        "recipe": dict(curve.recipe),
+        "optimizer": curve.settings.optimizer,
+        "network": {"listen": address, "address": address, "certs": "certs"},
+        "party": [_party_section(experiment, name, data) for name in held],
+        "label_party": _label_section(experiment, data),
+    }
+    path = folder / layout.JOB
+    path.write_text(toml_text(document))
+    return path
+
+
+def _settings(curve: Curve, seed: int) -> dict[str, Any]:
+    settings = curve.settings
+    asked = {
+        "epochs": settings.epochs,
+        "batch_size": settings.batch_size,
+        "eval_every": settings.eval_every,
+        "metrics": settings.metrics,
+        "effort": settings.effort,
+        "seed": seed,
+    }
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+def _party_section(experiment: Experiment, name: str, data: VerticalData) -> dict[str, Any]:
+    model = with_categories(experiment.model.bottom, data.categories.get(name))
+    return {"name": name, **_features(name), "model": model}
+
+
+def _features(name: str) -> dict[str, Any]:
+    file = f"{name}.npz"
+    return {"features": {"file": file, "key": "train"}, "test_features": {"file": file, "key": "test"}}
+
+
+def _label_section(experiment: Experiment, data: VerticalData) -> dict[str, Any]:
+    model = experiment.model
+    found: dict[str, Any] = {
+        "name": LABEL,
+        "labels": {"file": _LABELS, "key": "train"},
+        "test_labels": {"file": _LABELS, "key": "test"},
+        "top": model.top,
+        "fusion": model.fusion,
+        "loss": model.loss,
+    }
+    if model.class_weights is not None:
+        found["class_weights"] = model.class_weights
+    if data.label_features is not None and model.label_bottom is not None:
+        found |= {**_features(LABEL), "model": with_categories(model.label_bottom, data.categories.get(LABEL))}
+    return found
+
+
+# The same runs between real processes over a really shaped link, beside the link's clock --------------------------
+
 
 _ADDRESS = "10.99.0.1:7443"
 _MOST_SECONDS = 3600
@@ -74,7 +148,7 @@ def real_runs(plan: Plan, tools: Path, simulated: list[Outcome]) -> Iterator[Rea
         twin = next(one for one in simulated if one.curve == curve.name and one.seed == seed)
         folder = plan.out / "real" / curve.folder
         with shaped_link(tools, link):
-            history = _run(plan, experiment, curve, seed, folder)
+            history = _run_parties(plan, experiment, curve, seed, folder)
         scores = [row.test for row in history], [row["test"] for row in twin.history]
         yield RealRun(curve.name, seed, history, scores[0] == scores[1])
 
@@ -111,13 +185,13 @@ def _script(script: Path, environment: dict[str, str], *arguments: str) -> None:
         raise LinkFailed(f"{script.name} failed ({ended.returncode}); it needs root, iproute2 and /dev/net/tun")
 
 
-def _run(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Path) -> list[Evaluation]:
+def _run_parties(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Path) -> list[Evaluation]:
     """The label party's evaluations."""
     data = data_of(plan)
     job = write_job_folder(folder, experiment, curve, seed, data, _ADDRESS)
     sides = {LABEL: "wanA", **dict.fromkeys(data.names, "wanB")}
     with tempfile.TemporaryDirectory() as runs:
-        started = {name: _party(job, name, side, Path(runs) / name) for name, side in sides.items()}
+        started = {name: _start_party(job, name, side, Path(runs) / name) for name, side in sides.items()}
         try:
             for name, process in started.items():
                 if process.wait(_MOST_SECONDS):
@@ -130,7 +204,7 @@ def _run(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Pa
         return [Evaluation.model_validate(line) for line in read_lines(Path(runs) / LABEL / layout.EVENTS)]
 
 
-def _party(job: Path, name: str, side: str, out: Path) -> subprocess.Popen[bytes]:
+def _start_party(job: Path, name: str, side: str, out: Path) -> subprocess.Popen[bytes]:
     """A process of its own, on its side of the link."""
     thinwire = Path(sys.executable).with_name("thinwire")
     command = ["ip", "netns", "exec", side, str(thinwire), "party", str(job), "--name", name, "--yes"]

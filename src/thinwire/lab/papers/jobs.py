@@ -1,4 +1,4 @@
-"""One run of an experiment as a job: the data's parties, the models by name, a curve's recipe and settings."""
+"""One run of an experiment as a job: its data among the parties, models by name, a curve's recipe and settings."""
 
 from __future__ import annotations
 
@@ -11,16 +11,82 @@ from torch import Tensor
 from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, MODELS, fusion_width
-from thinwire.engine.models.optimizers import OptimizerSpec, StepMilestones
+from thinwire.engine.models.learning_rates import StepMilestones
+from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.programs.batches import Batches
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Batches
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.messages import within
-from thinwire.job.registry import build_module, build_optimizer, build_recipe, derive_weight_seed, list_parameters
-from thinwire.lab.datasets.vertical import LABEL, VerticalData
+from thinwire.job.registry import (
+    build_module,
+    build_optimizer,
+    build_recipe,
+    call,
+    derive_weight_seed,
+    list_parameters,
+    look_up,
+)
+from thinwire.lab.datasets import DATA_SETS, load_split
+from thinwire.lab.datasets.splits import (
+    LABEL,
+    ColumnsByCount,
+    ColumnsByName,
+    ColumnsByPattern,
+    Halves,
+    Quadrants,
+    Split,
+    Views,
+)
+from thinwire.lab.datasets.vertical import VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.lab.papers.schema import SettingsSection
+
+_SPLITS: dict[str, Callable[..., Split]] = {
+    "quadrants": Quadrants,
+    "halves": Halves,
+    "views": Views,
+    "columns_by_count": ColumnsByCount,
+    "columns_by_name": ColumnsByName,
+    "columns_by_pattern": ColumnsByPattern,
+}
+
+
+def loaded(experiment: Experiment, folder: str | None) -> VerticalData:
+    """The rows of this size, the same for every seed; a missing file is said with where to get it."""
+    if experiment.about.data not in DATA_SETS:
+        raise BadInput(
+            f"{experiment.name}: there is no reader for its data set, {experiment.about.data}, so that the file only "
+            "states the settings; docs/data.md says how a reader is added"
+        )
+    return load_split(
+        experiment.about.data,
+        split_of(experiment.about.split),
+        None if folder is None else Path(folder),
+        rows=experiment.rows,
+        test_rows=experiment.test_rows,
+    )
+
+
+def is_here(name: str, folder: str | None) -> bool:
+    """Are the data set's files in the folder? A few rows are read to see."""
+    try:
+        load_split(name, None, None if folder is None else Path(folder), rows=20, test_rows=20)
+    except BadInput:
+        return False
+    return True
+
+
+def split_of(given: str | Mapping[str, Any] | None) -> Split | None:
+    """A split by its name, or a table of the name and its arguments; None is the data set's usual one."""
+    if given is None:
+        return None
+    table = {"name": given} if isinstance(given, str) else given
+    name, arguments = look_up("experiment.split", table, "name", _SPLITS)
+    return call("experiment.split", _SPLITS[name], name, arguments)
+
+
+# One run of an experiment as a job: the data's parties, the models by name, a curve's recipe and settings ---------
 
 
 def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) -> Job:
