@@ -16,10 +16,9 @@ from thinwire.report.progress import RunProgress, format_metrics
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from thinwire.lab.papers import Plan
     from thinwire.lab.papers.experiment import Size
     from thinwire.lab.papers.real_link import RealRun
-    from thinwire.lab.papers.runs import Outcome, Watch
+    from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, RunObserver
 
 
 def reproduce(
@@ -49,7 +48,7 @@ def reproduce(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the runs and the report (default: runs/NAME-SIZE)."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of runs at the same time.")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="SeedMean of runs at the same time.")] = 1,
     real_link: Annotated[
         Path | None,
         typer.Option(
@@ -63,26 +62,27 @@ def reproduce(
     """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
     from rich.console import Console
 
-    from thinwire.lab.papers import Plan, written
-    from thinwire.lab.papers.experiment import experiment_names, experiment_text
-    from thinwire.lab.papers.report import Words
-    from thinwire.lab.papers.runs import data_of
+    from thinwire.lab.papers.experiment import match_experiments, read_experiment_text
+    from thinwire.lab.papers.report import ReportTexts, write_results
+    from thinwire.lab.papers.runs import ExperimentPlan, load_plan_data
 
     if name is None:
         _list_experiments(as_json, data)
         return
     size: Size = "quick" if quick else "full"
-    names = experiment_names(name, size)
+    names = match_experiments(name, size)
     folder = out or Path("runs") / f"{Path(name).stem}-{size}"
     chosen = None if seeds is None else tuple(dict.fromkeys(parse_seeds(seeds)))
     console, summaries = Console(stderr=True), []
     for one in names:
         place = folder if len(names) == 1 else folder / one
-        plan = Plan(one, size, chosen, None if data is None else str(data), place)
-        about = data_of(plan).about
+        plan = ExperimentPlan(one, size, chosen, None if data is None else str(data), place)
+        about = load_plan_data(plan).about
         outcomes = _run(plan, jobs, console)
         real = [] if real_link is None else _run_really(plan, real_link, outcomes, console)
-        summary = written(plan.experiment(), outcomes, Words(about, experiment_text(one)), place, real)
+        summary = write_results(
+            plan.experiment(), outcomes, ReportTexts(about, read_experiment_text(one)), place, real
+        )
         summaries.append(summary)
         if not as_json:
             _print(summary)
@@ -90,21 +90,20 @@ def reproduce(
         print_result(summaries[0] if len(names) == 1 else {"experiments": summaries}, as_json, ())
 
 
-def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
-    from thinwire.lab.papers import run_all
-    from thinwire.lab.papers.runs import Watch
+def _run(plan: ExperimentPlan, jobs: int, console: Console) -> list[ExperimentRun]:
+    from thinwire.lab.papers.runs import RunObserver, run_all
 
     experiment = plan.experiment()
     total = len(experiment.curves) * len(experiment.seeds)
-    found: list[Outcome] = []
+    found: list[ExperimentRun] = []
     with ExitStack() as line:  # of the run under way
 
-        def follow(curve: str, seed: int, rounds: int) -> Watch:
+        def follow(curve: str, seed: int, rounds: int) -> RunObserver:
             """One live line a run, where there is a terminal."""
             if not console.is_terminal:
-                return Watch()
+                return RunObserver()
             progress = RunProgress(f"{curve}, seed {seed} ({len(found) + 1}/{total})", rounds, console)
-            return Watch(progress.move, line.enter_context(progress))
+            return RunObserver(progress.move, line.enter_context(progress))
 
         try:
             for outcome in run_all(plan, jobs, follow):
@@ -118,11 +117,11 @@ def _run(plan: Plan, jobs: int, console: Console) -> list[Outcome]:
     return found
 
 
-def _run_really(plan: Plan, tools: Path, outcomes: list[Outcome], console: Console) -> list[RealRun]:
-    from thinwire.lab.papers.real_link import real_runs
+def _run_really(plan: ExperimentPlan, tools: Path, outcomes: list[ExperimentRun], console: Console) -> list[RealRun]:
+    from thinwire.lab.papers.real_link import run_on_real_link
 
     found = []
-    for run in real_runs(plan, tools, outcomes):
+    for run in run_on_real_link(plan, tools, outcomes):
         found.append(run)
         same = "the same scores" if run.same_scores else "OTHER SCORES than simulated"
         line = f"{run.curve}, seed {run.seed}, real processes: {run.history[-1].seconds:.1f} s, {same}"
@@ -130,7 +129,7 @@ def _run_really(plan: Plan, tools: Path, outcomes: list[Outcome], console: Conso
     return found
 
 
-def _format_outcome(outcome: Outcome) -> str:
+def _format_outcome(outcome: ExperimentRun) -> str:
     if outcome.diverged:
         return f"diverged: {outcome.diverged}"
     last = outcome.history[-1]
@@ -138,10 +137,10 @@ def _format_outcome(outcome: Outcome) -> str:
 
 
 def _list_experiments(as_json: bool, data: Path | None) -> None:
-    from thinwire.lab.papers import experiment_files, read_experiment
+    from thinwire.lab.papers.experiment import find_experiments, read_experiment
     from thinwire.lab.papers.jobs import is_here
 
-    every = {name: read_experiment(name)[1].experiment for name in experiment_files()}
+    every = {name: read_experiment(name)[1].experiment for name in find_experiments()}
     folder = None if data is None else str(data)
     here = {one: is_here(one, folder) for one in {about.data for about in every.values()}}
     rows = [

@@ -12,12 +12,11 @@ from thinwire.base.errors import BadInput
 from thinwire.engine.models import LOSSES, MODELS
 from thinwire.job.registry import build_optimizer, build_recipe
 from thinwire.lab.datasets import DATA_SETS
-from thinwire.lab.papers import at_size, experiment_files, read_experiment
-from thinwire.lab.papers.experiment import Size, experiment_names
-from thinwire.lab.papers.jobs import split_of
+from thinwire.lab.papers.experiment import Size, find_experiments, match_experiments, read_experiment, resolve_size
+from thinwire.lab.papers.jobs import build_split
 from thinwire.lab.papers.schema import BestOf
 
-NAMES = sorted(experiment_files())
+NAMES = sorted(find_experiments())
 NOT_READ = {"imagenet100"}  # no reader yet: its file says the settings
 
 
@@ -29,13 +28,13 @@ def test_there_are_experiments_of_all_four_papers_and_of_ours() -> None:
 def test_a_file_is_whole(name: str) -> None:
     _, file = read_experiment(name)
     assert file.experiment.data in DATA_SETS.keys() | NOT_READ
-    split_of(file.experiment.split)
+    build_split(file.experiment.split)
     assert file.model.loss in LOSSES
     for table in (file.model.bottom, file.model.top, file.model.label_bottom or file.model.bottom):
         assert table["name"] in MODELS
     sizes: tuple[Size, ...] = ("full",) if file.experiment.full_size_only else ("quick", "full")
     for size in sizes:
-        experiment = at_size(name, file, size)
+        experiment = resolve_size(name, file, size)
         folders = [curve.folder for curve in experiment.curves]
         assert len(set(folders)) == len(folders), "two curves would write into one folder"
         assert experiment.expectations, f"{size}: nothing to check"
@@ -56,7 +55,7 @@ def test_a_quick_size_says_what_it_changes(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if read_experiment(name)[1].quick])
 def test_what_a_quick_size_says_is_what_it_does(name: str) -> None:
     _, file = read_experiment(name)
-    experiment = at_size(name, file, "quick")
+    experiment = resolve_size(name, file, "quick")
     settings = experiment.curves[0].settings
     does = {
         r"([\d,]+)(?: of the [\d,]+)? rows": experiment.rows,
@@ -74,16 +73,16 @@ def test_what_a_quick_size_says_is_what_it_does(name: str) -> None:
 
 
 def test_the_beginning_of_a_name_is_all_that_begin_so() -> None:
-    assert experiment_names("efvfl-fig2", "quick") == ["efvfl-fig2"]
-    assert experiment_names("thin-all", "quick") == [name for name in NAMES if name.startswith("thin-")]
-    assert set(experiment_names("celu-fig6", "full")) == {name for name in NAMES if name.startswith("celu-fig6-")}
+    assert match_experiments("efvfl-fig2", "quick") == ["efvfl-fig2"]
+    assert match_experiments("thin-all", "quick") == [name for name in NAMES if name.startswith("thin-")]
+    assert set(match_experiments("celu-fig6", "full")) == {name for name in NAMES if name.startswith("celu-fig6-")}
     with pytest.raises(BadInput, match="did you mean 'efvfl-fig3'"):
-        experiment_names("efvfl-fig33", "full")
+        match_experiments("efvfl-fig33", "full")
 
 
 def test_a_quick_group_leaves_out_what_runs_at_full_size_only() -> None:
-    assert experiment_names("efvfl-fig5", "quick") == ["efvfl-fig5-mnist"]
-    assert experiment_names("efvfl-fig5", "full") == ["efvfl-fig5-cifar100", "efvfl-fig5-mnist"]
+    assert match_experiments("efvfl-fig5", "quick") == ["efvfl-fig5-mnist"]
+    assert match_experiments("efvfl-fig5", "full") == ["efvfl-fig5-cifar100", "efvfl-fig5-mnist"]
 
 
 @pytest.mark.parametrize(
@@ -108,13 +107,13 @@ def test_a_wrong_file_is_refused_with_the_place(tmp_path: Path, old: str, new: s
 
 def test_a_size_changes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
     _, file = read_experiment(write_experiment(tmp_path))
-    quick, full = at_size("tiny", file, "quick"), at_size("tiny", file, "full")
+    quick, full = resolve_size("tiny", file, "quick"), resolve_size("tiny", file, "full")
     assert (quick.seeds, full.seeds) == ((0,), (0, 1))
     assert [curve.settings.epochs for curve in (quick.curves[0], full.curves[0])] == [2, 4]
     assert quick.curves[0].settings.batch_size == full.curves[0].settings.batch_size == 40
     assert len(quick.expectations) == 1
     assert len(full.expectations) == 2
-    assert at_size("tiny", file, "full", (7,)).seeds == (7,)
+    assert resolve_size("tiny", file, "full", (7,)).seeds == (7,)
 
 
 @pytest.mark.parametrize(
@@ -129,5 +128,5 @@ def test_a_size_changes_arguments_of_a_model_or_names_another(
 ) -> None:
     text = EXPERIMENT.replace("[quick]\n", f"[quick]\nbottom = {changed}\n")
     _, file = read_experiment(write_experiment(tmp_path, text))
-    assert at_size("tiny", file, "quick").model.bottom == bottom
-    assert at_size("tiny", file, "full").model.bottom["name"] == "linear"
+    assert resolve_size("tiny", file, "quick").model.bottom == bottom
+    assert resolve_size("tiny", file, "full").model.bottom["name"] == "linear"

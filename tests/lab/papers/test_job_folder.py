@@ -11,20 +11,21 @@ from lab.papers.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
 from thinwire.job.job_loader import load_job
-from thinwire.lab.papers import Plan
-from thinwire.lab.papers.jobs import job_of
-from thinwire.lab.papers.real_link import RealRun, shaped_link, write_job_folder
-from thinwire.lab.papers.runs import data_of
+from thinwire.lab.papers.jobs import build_job
+from thinwire.lab.papers.real_link import RealRun, shape_link, write_job_folder
+from thinwire.lab.papers.runs import ExperimentPlan, load_plan_data
 from thinwire.report.record import Evaluation
 
 
 def test_the_job_file_gives_the_same_data_weights_and_settings(tmp_path: Path) -> None:
-    data_of.cache_clear()
-    plan = Plan(write_experiment(tmp_path), "quick", None, str(write_digits(tmp_path / "data")), tmp_path / "out")
-    experiment, data = plan.experiment(), data_of(plan)
+    load_plan_data.cache_clear()
+    plan = ExperimentPlan(
+        write_experiment(tmp_path), "quick", None, str(write_digits(tmp_path / "data")), tmp_path / "out"
+    )
+    experiment, data = plan.experiment(), load_plan_data(plan)
     curve = experiment.curves[1]
     path = write_job_folder(tmp_path / "job", experiment, curve, 0, data, "10.99.0.1:7443")
-    real, simulated = load_job(path), job_of(experiment, curve, 0, data)
+    real, simulated = load_job(path), build_job(experiment, curve, 0, data)
     theirs, ours = real.digests(), simulated.digests()
     assert {key for key in ours if ours[key] != theirs[key]} == {"link"}  # that one is real
     assert real.batching().rounds == simulated.batching().rounds
@@ -35,17 +36,17 @@ def test_the_job_file_gives_the_same_data_weights_and_settings(tmp_path: Path) -
 
 
 def test_factors_by_epoch_have_no_place_in_a_job_file(tmp_path: Path) -> None:
-    data_of.cache_clear()
+    load_plan_data.cache_clear()
     text = EXPERIMENT.replace("epochs = 4", "epochs = 4\nlr_factors = [[1, 0.5]]")
     data = write_digits(tmp_path / "data")
-    plan = Plan(write_experiment(tmp_path, text), "quick", None, str(data), tmp_path / "out")
+    plan = ExperimentPlan(write_experiment(tmp_path, text), "quick", None, str(data), tmp_path / "out")
     experiment = plan.experiment()
     with pytest.raises(BadInput, match="lr_factors"):
-        write_job_folder(tmp_path, experiment, experiment.curves[0], 0, data_of(plan), "10.99.0.1:7443")
+        write_job_folder(tmp_path, experiment, experiment.curves[0], 0, load_plan_data(plan), "10.99.0.1:7443")
 
 
 def test_without_tools_there_is_no_link(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no up\.sh"), shaped_link(tmp_path, Link(bandwidth_mbit=300)):
+    with pytest.raises(BadInput, match=r"no up\.sh"), shape_link(tmp_path, Link(bandwidth_mbit=300)):
         pass
 
 

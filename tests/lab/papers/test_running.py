@@ -13,10 +13,10 @@ import pytest
 from lab.papers.digits import EXPERIMENT, write_digits, write_experiment
 from thinwire.base.errors import BadInput
 from thinwire.cli.reproduce import reproduce
-from thinwire.lab.papers import Plan, run_all, runs, written
-from thinwire.lab.papers.experiment import experiment_text
-from thinwire.lab.papers.report import Words
-from thinwire.lab.papers.runs import Outcome, Watch, data_of
+from thinwire.lab.papers import runs
+from thinwire.lab.papers.experiment import read_experiment_text
+from thinwire.lab.papers.report import ReportTexts, write_results
+from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, RunObserver, load_plan_data, run_all
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +24,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_digits(tmp_path_factory.mktemp("data"))
 
 
-def plan(folder: Path, data: Path, text: str = EXPERIMENT, out: str = "out") -> Plan:
-    data_of.cache_clear()
-    return Plan(write_experiment(folder, text), "quick", None, str(data), folder / out)
+def plan(folder: Path, data: Path, text: str = EXPERIMENT, out: str = "out") -> ExperimentPlan:
+    load_plan_data.cache_clear()
+    return ExperimentPlan(write_experiment(folder, text), "quick", None, str(data), folder / out)
 
 
-def all_of(asked: Plan, jobs: int = 1) -> list[Outcome]:
-    return sorted(run_all(asked, jobs, lambda *_: Watch()), key=lambda one: (one.curve, one.seed))
+def all_of(asked: ExperimentPlan, jobs: int = 1) -> list[ExperimentRun]:
+    return sorted(run_all(asked, jobs, lambda *_: RunObserver()), key=lambda one: (one.curve, one.seed))
 
 
-def told(outcomes: list[Outcome]) -> list[Any]:
+def told(outcomes: list[ExperimentRun]) -> list[Any]:
     """What must repeat: all but wall-clock seconds."""
     return [[{**event, "seconds": None} for event in one.history] for one in outcomes]
 
@@ -56,7 +56,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, da
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(run_all(asked, 1, lambda *_: Watch(on_event=stop)))
+        list(run_all(asked, 1, lambda *_: RunObserver(on_event=stop)))
     assert any((tmp_path / "again").rglob("checkpoints/*"))
     assert told(all_of(asked)) == told(whole)
 
@@ -111,7 +111,9 @@ def test_a_run_that_diverges_is_told_and_does_not_end_the_others(tmp_path: Path,
 def test_the_report_needs_nothing_else_and_the_tables_agree(tmp_path: Path, data: Path) -> None:
     asked = plan(tmp_path, data)
     outcomes = all_of(asked)
-    summary = written(asked.experiment(), outcomes, Words("some digits", experiment_text(asked.name)), asked.out)
+    summary = write_results(
+        asked.experiment(), outcomes, ReportTexts("some digits", read_experiment_text(asked.name)), asked.out
+    )
     html = (asked.out / "report.html").read_text()
     for word in ("<script", "src=", "href=", "@import", "url("):
         assert word not in html
@@ -157,4 +159,4 @@ def test_missing_data_is_said_with_file_folder_and_source(tmp_path: Path, data: 
 def test_a_data_set_without_a_reader_is_said_to_be_one(tmp_path: Path, data: Path) -> None:
     text = EXPERIMENT.replace('data = "mnist"', 'data = "imagenet100"')
     with pytest.raises(BadInput, match="there is no reader for its data set, imagenet100"):
-        data_of(plan(tmp_path, data, text))
+        load_plan_data(plan(tmp_path, data, text))

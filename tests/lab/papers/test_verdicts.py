@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from thinwire.lab.papers.results import CurveResult, Verdict, judged
-from thinwire.lab.papers.runs import Outcome, value_at
+from thinwire.lab.papers.results import ClaimVerdict, CurveResult, check_claims
+from thinwire.lab.papers.runs import ExperimentRun, value_at
 from thinwire.lab.papers.schema import ExpectSection
 
 TARGET = ("accuracy", 0.8)
 
 
-def outcome(seed: int, accuracies: list[float], diverged: str | None = None) -> Outcome:
+def outcome(seed: int, accuracies: list[float], diverged: str | None = None) -> ExperimentRun:
     history = [
         {
             "round": 10 * place,
@@ -26,7 +26,7 @@ def outcome(seed: int, accuracies: list[float], diverged: str | None = None) -> 
         }
         for place, value in enumerate(accuracies)
     ]
-    return Outcome("curve", seed, history, {}, diverged)
+    return ExperimentRun("curve", seed, history, {}, diverged)
 
 
 def curve(name: str, *runs: list[float], diverged: str | None = None) -> CurveResult:
@@ -34,9 +34,9 @@ def curve(name: str, *runs: list[float], diverged: str | None = None) -> CurveRe
     return CurveResult(name, found, TARGET)
 
 
-def verdict(results: list[CurveResult], **expect: Any) -> Verdict:
+def verdict(results: list[CurveResult], **expect: Any) -> ClaimVerdict:
     section = ExpectSection.model_validate({"claim": "it holds", "curve": "a", **expect})
-    return judged([section], results)[0]
+    return check_claims([section], results)[0]
 
 
 FAST = curve("a", [0.1, 0.9, 0.9], [0.1, 0.7, 0.8])
@@ -66,7 +66,7 @@ def test_a_cost_is_that_of_the_first_evaluation_at_the_target() -> None:
     never = NEVER.cost("bytes.total")
     assert never is not None
     assert never.mean == inf
-    reached = NEVER.reached()
+    reached = NEVER.success_rate()
     assert reached is not None
     assert reached.mean == 0.5
 

@@ -18,10 +18,10 @@ from thinwire.lab.papers.schema import (
     ExpectSection,
     ExperimentFile,
     ExperimentSection,
+    ExperimentTarget,
     ModelSection,
     SettingsSection,
     SizeSection,
-    Target,
 )
 
 Size = Literal["quick", "full"]
@@ -54,7 +54,7 @@ class Experiment:
     model: ModelSection
     curves: tuple[Curve, ...]
     seeds: tuple[int, ...]
-    target: Target | BestOf | None
+    target: ExperimentTarget | BestOf | None
     rows: int | None
     test_rows: int | None
     says: str | None  # what this size changes
@@ -71,7 +71,7 @@ class Experiment:
         ]
 
 
-def at_size(name: str, file: ExperimentFile, size: Size, seeds: tuple[int, ...] | None = None) -> Experiment:
+def resolve_size(name: str, file: ExperimentFile, size: Size, seeds: tuple[int, ...] | None = None) -> Experiment:
     """The experiment with what this size changes."""
     section = file.quick if size == "quick" else file.full
     if section is None:
@@ -121,15 +121,15 @@ _HERE = Path(__file__).resolve().parent
 _FOLDERS = (_HERE / "experiments", _HERE.parents[3] / "experiments")  # installed; a working copy
 
 
-def experiment_files() -> dict[str, Path]:
+def find_experiments() -> dict[str, Path]:
     """Every experiment that comes with the package, by name."""
     folder = next((folder for folder in _FOLDERS if folder.is_dir()), None)
     return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def experiment_names(name: str, size: Size) -> list[str]:
+def match_experiments(name: str, size: Size) -> list[str]:
     """The experiment of that name; or those of this size that begin with it: thin-all and thin are every thin-*."""
-    known = experiment_files()
+    known = find_experiments()
     if name in known or name.endswith(".toml"):
         return [name]
     begun = [one for one in known if one.startswith(f"{name.removesuffix('-all')}-")]
@@ -146,16 +146,16 @@ def read_experiment(name: str) -> tuple[str, ExperimentFile]:
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"not TOML: {error}") from None
         except ValidationError as error:
-            raise BadInput(_said(error)) from None
+            raise BadInput(_format_errors(error)) from None
 
 
-def experiment_text(name: str) -> str:
+def read_experiment_text(name: str) -> str:
     """The file as it stands."""
     return _text(_path(name))
 
 
 def _path(name: str) -> Path:
-    known = experiment_files()
+    known = find_experiments()
     path = Path(name) if name.endswith(".toml") else known.get(name)
     if path is None:
         raise BadInput(f"there is no experiment {name!r}{did_you_mean(name, known)}; `thinwire reproduce` lists them")
@@ -171,7 +171,7 @@ def _text(path: Path) -> str:
         raise BadInput(f"cannot be read: {error}") from None
 
 
-def _said(error: ValidationError) -> str:
+def _format_errors(error: ValidationError) -> str:
     found = []
     for one in error.errors(include_url=False, include_context=False):
         place = ".".join(map(str, one["loc"]))

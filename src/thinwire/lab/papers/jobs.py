@@ -52,7 +52,7 @@ _SPLITS: dict[str, Callable[..., Split]] = {
 }
 
 
-def loaded(experiment: Experiment, folder: str | None) -> VerticalData:
+def load_data(experiment: Experiment, folder: str | None) -> VerticalData:
     """The rows of this size, the same for every seed; a missing file is said with where to get it."""
     if experiment.about.data not in DATA_SETS:
         raise BadInput(
@@ -61,7 +61,7 @@ def loaded(experiment: Experiment, folder: str | None) -> VerticalData:
         )
     return load_split(
         experiment.about.data,
-        split_of(experiment.about.split),
+        build_split(experiment.about.split),
         None if folder is None else Path(folder),
         rows=experiment.rows,
         test_rows=experiment.test_rows,
@@ -77,7 +77,7 @@ def is_here(name: str, folder: str | None) -> bool:
     return True
 
 
-def split_of(given: str | Mapping[str, Any] | None) -> Split | None:
+def build_split(given: str | Mapping[str, Any] | None) -> Split | None:
     """A split by its name, or a table of the name and its arguments; None is the data set's usual one."""
     if given is None:
         return None
@@ -89,7 +89,7 @@ def split_of(given: str | Mapping[str, Any] | None) -> Split | None:
 # One run of an experiment as a job: the data's parties, the models by name, a curve's recipe and settings ---------
 
 
-def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) -> Job:
+def build_job(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) -> Job:
     """The job of one curve and seed; first weights follow from the seed, and are the same for every curve."""
     with within(f"{experiment.name}, curve {curve.name!r}"):
         settings = curve.settings
@@ -106,7 +106,7 @@ def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) 
             seed=seed,
             eval_every=settings.eval_every,
             metrics=settings.metrics or ["accuracy"],
-            link=link_of(settings),
+            link=build_link(settings),
             diagnostics=bool(settings.diagnostics),
             effort=settings.effort or "small",
         )
@@ -114,7 +114,7 @@ def job_of(experiment: Experiment, curve: Curve, seed: int, data: VerticalData) 
         return job
 
 
-def link_of(settings: SettingsSection) -> Link | None:
+def build_link(settings: SettingsSection) -> Link | None:
     given = settings.link
     return None if given is None else Link(**given.model_dump(exclude_none=True, exclude={"parties"}))
 
@@ -122,7 +122,7 @@ def link_of(settings: SettingsSection) -> Link | None:
 def _feature_party(
     experiment: Experiment, seed: int, data: VerticalData, name: str, features: Tensor, test_features: Tensor
 ) -> FeatureParty:
-    table = with_categories(experiment.model.bottom, data.categories.get(name))
+    table = add_categories(experiment.model.bottom, data.categories.get(name))
     shape = tuple(features.shape[1:])
     bottom = build_module("model.bottom", table, shape, derive_weight_seed(seed, name, "bottom"), Path())
     return FeatureParty(name, features, bottom, test_features)
@@ -137,7 +137,7 @@ def _label_party(
     if data.label_features is not None:
         if model.label_bottom is None:
             raise BadInput("model.label_bottom is missing: the label party of this split holds features")
-        table = with_categories(model.label_bottom, data.categories.get(LABEL))
+        table = add_categories(model.label_bottom, data.categories.get(LABEL))
         shape = tuple(data.label_features.shape[1:])
         bottom = build_module("model.label_bottom", table, shape, derive_weight_seed(seed, LABEL, "bottom"), Path())
         widths.append(find_embedding_width("model.label_bottom:", bottom, data.label_features))
@@ -158,7 +158,7 @@ def _label_party(
     )
 
 
-def with_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Mapping[str, Any]:
+def add_categories(table: Mapping[str, Any], sizes: Sequence[int] | None) -> Mapping[str, Any]:
     """Vocabularies follow from the data."""
     model: Callable[..., Any] | None = MODELS.get(str(table.get("name", "")).lower())
     if model is None or "fields_vocab" not in list_parameters(model):

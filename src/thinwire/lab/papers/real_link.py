@@ -1,4 +1,8 @@
-"""The same runs between real processes over a really shaped link, beside the link's clock."""
+"""The same runs between real processes over a really shaped link, beside the link's clock.
+
+A folder of tools makes the link: `up.sh BITS_PER_SECOND ONE_WAY_MICROSECONDS` between the network namespaces wanA
+(10.99.0.1, the label party's) and wanB, and `down.sh` ends it. Both need root.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,8 @@ from thinwire.job.toml_text import toml_text
 from thinwire.lab.datasets.splits import LABEL
 from thinwire.lab.datasets.vertical import VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
-from thinwire.lab.papers.jobs import link_of, with_categories
-from thinwire.lab.papers.runs import Outcome, Plan, data_of
+from thinwire.lab.papers.jobs import add_categories, build_link
+from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, load_plan_data
 from thinwire.net.pki import authority
 from thinwire.report.record import Evaluation
 from thinwire.storage import layout
@@ -73,7 +77,7 @@ def _settings(curve: Curve, seed: int) -> dict[str, Any]:
 
 
 def _party_section(experiment: Experiment, name: str, data: VerticalData) -> dict[str, Any]:
-    model = with_categories(experiment.model.bottom, data.categories.get(name))
+    model = add_categories(experiment.model.bottom, data.categories.get(name))
     return {"name": name, **_features(name), "model": model}
 
 
@@ -95,7 +99,7 @@ def _label_section(experiment: Experiment, data: VerticalData) -> dict[str, Any]
     if model.class_weights is not None:
         found["class_weights"] = model.class_weights
     if data.label_features is not None and model.label_bottom is not None:
-        found |= {**_features(LABEL), "model": with_categories(model.label_bottom, data.categories.get(LABEL))}
+        found |= {**_features(LABEL), "model": add_categories(model.label_bottom, data.categories.get(LABEL))}
     return found
 
 
@@ -137,24 +141,24 @@ def _but_evaluations(row: Evaluation) -> float:
     return float(row.seconds - row.diagnostics["evaluation_seconds"])
 
 
-def real_runs(plan: Plan, tools: Path, simulated: list[Outcome]) -> Iterator[RealRun]:
+def run_on_real_link(plan: ExperimentPlan, tools: Path, simulated: list[ExperimentRun]) -> Iterator[RealRun]:
     """Every curve once, with the first seed."""
     experiment = plan.experiment()
     seed = experiment.seeds[0]
     for curve in experiment.curves:
-        link = link_of(curve.settings)
+        link = build_link(curve.settings)
         if link is None:
             raise BadInput(f"{experiment.name}: curve {curve.name!r} has no link to shape")
         twin = next(one for one in simulated if one.curve == curve.name and one.seed == seed)
         folder = plan.out / "real" / curve.folder
-        with shaped_link(tools, link):
+        with shape_link(tools, link):
             history = _run_parties(plan, experiment, curve, seed, folder)
         scores = [row.test for row in history], [row["test"] for row in twin.history]
         yield RealRun(curve.name, seed, history, scores[0] == scores[1])
 
 
 @contextmanager
-def shaped_link(tools: Path, link: Link) -> Iterator[None]:
+def shape_link(tools: Path, link: Link) -> Iterator[None]:
     """The link is up inside."""
     if not (tools / "up.sh").exists():
         raise BadInput(f"--real-link: {tools} holds no up.sh")
@@ -185,9 +189,11 @@ def _script(script: Path, environment: dict[str, str], *arguments: str) -> None:
         raise LinkFailed(f"{script.name} failed ({ended.returncode}); it needs root, iproute2 and /dev/net/tun")
 
 
-def _run_parties(plan: Plan, experiment: Experiment, curve: Curve, seed: int, folder: Path) -> list[Evaluation]:
+def _run_parties(
+    plan: ExperimentPlan, experiment: Experiment, curve: Curve, seed: int, folder: Path
+) -> list[Evaluation]:
     """The label party's evaluations."""
-    data = data_of(plan)
+    data = load_plan_data(plan)
     job = write_job_folder(folder, experiment, curve, seed, data, _ADDRESS)
     sides = {LABEL: "wanA", **dict.fromkeys(data.names, "wanB")}
     with tempfile.TemporaryDirectory() as runs:

@@ -14,8 +14,8 @@ from thinwire.base.environment import environment
 from thinwire.base.format import bytes_shown, format_number
 from thinwire.lab.papers.experiment import Experiment
 from thinwire.lab.papers.real_link import RealRun
-from thinwire.lab.papers.results import CurveResult, Number, Verdict, judged, results_of
-from thinwire.lab.papers.runs import Outcome, value_at
+from thinwire.lab.papers.results import ClaimVerdict, CurveResult, SeedMean, check_claims, collect_results
+from thinwire.lab.papers.runs import ExperimentRun, value_at
 from thinwire.lab.papers.schema import PlotSection
 from thinwire.report.rendering import render_page
 from thinwire.report.svg.line_chart import Chart, Line
@@ -38,12 +38,16 @@ _MORE = (
 )
 
 
-def written(
-    experiment: Experiment, outcomes: Sequence[Outcome], words: Words, out: Path, real: Sequence[RealRun] = ()
+def write_results(
+    experiment: Experiment,
+    outcomes: Sequence[ExperimentRun],
+    words: ReportTexts,
+    out: Path,
+    real: Sequence[RealRun] = (),
 ) -> dict[str, Any]:
     """Writes the three files; gives the summary."""
-    results = results_of(experiment, outcomes)
-    verdicts = judged(experiment.expectations, results)
+    results = collect_results(experiment, outcomes)
+    verdicts = check_claims(experiment.expectations, results)
     summary = {
         **_summary(experiment, results, verdicts, words.data),
         "real_link": [_real(run, results) for run in real],
@@ -51,7 +55,7 @@ def written(
     folder = RunDirectory(out)
     folder.write("results.csv", _csv(experiment, results).encode())
     folder.write("summary.json", indented_json(summary))
-    folder.write(layout.REPORT, html_report(experiment, results, verdicts, words, summary["real_link"]).encode())
+    folder.write(layout.REPORT, render_report(experiment, results, verdicts, words, summary["real_link"]).encode())
     return {**summary, "out": str(out)}
 
 
@@ -70,7 +74,7 @@ def _csv(experiment: Experiment, results: Sequence[CurveResult]) -> str:
 
 
 def _summary(
-    experiment: Experiment, results: Sequence[CurveResult], verdicts: Sequence[Verdict], about_data: str
+    experiment: Experiment, results: Sequence[CurveResult], verdicts: Sequence[ClaimVerdict], about_data: str
 ) -> dict[str, Any]:
     target = results[0].target
     return {
@@ -117,12 +121,12 @@ def _curve(experiment: Experiment, result: CurveResult) -> dict[str, Any]:
         "final": {place: _number(result.final(place)) for place in finals},
         "best": {f"test.{name}": _number(result.best(f"test.{name}")) for name in metrics},
         "to_target": {place: _number(result.cost(place)) for place in _COSTS},
-        "reached": _number(result.reached()),
+        "reached": _number(result.success_rate()),
         "privacy": result.runs[0].summary.get("privacy", []),
     }
 
 
-def _number(number: Number | None) -> dict[str, Any] | None:
+def _number(number: SeedMean | None) -> dict[str, Any] | None:
     return None if number is None else _plain({"mean": number.mean, "std": number.deviation})
 
 
@@ -152,18 +156,18 @@ _Y_NAMES = {
 
 
 @dataclass(frozen=True)
-class Words:
+class ReportTexts:
     """What a report says of the data, and the experiment's file as it stands."""
 
     data: str
     file: str
 
 
-def html_report(
+def render_report(
     experiment: Experiment,
     results: Sequence[CurveResult],
-    verdicts: Sequence[Verdict],
-    words: Words,
+    verdicts: Sequence[ClaimVerdict],
+    words: ReportTexts,
     real: Sequence[Mapping[str, Any]],
 ) -> str:
     """The report of an experiment; `real` are runs over a real link beside those on the link's clock."""
@@ -171,7 +175,7 @@ def html_report(
         "experiment": experiment,
         "about": experiment.about,
         "verdicts": verdicts,
-        "charts": charts(experiment, results),
+        "charts": draw_charts(experiment, results),
         "heads": _heads(experiment, results),
         "figures": [_figures(result, _metric(experiment)) for result in results],
         "real": [_real_link(one) for one in real],
@@ -181,7 +185,7 @@ def html_report(
     return render_page("experiment.html", experiment.name, values)
 
 
-def charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[Chart]:
+def draw_charts(experiment: Experiment, results: Sequence[CurveResult]) -> list[Chart]:
     """The file's plots, of the curves that were run; without any, the metrics by epoch, bytes and link time."""
     styles = {result.name: number for number, result in enumerate(results)}
     found = []
@@ -225,7 +229,7 @@ def _heads(experiment: Experiment, results: Sequence[CurveResult]) -> list[str]:
 
 def _figures(result: CurveResult, metric: str) -> list[str]:
     """A curve's line of the table."""
-    numbers: list[tuple[Number | None, Callable[[float], str]]] = [
+    numbers: list[tuple[SeedMean | None, Callable[[float], str]]] = [
         (result.best(f"test.{metric}"), format_number),
         (result.final(f"test.{metric}"), format_number),
         (result.final("train.loss"), format_number),
@@ -245,7 +249,7 @@ def _real_link(one: Mapping[str, Any]) -> list[str]:
     return [f"{one['curve']}, seed {one['seed']}", *seconds, "the same" if one["same_scores"] else "other"]
 
 
-def _format(number: Number | None, how: Callable[[float], str]) -> str:
+def _format(number: SeedMean | None, how: Callable[[float], str]) -> str:
     if number is None:
         return "-"
     if isinf(number.mean):

@@ -8,15 +8,15 @@ from math import inf, isinf, isnan, sqrt
 from typing import Any
 
 from thinwire.lab.papers.experiment import Experiment
-from thinwire.lab.papers.runs import Outcome, value_at
-from thinwire.lab.papers.schema import ExpectSection, Target
+from thinwire.lab.papers.runs import ExperimentRun, value_at
+from thinwire.lab.papers.schema import ExpectSection, ExperimentTarget
 from thinwire.report.record import Evaluation
 from thinwire.report.svg.line_chart import Point
 from thinwire.training.result import better, meets
 
 
 @dataclass(frozen=True)
-class Number:
+class SeedMean:
     """Mean and standard deviation over seeds; infinite where some seed never got there."""
 
     mean: float
@@ -29,31 +29,31 @@ class CurveResult:
     """All runs of one curve."""
 
     name: str
-    runs: tuple[Outcome, ...]  # in the order of the seeds
+    runs: tuple[ExperimentRun, ...]  # in the order of the seeds
     target: tuple[str, float] | None
 
-    def final(self, place: str) -> Number | None:
+    def final(self, place: str) -> SeedMean | None:
         """At the last evaluation; None where a run diverged or has no such value."""
         if any(run.diverged for run in self.runs):
             return None
         return _number([value_at(run.history[-1], place) for run in self.runs])
 
-    def best(self, place: str) -> Number | None:
+    def best(self, place: str) -> SeedMean | None:
         """The best value of each run, whichever way is better."""
         sign = better(place.rsplit(".", 1)[-1])
         each = [[value for value in run.at(place) if value is not None] for run in self.runs]
         return _number([max(values, key=lambda value: sign * value) if values else None for values in each])
 
-    def cost(self, place: str) -> Number | None:
+    def cost(self, place: str) -> SeedMean | None:
         """What it took to reach the target: infinite where one seed did not reach it."""
         if self.target is None:
             return None
         reached = [self._reached(run) for run in self.runs]
         if any(event is None for event in reached):
-            return Number(inf, 0.0, len(self.runs))
+            return SeedMean(inf, 0.0, len(self.runs))
         return _number([value_at(event, place) for event in reached if event is not None])
 
-    def reached(self) -> Number | None:
+    def success_rate(self) -> SeedMean | None:
         """The share of the seeds that reached the target."""
         if self.target is None:
             return None
@@ -71,27 +71,27 @@ class CurveResult:
                 found.append(Point(sum(known) / len(known), ys.mean, ys.deviation))
         return found
 
-    def _reached(self, run: Outcome) -> dict[str, Any] | None:
+    def _reached(self, run: ExperimentRun) -> dict[str, Any] | None:
         target = self.target
         if target is None:
             return None
         return next((event for event in run.history if meets(Evaluation.model_validate(event), target)), None)
 
 
-def results_of(experiment: Experiment, outcomes: Sequence[Outcome]) -> list[CurveResult]:
+def collect_results(experiment: Experiment, outcomes: Sequence[ExperimentRun]) -> list[CurveResult]:
     """The curves in the order of the file, their runs in the order of the seeds."""
     by_curve = {
         curve.name: tuple(sorted((one for one in outcomes if one.curve == curve.name), key=_seed(experiment)))
         for curve in experiment.curves
     }
-    target = target_of(experiment, by_curve)
+    target = find_target(experiment, by_curve)
     return [CurveResult(name, runs, target) for name, runs in by_curve.items()]
 
 
-def target_of(experiment: Experiment, by_curve: dict[str, tuple[Outcome, ...]]) -> tuple[str, float] | None:
+def find_target(experiment: Experiment, by_curve: dict[str, tuple[ExperimentRun, ...]]) -> tuple[str, float] | None:
     """The metric and value to reach, where the experiment has one."""
     asked = experiment.target
-    if asked is None or isinstance(asked, Target):
+    if asked is None or isinstance(asked, ExperimentTarget):
         return None if asked is None else (asked.metric, asked.value)
     best = CurveResult(asked.best_of, by_curve[asked.best_of], None).best(f"test.{asked.metric}")
     return None if best is None else (asked.metric, best.mean - better(asked.metric) * asked.less)
@@ -101,13 +101,13 @@ def _seed(experiment: Experiment) -> Any:
     return lambda outcome: experiment.seeds.index(outcome.seed)
 
 
-def _number(values: Sequence[float | None]) -> Number | None:
+def _number(values: Sequence[float | None]) -> SeedMean | None:
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
         return None
     mean = sum(known) / len(known)
     squares = sum((value - mean) ** 2 for value in known)
-    return Number(mean, sqrt(squares / (len(known) - 1)) if len(known) > 1 else 0.0, len(known))
+    return SeedMean(mean, sqrt(squares / (len(known) - 1)) if len(known) > 1 else 0.0, len(known))
 
 
 # A paper's claims, checked against what was measured --------------------------------------------------------------
@@ -117,7 +117,7 @@ _SLACK = 1e-9  # 0.734 - 0.784 is a little below -0.05
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimVerdict:
     """One claim, met or not, with the numbers that say so."""
 
     claim: str
@@ -131,31 +131,33 @@ class Verdict:
     why: str  # in one line
 
 
-def judged(expectations: Sequence[ExpectSection], results: Sequence[CurveResult]) -> list[Verdict]:
+def check_claims(expectations: Sequence[ExpectSection], results: Sequence[CurveResult]) -> list[ClaimVerdict]:
     """Every expectation with its verdict."""
     by_name = {result.name: result for result in results}
-    return [_judge(one, by_name) for one in expectations]
+    return [_check_claim(one, by_name) for one in expectations]
 
 
-def _judge(expect: ExpectSection, results: Mapping[str, CurveResult]) -> Verdict:
-    value = _measured(expect, results[expect.curve], expect.metric)
+def _check_claim(expect: ExpectSection, results: Mapping[str, CurveResult]) -> ClaimVerdict:
+    value = _measure(expect, results[expect.curve], expect.metric)
     other = None
     if expect.of is not None:
-        other = _measured(expect, results[expect.of], expect.of_metric or expect.metric)
-    found = _compared(expect, value, other)
+        other = _measure(expect, results[expect.of], expect.of_metric or expect.metric)
+    found = _compare(expect, value, other)
     limit = f"at least {expect.at_least:g}" if expect.at_least is not None else f"at most {expect.at_most:g}"
     met = found is not None and (
         found >= expect.at_least - _SLACK
         if expect.at_least is not None
         else found <= (expect.at_most or 0.0) + _SLACK
     )
-    why = _why(expect, value, other, found)
-    return Verdict(expect.claim, expect.paper, _checked(expect), value, other, found, limit, met, why)
+    why = _explain(expect, value, other, found)
+    return ClaimVerdict(
+        expect.claim, expect.paper, _describe_comparison(expect), value, other, found, limit, met, why
+    )
 
 
-def _measured(expect: ExpectSection, result: CurveResult, metric: str | None) -> float | None:
+def _measure(expect: ExpectSection, result: CurveResult, metric: str | None) -> float | None:
     if expect.measure == "reached":
-        number = result.reached()
+        number = result.success_rate()
     elif expect.measure == "cost":
         number = result.cost(metric or "round")
     elif expect.measure == "best":
@@ -165,7 +167,7 @@ def _measured(expect: ExpectSection, result: CurveResult, metric: str | None) ->
     return None if number is None or isnan(number.mean) else number.mean
 
 
-def _compared(expect: ExpectSection, value: float | None, other: float | None) -> float | None:
+def _compare(expect: ExpectSection, value: float | None, other: float | None) -> float | None:
     """What the limit is for; None where nothing can be said."""
     if value is None or expect.form == "value":
         return value
@@ -180,7 +182,7 @@ def _compared(expect: ExpectSection, value: float | None, other: float | None) -
     return value / other if expect.form == "ratio" else abs(value - other) / abs(other)
 
 
-def _checked(expect: ExpectSection) -> str:
+def _describe_comparison(expect: ExpectSection) -> str:
     words = {"final": "last", "best": "best", "cost": "to the target:", "reached": "share of seeds at the target"}
     what = f"{words[expect.measure]} {expect.metric or ''}".strip()
     if expect.of is None:
@@ -190,7 +192,7 @@ def _checked(expect: ExpectSection) -> str:
     return f"{what}: {expect.curve} {forms[expect.form]} {theirs}"
 
 
-def _why(expect: ExpectSection, value: float | None, other: float | None, found: float | None) -> str:
+def _explain(expect: ExpectSection, value: float | None, other: float | None, found: float | None) -> str:
     def said(number: float | None) -> str:
         if number is None:
             return "no value (diverged)"

@@ -13,9 +13,9 @@ from typing import Any
 from thinwire.base.errors import BadInput, Diverged, NotFinite
 from thinwire.job.job import Job
 from thinwire.lab.datasets.vertical import VerticalData
-from thinwire.lab.papers.experiment import Experiment, Size, at_size, read_experiment
+from thinwire.lab.papers.experiment import Experiment, Size, read_experiment, resolve_size
 from thinwire.lab.papers.formulas import PaperBytes
-from thinwire.lab.papers.jobs import job_of, loaded
+from thinwire.lab.papers.jobs import build_job, load_data
 from thinwire.lab.papers.schema import Formula
 from thinwire.lab.sweep import each
 from thinwire.storage import layout
@@ -25,7 +25,7 @@ from thinwire.training.train import train
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentRun:
     """What one run gave: its evaluations, with the paper's bytes and the authors' gradient norm beside ours."""
 
     curve: str
@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Watch:
+class RunObserver:
     """Who is told of a run's rounds and evaluations."""
 
     on_round: Callable[[int], None] | None = None
@@ -60,10 +60,10 @@ def value_at(event: Mapping[str, Any], place: str) -> float | None:
     return float(part) if isinstance(part, (int, float)) else None
 
 
-def made(folder: Path, curve: str, job: Job, formula: Formula | None, watch: Watch) -> Outcome:
+def complete_run(folder: Path, curve: str, job: Job, formula: Formula | None, watch: RunObserver) -> ExperimentRun:
     """The run of `folder`, brought to its end; a finished one is read and not run again."""
     print_of = _fingerprint(job)
-    done = finished(folder, curve, job.seed)
+    done = read_finished_run(folder, curve, job.seed)
     if done is not None:
         if done.summary["job"] != print_of:
             different = sorted(key for key in print_of if done.summary["job"].get(key) != print_of[key])
@@ -89,16 +89,16 @@ def made(folder: Path, curve: str, job: Job, formula: Formula | None, watch: Wat
     kept = {"history": history, "summary": summary, "diverged": diverged}
     RunDirectory(folder).write(layout.DONE, json.dumps(kept).encode())
     shutil.rmtree(folder / layout.CHECKPOINTS, ignore_errors=True)  # surrogates of all rows: large
-    return Outcome(curve, job.seed, history, summary, diverged)
+    return ExperimentRun(curve, job.seed, history, summary, diverged)
 
 
-def finished(folder: Path, curve: str, seed: int) -> Outcome | None:
+def read_finished_run(folder: Path, curve: str, seed: int) -> ExperimentRun | None:
     """The run of this folder, where it is at its end."""
     path = folder / layout.DONE
     if not path.exists():
         return None
     kept = json.loads(path.read_text())
-    return Outcome(curve, seed, kept["history"], kept["summary"], kept["diverged"])
+    return ExperimentRun(curve, seed, kept["history"], kept["summary"], kept["diverged"])
 
 
 def _can_resume(folder: Path) -> bool:
@@ -154,7 +154,7 @@ def _rows_seen(job: Job) -> Callable[[int], int]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExperimentPlan:
     """An experiment to run, in words that another process understands."""
 
     name: str  # of the experiment, or its file
@@ -165,22 +165,22 @@ class Plan:
 
     def experiment(self) -> Experiment:
         name, file = read_experiment(self.name)
-        return at_size(name, file, self.size, self.seeds)
+        return resolve_size(name, file, self.size, self.seeds)
 
     def folder(self, curve: str, seed: int) -> Path:
         return self.out / "runs" / curve / f"seed-{seed}"
 
 
-Started = Callable[[str, int, int], Watch]  # (curve, seed, rounds): who wants to know of this run
+StartObserver = Callable[[str, int, int], RunObserver]  # (curve, seed, rounds): who wants to know of this run
 
 
 @lru_cache(maxsize=1)
-def data_of(plan: Plan) -> VerticalData:
+def load_plan_data(plan: ExperimentPlan) -> VerticalData:
     """The experiment's rows, split; read once in a process."""
-    return loaded(plan.experiment(), plan.data)
+    return load_data(plan.experiment(), plan.data)
 
 
-def run_all(plan: Plan, jobs: int, started: Started) -> Iterator[Outcome]:
+def run_all(plan: ExperimentPlan, jobs: int, started: StartObserver) -> Iterator[ExperimentRun]:
     """Each run as it ends; those that are finished already come first."""
     experiment = plan.experiment()
     pairs = [(curve.name, seed) for seed in experiment.seeds for curve in experiment.curves]
@@ -188,20 +188,20 @@ def run_all(plan: Plan, jobs: int, started: Started) -> Iterator[Outcome]:
         for curve, seed in pairs:
             yield _run(plan, curve, seed, started)
         return
-    data_of(plan)  # missing files are said before any process starts
+    load_plan_data(plan)  # missing files are said before any process starts
     for _, done in each(_run_alone, [(plan, curve, seed) for curve, seed in pairs], jobs):
         yield done
 
 
-def _run_alone(asked: tuple[Plan, str, int]) -> Outcome:
-    return _run(*asked, lambda *_: Watch())
+def _run_alone(asked: tuple[ExperimentPlan, str, int]) -> ExperimentRun:
+    return _run(*asked, lambda *_: RunObserver())
 
 
-def _run(plan: Plan, name: str, seed: int, started: Started) -> Outcome:
+def _run(plan: ExperimentPlan, name: str, seed: int, started: StartObserver) -> ExperimentRun:
     experiment = plan.experiment()
     curve = next(curve for curve in experiment.curves if curve.name == name)
-    job = job_of(experiment, curve, seed, data_of(plan))
+    job = build_job(experiment, curve, seed, load_plan_data(plan))
     folder = plan.folder(curve.folder, seed)
-    done = finished(folder, name, seed) is not None
-    watch = Watch() if done else started(name, seed, job.batching().rounds)
-    return made(folder, name, job, experiment.about.formula, watch)
+    done = read_finished_run(folder, name, seed) is not None
+    watch = RunObserver() if done else started(name, seed, job.batching().rounds)
+    return complete_run(folder, name, job, experiment.about.formula, watch)

@@ -46,7 +46,7 @@ class ModelSection(Section):
     class_weights: list[float] | None = None
 
 
-class Target(Section):
+class ExperimentTarget(Section):
     """A value of a test metric that curves are to reach."""
 
     metric: Text
@@ -70,7 +70,7 @@ class SettingsSection(Section):
     optimizer: Table | None = None
     lr_factors: list[EpochAndFactor] | None = None  # the step size is multiplied by each factor from its epoch on
     metrics: list[str] | None = None
-    target: Target | BestOf | None = None
+    target: ExperimentTarget | BestOf | None = None
     link: LinkSection | None = None
     diagnostics: bool | None = None
     effort: Literal["small", "fast"] | None = None
