@@ -11,7 +11,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from thinwire.base.errors import BadInput
-from thinwire.job.messages import did_you_mean, within
+from thinwire.base.format import did_you_mean
+from thinwire.job.messages import within
 from thinwire.lab.papers.schema import (
     BestOf,
     CurveSection,

@@ -11,10 +11,9 @@ from torch import Tensor
 from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, MODELS, fusion_width
-from thinwire.engine.models.learning_rates import StepMilestones
-from thinwire.engine.models.optimizers import OptimizerSpec
-from thinwire.engine.programs.batches import Batches
+from thinwire.engine.models.optimizers import OptimizerSpec, StepMilestones
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.program import Batches
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.messages import within
@@ -28,7 +27,7 @@ from thinwire.job.registry import (
     look_up,
 )
 from thinwire.lab.datasets import DATA_SETS, load_split
-from thinwire.lab.datasets.splits import (
+from thinwire.lab.datasets.vertical import (
     LABEL,
     ColumnsByCount,
     ColumnsByName,
@@ -36,9 +35,9 @@ from thinwire.lab.datasets.splits import (
     Halves,
     Quadrants,
     Split,
+    VerticalData,
     Views,
 )
-from thinwire.lab.datasets.vertical import VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.lab.papers.schema import SettingsSection
 

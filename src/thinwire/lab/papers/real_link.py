@@ -21,8 +21,7 @@ import numpy as np
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.channel.link import Link
 from thinwire.job.toml_text import toml_text
-from thinwire.lab.datasets.splits import LABEL
-from thinwire.lab.datasets.vertical import VerticalData
+from thinwire.lab.datasets.vertical import LABEL, VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.lab.papers.jobs import add_categories, build_link
 from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, load_plan_data
