@@ -135,7 +135,7 @@ def test_parties_come_and_go_under_a_sum(job: Path) -> None:
     taken = load_job(job).start_from(run)
     assert (taken.taken, taken.fresh, taken.retired) == (("bank", "top"), ("gym",), ("shop",))
     assert any("gym join the sum from fresh weights" in note for note in taken.notes)
-    assert any("surrogates and worksets begin anew" in line for line in taken.said())
+    assert any("surrogates and worksets begin anew" in line for line in taken.describe())
 
 
 def test_weights_that_do_not_fit_are_refused_before_any_is_changed(job: Path) -> None:

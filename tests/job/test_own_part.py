@@ -90,7 +90,7 @@ def test_reading_alone_touches_no_data_at_all(path: Path) -> None:
         if file.suffix in (".csv", ".npz"):
             file.unlink()
     own = read_party_view(path, "bank", ['party.bank.model={module="raises:Bottom"}'])
-    own.agreement(), own.who_sees(), own.budget(), own.resolved_text()
+    own.agreement(), own.who_sees(), own.budget(), own.format_document()
     assert "raises" not in sys.modules
     with pytest.raises(BadInput, match=r"party\.bank\.features: .*bank\.npz does not exist"):
         own.load_features()
@@ -354,12 +354,12 @@ def test_the_resolved_text_is_the_same_part_from_anywhere(path: Path, name: str,
     own = read_party_view(path, name, settings)
     elsewhere = path.parent / "else" / "where.toml"
     elsewhere.parent.mkdir()
-    elsewhere.write_text(own.resolved_text())
+    elsewhere.write_text(own.format_document())
     again = read_party_view(elsewhere, name)
-    assert again.resolved_text() == own.resolved_text()
+    assert again.format_document() == own.format_document()
     assert again.agreement() == own.agreement()
     assert (again.certificate_files, again.certificate_names) == (own.certificate_files, own.certificate_names)
-    text = own.resolved_text()
+    text = own.format_document()
     assert "shop.csv" not in text
     assert ("clinic.csv" in text, "bank.npz" in text) == (name == "clinic", name == "bank")
     assert ("linear_top" in text) == (name == "clinic" or SHARED in settings)

@@ -22,7 +22,7 @@ def path(tmp_path: Path) -> Path:
 def run(path: Path) -> Path:
     folder = path.parent / "run"
     own = read_party_view(path, "bank")
-    save_text(folder, own.resolved_text(), digests(own))
+    save_text(folder, own.format_document(), digests(own))
     return folder
 
 
@@ -48,7 +48,7 @@ def digests(own: PartyView) -> dict[str, str]:
 def test_a_run_goes_on_where_only_this_has_changed(path: Path, run: Path, setting: str) -> None:
     (path.parent / "moved.npz").write_bytes((path.parent / "bank.npz").read_bytes())
     own = read_party_view(path, "bank", [setting])
-    require_same_text(run, own.resolved_text(), digests(own))
+    require_same_text(run, own.format_document(), digests(own))
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_run_goes_on_where_only_this_has_changed(path: Path, run: Path, settin
 def test_all_else_makes_it_another_run(path: Path, run: Path, setting: str, message: str) -> None:
     own = read_party_view(path, "bank", [setting])
     with pytest.raises(BadInput, match=re.escape(message)):
-        require_same_text(run, own.resolved_text(), {})
+        require_same_text(run, own.format_document(), {})
 
 
 def test_changed_data_is_noticed(path: Path, run: Path) -> None:
     own = read_party_view(path, "bank")
     with pytest.raises(BadInput, match=r"bank\.features has changed since the run in .* began; bring back the data"):
-        require_same_text(run, own.resolved_text(), digests(own) | {"bank.features": "0"})
+        require_same_text(run, own.format_document(), digests(own) | {"bank.features": "0"})

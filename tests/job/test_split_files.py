@@ -48,7 +48,7 @@ def test_split_files_say_what_the_whole_file_says(folder: Path, name: str) -> No
     assert split == whole
     assert split.agreement() == whole.agreement()
     assert split.who_sees() == whole.who_sees()
-    assert split.resolved_text() == whole.resolved_text()
+    assert split.format_document() == whole.format_document()
 
 
 @pytest.mark.parametrize("name", ["bank", "clinic"])

@@ -81,8 +81,8 @@ def _align_here(
     with within(str(job)):
         text = read_text(job, settings)
     folder = job.resolve().parent
-    with text.located():
-        file = text.validated(RosterFile)
+    with text.locate_errors():
+        file = text.validate(RosterFile)
         parties = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
         rows = [kind(path, section, folder) for path, section in parties]
         ids = {one.name: one.ids for one in rows}
@@ -107,7 +107,7 @@ def _between_organisations(
     require_approval(describe_alignment(own.me, own.label_party, own.feature_parties), own.me, yes)
     path = "label_party" if own.is_label_party else f"party.{own.me}"
     rows = kind(path, own.section, own.folder)
-    with own.text.located():
+    with own.text.locate_errors():
         ids = rows.ids
     party = AligningParty(own.network_party, rows.what, say)
     with ristretto(workers) as backend, ProgressLine("ids", 0) as progress:

@@ -65,7 +65,7 @@ def _run_all(runs: Sequence[Planned]) -> tuple[list[Outcome], bool]:
     with ProgressLine("runs", len(runs)) as progress:
         try:
             for run in runs:
-                outcomes.append(outcome(run, progress.follow_rounds(run.job.batching().rounds)))
+                outcomes.append(outcome(run, progress.follow_rounds(run.job.divide_rows().rounds)))
                 progress.advance(f"{len(outcomes)}/{len(runs)} {_format_outcome(run, outcomes[-1])}")
         except KeyboardInterrupt:
             return outcomes, True

@@ -86,16 +86,16 @@ def init(
         roster = read_core(core)
         own = party or [_ask_own(roster)]
         label = label or _ask_own_label(roster, own[0])
-        found = write_part(PartAnswers.parsed(template, core, own, label, id), job, force)
+        found = write_part(PartAnswers.parse(template, core, own, label, id), job, force)
         lines = _format_part(found, bool(id))
     elif (parties := party or _ask_parties()) and not any("=" in one for one in parties):
         label = label or _ask_label(parties, "Who holds the label")
-        told = CoreAnswers.parsed(template or _USUAL, parties, label)
+        told = CoreAnswers.parse(template or _USUAL, parties, label)
         found = write_core(replace(told, address=address or _ask_address()), job, force)
         lines = [f"{found.path} is written: the same file for {', '.join([*found.parties, found.label_party])}"]
     else:
         label = label or _ask_label(parties, "Who holds the label, and in which column, as party:column")
-        found = write_job(JobAnswers.parsed(template or _USUAL, parties, label, id), job, force)
+        found = write_job(JobAnswers.parse(template or _USUAL, parties, label, id), job, force)
         lines = _format_job(found, bool(id))
     print_result(asdict(found), as_json, [*lines, "next:", *(f"  {one}" for one in found.commands)])
 

@@ -79,7 +79,7 @@ def train(
     source = JobSource(job, overrides)
     loaded = source.load()
     if beginning is not None and not resume:  # a resumed run has weights of its own
-        for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).said():
+        for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).describe():
             typer.echo(f"  {line}", err=True)
     coding = loaded.label_party.coding
     for line in format_preparation(describe_preparation(loaded), None if coding is None else coding.says):
@@ -106,7 +106,7 @@ def run_job(job: Job, out: Path | None = None, resume: bool = False, followers: 
     """Trains with progress. What goes wrong after the start is a failure, not wrong input."""
     from thinwire.training.train import train as train_job
 
-    planned, rounds = job.batching().rounds, job.limited_batching(job.check()).rounds
+    planned, rounds = job.divide_rows().rounds, job.limit_rounds(job.check()).rounds
     with RunProgress(job.recipe.name, rounds) as progress:
         if rounds < planned:
             progress.note(f"the privacy budget allows {rounds} of {planned} rounds: the run ends there")

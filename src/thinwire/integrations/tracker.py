@@ -18,7 +18,7 @@ from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.recipe import Recipe
 from thinwire.job.job import Job
 from thinwire.storage import layout
-from thinwire.training.callbacks import Begun
+from thinwire.training.callbacks import RunStart
 from thinwire.training.result import Result
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Writer(ABC):
     def __init__(self) -> None:
         self._writing = False
 
-    def begin(self, begun: Begun) -> None:
+    def begin(self, begun: RunStart) -> None:
         self.open(Opening(run_name(begun), parameters(begun.job), begun.folder, bool(begun.history)))
         for event in begun.history:
             self(event)
@@ -146,7 +146,7 @@ def plain_parameters(recipe: Recipe, settings: Mapping[str, object]) -> dict[str
     }
 
 
-def run_name(begun: Begun) -> str:
+def run_name(begun: RunStart) -> str:
     """The run's folder, or its method and seed."""
     if begun.folder is not None:
         return begun.folder.resolve().name

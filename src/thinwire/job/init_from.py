@@ -36,7 +36,7 @@ class InheritedWeights:
     notes: tuple[str, ...] = ()
     memories: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict, repr=False)  # of optimisers, by model
 
-    def said(self) -> list[str]:
+    def describe(self) -> list[str]:
         """In a few lines."""
         lines = [f"begun from {self.run}: the weights of {', '.join(self.taken) or 'nobody'} are taken over"]
         if self.fresh:
@@ -46,7 +46,7 @@ class InheritedWeights:
         memory = f"with the optimisers' memory of {', '.join(self.memories)}" if self.memories else "optimisers too"
         return [*lines, *self.notes, f"surrogates and worksets begin anew, since rows may have moved; {memory}"]
 
-    def recorded(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """For run.json."""
         return {
             "run": self.run,

@@ -97,7 +97,7 @@ class Job:
             check_rows(one, self.label_party)
         if self.link_seconds_budget is not None and self.link is None:
             raise BadParameter("link_seconds_budget needs a link")
-        self.batching()
+        self.divide_rows()
 
     @property
     def settings(self) -> RunSettings:
@@ -132,10 +132,10 @@ class Job:
         earlier = InitFrom(Path(folder), fresh, optimizers)
         earlier.require_no_guarantee(self.recipe, self.training)
         taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion)
-        self.memories, self.begun_from = taken.memories, taken.recorded()
+        self.memories, self.begun_from = taken.memories, taken.to_record()
         return taken
 
-    def batching(self) -> Batches:
+    def divide_rows(self) -> Batches:
         return self.settings.divide_rows(self.rows)
 
     def check(self, known: Mapping[PartyName, int] | None = None, from_file: bool = False) -> dict[PartyName, int]:
@@ -175,7 +175,7 @@ class Job:
         parties = Parties(len(self.parties), self.label_party.features is not None)
         return PrivacyPlan(self.recipe, self.training, self.budget, widths[self.parties[0].name], parties)
 
-    def limited_batching(self, widths: Mapping[PartyName, int]) -> Batches:
+    def limit_rounds(self, widths: Mapping[PartyName, int]) -> Batches:
         """The rounds that the privacy budget allows; all of them where there is none."""
         return self.privacy_plan(widths).limit(self.settings, self.parties[0].name, self.rows, self.test_rows)
 

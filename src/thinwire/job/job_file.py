@@ -41,7 +41,7 @@ class JobText:
     core_name: str
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def name_core(self) -> Iterator[None]:
         """A refusal of a field that stands in the included file names that file."""
         try:
             yield
@@ -51,12 +51,12 @@ class JobText:
             raise
 
     @contextmanager
-    def located(self) -> Iterator[None]:
+    def locate_errors(self) -> Iterator[None]:
         """Every refusal names the file that was asked for."""
-        with within(str(self.path)), self.named():
+        with within(str(self.path)), self.name_core():
             yield
 
-    def validated(self, kind: type[AnySection], under: Sequence[str | int] = ()) -> AnySection:
+    def validate(self, kind: type[AnySection], under: Sequence[str | int] = ()) -> AnySection:
         """The document, or the part of it `under` a place, as a section."""
         part: Any = self.document
         for key in under:
@@ -81,7 +81,7 @@ def build_text(
     if "include" in written:
         core = _included(path, include)
     text = JobText(path, {}, written, core, str(include))
-    with text.named():
+    with text.name_core():
         require_harmless(core)
         document = merge_documents(written, core, text.core_name, me)
         override(document, overrides)
@@ -91,8 +91,8 @@ def build_text(
 def read_job_file(path: Path, overrides: Sequence[str] = ()) -> JobFile:
     """A whole job, validated."""
     text = read_text(path, overrides)
-    with text.named():
-        return text.validated(JobFile)
+    with text.name_core():
+        return text.validate(JobFile)
 
 
 def _included(path: Path, include: Any) -> dict[str, Any]:

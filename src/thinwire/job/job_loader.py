@@ -141,8 +141,8 @@ class JobSource:
         self._folder = path.resolve().parent
         with within(str(path)):
             self._text = read_text(path, overrides)
-        with self._text.located():
-            self._file = self._text.validated(JobFile)
+        with self._text.locate_errors():
+            self._file = self._text.validate(JobFile)
             self._recipe = build_recipe("recipe", self._file.recipe)
             self._optimizer = build_optimizer("optimizer", self._file.optimizer)
 
@@ -152,7 +152,7 @@ class JobSource:
 
     def load(self) -> Job:
         """With data and models; refuses whatever cannot run."""
-        with self._text.located():
+        with self._text.locate_errors():
             return self._load(self._file, build_settings(self._file.job, self._folder))
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
@@ -180,7 +180,7 @@ class JobSource:
         )
         job.check(widths, from_file=True)
         with at("job.budget"):
-            job.limited_batching(widths)
+            job.limit_rounds(widths)
         check_outputs(label_party, list(widths.values()), settings)
         return job
 

@@ -169,7 +169,7 @@ class PartyView:
         width = widths[self.feature_parties[0] if self.is_label_party else self.me]
         return PrivacyPlan(self.recipe, self.settings.training, self.settings.budget, width, noisy)
 
-    def resolved_text(self) -> str:
+    def format_document(self) -> str:
         """The job as this party reads it, for its run directory: of the other parties, the names."""
         return toml_text(self.document)
 
@@ -179,7 +179,7 @@ class PartyView:
         """A feature party's data, bottom model and optimiser; refuses what cannot run, as far as it can know."""
         if not isinstance(self.section, PartySection):
             raise BadInput(f"{self.me!r} is the label party: load its label data")
-        with self.text.located():
+        with self.text.locate_errors():
             party = self._sections.feature_party(self.section)
             party.optimizer = self.optimizer
             self.check_features(party, len(party.features), _count(party.test_features))
@@ -206,7 +206,7 @@ class PartyView:
     def load_label_data(self) -> LabelData:
         """What the label party holds before it knows the others' widths."""
         section = self._label_section
-        with self.text.located():
+        with self.text.locate_errors():
             data = self._sections.label_data(section)
             self._check_rows(len(data.labels), _count(data.test_labels))
         return data
@@ -217,7 +217,7 @@ class PartyView:
         if widths.get(self.me, data.width) != data.width:
             raise BadInput(f"party {self.me!r}: its own embedding is {data.width} wide, not {widths[self.me]}")
         others = _checked({name: width for name, width in widths.items() if name != self.me}, self.feature_parties)
-        with self.text.located():
+        with self.text.locate_errors():
             party = self._sections.label_party(section, data, list(others.values()))
             party.optimizer = self.optimizer
             every = [*others.values()] if data.width is None else [*others.values(), data.width]
@@ -240,7 +240,7 @@ class PartyView:
             raise BadInput("labels are private: the top model is the label party's alone")
         names = (*self.feature_parties, self.label_party) if self.label_party in widths else self.feature_parties
         ordered = _checked(widths, names)
-        with self.text.located():
+        with self.text.locate_errors():
             top = self._sections.top(self.shared_top, list(ordered.values()))
             loss, weights = find_loss(self.shared_top), self.shared_top.class_weights
             with at("label_party"):
@@ -252,11 +252,11 @@ class PartyView:
 
     def row_ids(self) -> RowDigest | None:
         """Which training rows these are, in order; None where the section does not say."""
-        with self.text.located():
+        with self.text.locate_errors():
             return self._ids
 
     def test_row_ids(self) -> RowDigest | None:
-        with self.text.located():
+        with self.text.locate_errors():
             return self._test_ids
 
     @cached_property
@@ -319,13 +319,13 @@ def read_party_view(path: str | Path, name: PartyName, overrides: Sequence[str] 
     path = Path(path)
     with within(str(path)):
         text = read_text(path, overrides, name)
-    with text.located():
+    with text.locate_errors():
         return build_party_view(text, name)
 
 
 def read_roster(text: JobText) -> RosterFile:
     """What all parties share, and who they are; refuses what no party could run, whatever its own section says."""
-    file = text.validated(RosterFile)
+    file = text.validate(RosterFile)
     recipe = build_recipe("recipe", file.recipe)
     build_optimizer("optimizer", file.optimizer)
     if recipe.labels is Labels.SHARED:
@@ -337,7 +337,7 @@ def read_roster(text: JobText) -> RosterFile:
 def build_party_view(text: JobText, me: PartyName) -> PartyView:
     """The part of party `me` in a job that was read as its own."""
     folder = text.path.resolve().parent
-    file = text.validated(RosterFile)
+    file = text.validate(RosterFile)
     section = _own_section(text, file, me)
     recipe = build_recipe("recipe", file.recipe)
     optimizer = build_optimizer("optimizer", file.optimizer)
@@ -367,10 +367,10 @@ def build_party_view(text: JobText, me: PartyName) -> PartyView:
 
 def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection | LabelSection:
     if file.label_party.name == me:
-        return text.validated(LabelSection, ("label_party",))
+        return text.validate(LabelSection, ("label_party",))
     names = [party.name for party in file.party]
     if me in names:
-        return text.validated(PartySection, ("party", names.index(me)))
+        return text.validate(PartySection, ("party", names.index(me)))
     known = [*names, file.label_party.name]
     raise BadInput(f"no party is called {me!r}; there are {', '.join(known)}{did_you_mean(me, known)}")
 

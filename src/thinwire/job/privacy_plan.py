@@ -61,9 +61,9 @@ class PrivacyPlan:
         """The rounds of these rows that the budget allows; refuses a budget that nothing bounds."""
         self.ledger(party, 1)
         batches = settings.divide_rows(rows)
-        return self.limited(batches, settings.evaluation_interval(batches), test_rows)
+        return self.limit_batches(batches, settings.evaluation_interval(batches), test_rows)
 
-    def limited(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
+    def limit_batches(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
         """As many of the rounds as the budget allows; refuses one that allows none."""
         if self.budget is None:
             return batches

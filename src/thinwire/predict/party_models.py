@@ -91,7 +91,7 @@ def read_party_rows(
     found = [own.row_ids()] if which is not RowSet.TEST else []
     found += [own.test_row_ids()] if which is not RowSet.TRAINING else []
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
-    with own.text.located():
+    with own.text.locate_errors():
         ids = own.rows.list_ids(which) if own.is_label_party else None
     size = {RowSet.TRAINING: count, RowSet.TEST: more, RowSet.ALL: count + more}[which]
     return PartyRows(

@@ -68,7 +68,7 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
     own = found.own
     if features is None and not own.is_label_party:
         raise BadInput(f"--features {own.me}=FILE is missing: where this party's new rows are")
-    with own.text.located():
+    with own.text.locate_errors():
         own_ids = read_new_ids(own.section, features, ids)
     if own_ids is None:
         raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")

@@ -17,7 +17,7 @@ Callback = Callable[[dict[str, Any]], None]  # gets each evaluation
 
 
 @dataclass(frozen=True, eq=False)
-class Begun:
+class RunStart:
     """A run before its first round."""
 
     job: Job
@@ -29,7 +29,7 @@ class Begun:
 class Follower(Protocol):
     """A callback that hears of the beginning and the end too; one that cannot begin keeps the run from starting."""
 
-    def begin(self, begun: Begun) -> None: ...
+    def begin(self, begun: RunStart) -> None: ...
 
     def __call__(self, event: dict[str, Any]) -> None: ...
 
@@ -37,16 +37,16 @@ class Follower(Protocol):
         """None where the run failed."""
 
 
-class Following:
+class FollowerScope:
     """A context around one run: every follower that has begun is told of the end, however it comes."""
 
-    def __init__(self, callbacks: Sequence[Callback], begun: Begun) -> None:
+    def __init__(self, callbacks: Sequence[Callback], begun: RunStart) -> None:
         self._followers = [callback for callback in callbacks if isinstance(callback, Follower)]
         self._begun = begun
         self._result: Result | None = None
         self._stack = ExitStack()
 
-    def __enter__(self) -> Following:
+    def __enter__(self) -> FollowerScope:
         with ExitStack() as stack:
             for follower in self._followers:
                 follower.begin(self._begun)
@@ -59,7 +59,7 @@ class Following:
     ) -> None:
         self._stack.close()
 
-    def ended(self, result: Result) -> Result:
+    def finish(self, result: Result) -> Result:
         """What the followers will be told."""
         self._result = result
         return result

@@ -272,7 +272,7 @@ def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
                 "run folder", f"the run in {folder} was aborted by {private.aborted!r}", "give another --out"
             )
         if held is not None and (folder / layout.JOB).exists():
-            require_same_text(folder, own.resolved_text(), own.data_digests(held.data))
+            require_same_text(folder, own.format_document(), own.data_digests(held.data))
     except BadInput as error:
         return problem("run folder", "holds another run, or cannot be read", str(error))
     if private.finished:

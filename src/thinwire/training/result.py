@@ -65,7 +65,7 @@ class Result:
         best = max(values, key=lambda at: better(self.metric) * values[at])
         return {"metric": self.metric, "value": values[best], "round": best}
 
-    def reached(self) -> dict[str, Any] | None:
+    def find_target(self) -> dict[str, Any] | None:
         """When and at what cost the target was first met."""
         if self.target is None:
             return None
@@ -100,7 +100,7 @@ class Result:
             "messages": traffic.messages,
             "train": last.train,
             "test": last.test,
-            "target": self.reached(),
+            "target": self.find_target(),
             "best": self.best(),
             "privacy": self.privacy,
             "interrupted": self.interrupted,

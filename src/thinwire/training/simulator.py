@@ -51,7 +51,7 @@ class SimulatedParties:
         self.control = Control()
         names = job.names
         label = job.label_party
-        self.batches = job.limited_batching(self.widths)
+        self.batches = job.limit_rounds(self.widths)
         factory = ProgramFactory(
             names, label.name, job.recipe, job.optimizer, settings, self.batches, job.rows, job.memories
         )

@@ -25,7 +25,7 @@ from thinwire.storage import layout
 from thinwire.storage.json_file import indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
-from thinwire.training.callbacks import Begun, Callback, Following
+from thinwire.training.callbacks import Callback, FollowerScope, RunStart
 from thinwire.training.quality import assess_quality
 from thinwire.training.recording import RunRecorder, list_spending
 from thinwire.training.result import Evaluator, Result, compute_scores, meets_goal
@@ -60,7 +60,7 @@ def train(
                 for party in everyone:
                     directory.keep(party.name, collect_metadata(party))
                 directory.write(layout.MODEL, indented_json({"format": 1, **describe_models(job)}))
-            return following.ended(run.go())
+            return following.finish(run.go())
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
     names = [*(party.name for party in job.parties), job.label_party.name]
@@ -69,14 +69,14 @@ def train(
     run.resume(directory, data, tensors)
     with run.followed() as following:
         directory.mark_finished(False)
-        return following.ended(run.go())
+        return following.finish(run.go())
 
 
 def _follow_on_terminal(job: Job) -> Sequence[Callback]:
     """A line that follows the run; none where nobody looks."""
     if not sys.stderr.isatty():
         return ()
-    return (RunProgress(job.recipe.name, job.limited_batching(job.check()).rounds),)
+    return (RunProgress(job.recipe.name, job.limit_rounds(job.check()).rounds),)
 
 
 def describe_models(job: Job) -> dict[str, Any]:
@@ -129,9 +129,11 @@ class _Run:
         self._saved = self._began
         self._saving_seconds = 0.0
 
-    def followed(self) -> Following:
+    def followed(self) -> FollowerScope:
         folder = None if self.directory is None else self.directory.folder
-        return Following(self._callbacks, Begun(self.job, folder, tuple(one.to_dict() for one in self._history)))
+        return FollowerScope(
+            self._callbacks, RunStart(self.job, folder, tuple(one.to_dict() for one in self._history))
+        )
 
     def go(self) -> Result:
         self._recorder.begin(self.parties.label.start)

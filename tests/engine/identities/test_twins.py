@@ -16,7 +16,7 @@ from thinwire.engine.methods import celu, fedbcd, svfl
 
 
 def batches_of(made: tw.Job) -> list[Tensor]:
-    batches = made.batching()
+    batches = made.divide_rows()
     return [batches.rows(t) for t in range(batches.rounds)]
 
 

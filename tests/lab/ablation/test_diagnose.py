@@ -100,12 +100,12 @@ def three_parties(**changes: Any) -> tw.Job:
 def test_noise_and_its_budget_are_two_axes() -> None:
     assert [variant.axis for variant in variants(three_parties())] == ["sum"]
     job = three_parties(budget=tw.privacy.Budget(epsilon=20, delta=1e-5), training=tw.privacy.Frozen())
-    allowed = job.limited_batching(job.check()).rounds
-    assert 0 < allowed < job.batching().rounds
+    allowed = job.limit_rounds(job.check()).rounds
+    assert 0 < allowed < job.divide_rows().rounds
     found = {variant.axis: variant.of(job) for variant in variants(job)}
     assert set(found) == {"sum", "training", "budget"}
-    assert found["sum"].limited_batching(found["sum"].check()).rounds == allowed
-    assert found["budget"].limited_batching(found["budget"].check()).rounds == job.batching().rounds
+    assert found["sum"].limit_rounds(found["sum"].check()).rounds == allowed
+    assert found["budget"].limit_rounds(found["budget"].check()).rounds == job.divide_rows().rounds
 
 
 # Runs -----------------------------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_under_secure_sum_there_is_one_sum_and_one_derivative() -> None:
 )
 def test_what_was_heard_is_what_was_sent(recipe: tw.Recipe, least: float) -> None:
     described = job(recipe, epochs=1)
-    first = described.batching().rows(0)
+    first = described.divide_rows().rows(0)
     told = heard(described)
     # The first batch was sent from the first weights.
     alone = job(svfl(), epochs=1)

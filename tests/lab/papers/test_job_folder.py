@@ -28,7 +28,7 @@ def test_the_job_file_gives_the_same_data_weights_and_settings(tmp_path: Path) -
     real, simulated = load_job(path), build_job(experiment, curve, 0, data)
     theirs, ours = real.digests(), simulated.digests()
     assert {key for key in ours if ours[key] != theirs[key]} == {"link"}  # that one is real
-    assert real.batching().rounds == simulated.batching().rounds
+    assert real.divide_rows().rounds == simulated.divide_rows().rounds
     modules = [([party.bottom for party in job.parties] + [job.label_party.top]) for job in (real, simulated)]
     for one, other in zip(*modules, strict=True):
         for a, b in zip(one.parameters(), other.parameters(), strict=True):

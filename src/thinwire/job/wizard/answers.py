@@ -20,7 +20,7 @@ class JobAnswers:
     ids: dict[str, str] | None = None  # of each party; None: guessed
 
     @classmethod
-    def parsed(cls, template: str, parties: Sequence[str], label: str, ids: Sequence[str]) -> JobAnswers:
+    def parse(cls, template: str, parties: Sequence[str], label: str, ids: Sequence[str]) -> JobAnswers:
         """From flags: bank=bank.csv, shop:bought, customer or bank:customer."""
         files = dict(_pair(text, "=", "--party", "bank=bank.csv") for text in parties)
         _require_different(list(files), parties)
@@ -54,7 +54,7 @@ class CoreAnswers:
     address: str = ""  # host:port
 
     @classmethod
-    def parsed(cls, template: str, parties: Sequence[str], label: str) -> CoreAnswers:
+    def parse(cls, template: str, parties: Sequence[str], label: str) -> CoreAnswers:
         """From flags: bank, shop; who holds the label."""
         _require_different(parties, parties)
         if ":" in label:
@@ -78,7 +78,7 @@ class PartAnswers:
     id: str | None = None  # None: guessed
 
     @classmethod
-    def parsed(
+    def parse(
         cls, template: str | None, core: Path, parties: Sequence[str], label: str, ids: Sequence[str]
     ) -> PartAnswers:
         """From flags: bank=bank.csv; bought, or shop:bought; customer, or bank:customer."""

@@ -38,7 +38,7 @@ class Table:
     def rows(self) -> int:
         return len(self.cells)
 
-    def prepared(self, without: tuple[str, ...], settings: Settings) -> tuple[Preparation, Settings]:
+    def prepare(self, without: tuple[str, ...], settings: Settings) -> tuple[Preparation, Settings]:
         """What the other columns would become, if all rows were training rows; with the gaps that had to be named."""
         some = self.cells.without(without)
         if not some.names:
@@ -62,7 +62,7 @@ class Arrays:
         held = {key: shape for key, shape in self.shapes.items() if len(shape) > 1 and key != label}
         training = next((key for key in held if "test" not in key.lower()), None)
         if training is None:
-            raise BadFile(f"{self.file}: no array of features [rows, ...]; it holds {self.listed}")
+            raise BadFile(f"{self.file}: no array of features [rows, ...]; it holds {self.names_text}")
         return training, self.test_of(training)
 
     def test_of(self, key: str) -> str | None:
@@ -72,7 +72,7 @@ class Arrays:
         return next((one for one in near if self.shapes[one][1:] == self.shapes[key][1:]), None)
 
     @property
-    def listed(self) -> str:
+    def names_text(self) -> str:
         return ", ".join(f"{key} {list(shape)}" for key, shape in self.shapes.items()) or "nothing"
 
 

@@ -59,7 +59,7 @@ def require_for_arrays(template: str) -> None:
 
 
 def array_section(name: str, look: Arrays, label: str | None, template: str, folder: Path) -> Section:
-    about = (f"{look.file.name} holds {look.listed}",)
+    about = (f"{look.file.name} holds {look.names_text}",)
     keys: dict[str, Any] = {}
     if label is not None and all(len(shape) < 2 for key, shape in look.shapes.items() if key != label):
         return Section(name, about, keys)
@@ -73,7 +73,7 @@ def array_section(name: str, look: Arrays, label: str | None, template: str, fol
 
 def array_labels(look: Arrays, label: str, folder: Path) -> Labelled:
     if label not in look.shapes:
-        raise BadColumn(f"{look.file}: there is no array {label!r}, it holds {look.listed}")
+        raise BadColumn(f"{look.file}: there is no array {label!r}, it holds {look.names_text}")
     keys: dict[str, Any] = {"labels": {"file": relative(look.file, folder), "key": label}}
     test = look.test_of(label)
     if test is not None:
@@ -119,7 +119,7 @@ def table_section(
         if not taken:
             raise BadColumn(f"{table.file}: it holds nothing beside {column!r}; there is nothing to learn from")
         return Section(name, (*about, "no columns of its own beside id and label"), keys)
-    preparation, settings = table.prepared((column, *taken), template.prepare)
+    preparation, settings = table.prepare((column, *taken), template.prepare)
     left_out: tuple[str, ...] = ()
     if template.known and not taken:
         settings, left_out = propose_public(table, preparation, settings)

@@ -135,7 +135,7 @@ def read_core(path: Path) -> RosterFile:
     """What all parties share, judged before anybody's own file is looked at."""
     with within(str(path)):
         text = read_text(path)
-    with text.located():
+    with text.locate_errors():
         return read_roster(text)
 
 
@@ -156,7 +156,7 @@ def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPa
     commands = _commands(asked.party, draft.section, path)
     text = _part_text(asked, draft, core, path, commands)
     read = build_text(path, tomllib.loads(text), me=asked.party)
-    with read.located():
+    with read.locate_errors():
         build_party_view(read, asked.party)  # what is written can be read, and could run
     save_file(path, text)
     task = None if draft.labels is None else draft.labels.task
@@ -199,7 +199,7 @@ def _of_arrays(asked: PartAnswers, look: Arrays, template: str, core: RosterFile
     if core.job.split is not None and asked.id is None:
         raise BadColumn(
             f"{look.file}: {asked.core} keeps rows back by their ids (job.split); say which array holds them by --id "
-            f"KEY, it holds {look.listed}"
+            f"KEY, it holds {look.names_text}"
         )
     labels = None if asked.label is None else array_labels(look, asked.label, folder)
     section = array_section(asked.party, look, asked.label, template, folder)
@@ -219,7 +219,7 @@ def _of_training(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _array_ids(party: str, key: str, look: Arrays, has_tests: bool, folder: Path) -> dict[str, Any]:
     if key not in look.shapes:
-        raise BadColumn(f"{look.file}: there is no array {key!r}, it holds {look.listed}")
+        raise BadColumn(f"{look.file}: there is no array {key!r}, it holds {look.names_text}")
     file = relative(look.file, folder)
     found: dict[str, Any] = {"ids": {"file": file, "key": key}, "alignment": f"{party}.alignment"}
     test = look.test_of(key)

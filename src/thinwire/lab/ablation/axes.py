@@ -44,7 +44,7 @@ def variants(job: Job) -> list[Variant]:
 def _works(variant: Variant, job: Job) -> bool:
     try:
         changed = variant.of(job)
-        changed.limited_batching(changed.check())
+        changed.limit_rounds(changed.check())
     except IncompatibleRecipe:
         return False
     return True
@@ -58,7 +58,7 @@ def _up(job: Job) -> Variant | None:
         changes: dict[str, Any] = {}
         if job.budget is not None and is_noisy(recipe):
             # Without noise nothing bounds the budget: as many rounds as it allowed, so that the noise alone differs.
-            allowed = job.limited_batching(job.check())
+            allowed = job.limit_rounds(job.check())
             changes = {"budget": None, "epochs": allowed.rounds / allowed.rounds_per_epoch}
         return Variant(
             "sum",
@@ -153,13 +153,13 @@ def _training(job: Job) -> Variant | None:
     advice = "frozen models: better ones to begin with; private training: less noise, a larger batch, fewer epochs"
     changes: dict[str, Any] = {"training": TrainedOnRawRows()}
     if job.budget is not None:
-        allowed = job.limited_batching(job.check())
+        allowed = job.limit_rounds(job.check())
         changes |= {"budget": None, "epochs": allowed.rounds / allowed.rounds_per_epoch}
     return Variant("training", what, "trained on the rows as they are", advice, {}, changes)
 
 
 def _budget(job: Job) -> Variant | None:
-    if job.budget is None or job.limited_batching(job.check()).rounds == job.batching().rounds:
+    if job.budget is None or job.limit_rounds(job.check()).rounds == job.divide_rows().rounds:
         return None
     what = "the privacy budget, which ends the training early"
     advice = "a larger epsilon, or noise that lets the budget last; `thinwire privacy` computes both"

@@ -35,7 +35,7 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
     ]
     features = [table.to(device) for table, _ in tables]
     labels = label.labels.to(device)
-    batches = job.batching()
+    batches = job.divide_rows()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         for round in range(batches.rounds):

@@ -41,7 +41,7 @@ class ObservedViews:
 
 def looks_of(job: Job) -> int:
     """How often a row is seen: once an epoch; a hundred times stand for more."""
-    batches = job.limited_batching(job.check())
+    batches = job.limit_rounds(job.check())
     return max(1, min(ceil(batches.epoch(batches.rounds)), _MOST_LOOKS))
 
 
@@ -147,7 +147,7 @@ def _through(job: Job, spec: StreamSpec, x: Tensor, look: int, name: str) -> Ten
     if isinstance(spec, ErrorFeedback):
         return x
     noise = AUDIT_KEY.for_round(0, look, 0, name)
-    hint = Hint(round=job.batching().rounds)
+    hint = Hint(round=job.divide_rows().rounds)
     parts = [spec.compressor.compress(x[batch].cpu(), noise, hint) for batch in _batches(job, len(x))]
     return torch.cat([part.to_tensor() for part in parts])
 

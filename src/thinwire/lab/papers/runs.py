@@ -112,7 +112,7 @@ def _can_resume(folder: Path) -> bool:
 
 def _fingerprint(job: Job) -> dict[str, str]:
     """What must be the same for a finished run to stand."""
-    batches = job.batching()
+    batches = job.divide_rows()
     return {**job.digests(), "rounds": str(batches.rounds), "metrics": " ".join(job.metrics)}
 
 
@@ -120,7 +120,7 @@ def _with_columns(events: list[dict[str, Any]], job: Job, formula: Formula | Non
     """The paper's bytes, and the gradient norm relative to the first step, as EF-VFL's authors show it."""
     count = PaperBytes.of(formula, job)
     first = next((norm for event in events if event["round"] and (norm := _gradient(event))), None)
-    batches = job.batching()
+    batches = job.divide_rows()
     seen = _rows_seen(job)
     history = []
     for event in events:
@@ -140,7 +140,7 @@ def _gradient(event: Mapping[str, Any]) -> float | None:
 
 def _rows_seen(job: Job) -> Callable[[int], int]:
     """How many rows the first rounds take; an epoch's last batch may be short."""
-    batches = job.batching()
+    batches = job.divide_rows()
     size = job.batch_size or job.rows
 
     def seen(rounds: int) -> int:

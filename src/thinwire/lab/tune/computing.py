@@ -25,7 +25,7 @@ _MOST = 25
 
 def step_ms(job: Job) -> dict[PartyName, float]:
     """One update of each party on the first batch, forward, backward and optimiser: milliseconds of the fastest."""
-    rows = job.batching().rows(0)
+    rows = job.divide_rows().rows(0)
     frozen = isinstance(job.training, Frozen)
     found: dict[PartyName, float] = {}
     embeddings: list[Tensor] = []

@@ -85,7 +85,9 @@ def tune(asked: Asked, watch: Watch = Watch()) -> Tuned:  # noqa: B008
         interrupted=interrupted,
     )
     return (
-        tuned if interrupted else _verified(tuned, replace(second.ground, link=plain), job.batching().rounds, watch)
+        tuned
+        if interrupted
+        else _verified(tuned, replace(second.ground, link=plain), job.divide_rows().rounds, watch)
     )
 
 
@@ -105,11 +107,11 @@ def _prepared(asked: Asked) -> tuple[Job, Ground, str]:
         raise BadInput(
             f"--target: {aim.metric!r} is not among the job's metrics {', '.join(job.metrics)}, and not loss"
         )
-    rounds = min(asked.rounds or _MOST_ROUNDS, job.batching().rounds)
+    rounds = min(asked.rounds or _MOST_ROUNDS, job.divide_rows().rounds)
     if rounds < _FEWEST_ROUNDS:
         raise BadInput(
             f"--rounds: a probe of {rounds} rounds says nothing, it needs {_FEWEST_ROUNDS} at least; the job has "
-            f"{job.batching().rounds}: give more with --set job.epochs=10"
+            f"{job.divide_rows().rounds}: give more with --set job.epochs=10"
         )
     metric = next(iter(job.metrics), "loss") if aim is None else aim.metric
     seed = job.seed if asked.seed is None else asked.seed

@@ -116,8 +116,8 @@ class InitialWeights:
         session, record, memories = self._session, {}, factory.memories
         if self._beginning is not None:
             inherited = self._beginning.take_over(modules, widths, fusion)
-            record, memories = inherited.recorded(), inherited.memories
-            for sentence in inherited.said():
+            record, memories = inherited.to_record(), inherited.memories
+            for sentence in inherited.describe():
                 session.events("inherited", what=sentence)
         own = session.own
         facts = RunFacts(own.feature_parties, own.label_party, widths, fusion, own.me, record)

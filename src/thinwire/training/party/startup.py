@@ -75,7 +75,7 @@ def open_party_run(
 
 
 def _keep(own: PartyView, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:
-    text = own.resolved_text()
+    text = own.format_document()
     if (folder / layout.DATA).exists():  # the last to be written
         require_same_text(folder, text, digests)
         began = tomllib.loads((folder / layout.JOB).read_text())["job"]["epochs"]

@@ -138,7 +138,7 @@ def load_share(own: PartyView, ranks: Ranks) -> RankShare:
     sources = [source for source in (section.features, section.test_features) if source is not None]
     as_it_stands = section.prepare is None and own.job.split is None  # else the whole table is looked at
     if as_it_stands and all(Path(source.file).suffix.lower() in _LARGE for source in sources):
-        with own.text.located():
+        with own.text.locate_errors():
             share = _read(own, section, ranks)
             own.check_features(share.party, share.group.rows, share.group.test_rows or None)
             return share
