@@ -203,5 +203,5 @@ def _run(plan: ExperimentPlan, name: str, seed: int, started: StartObserver) -> 
     job = build_job(experiment, curve, seed, load_plan_data(plan))
     folder = plan.folder(curve.folder, seed)
     done = read_finished_run(folder, name, seed) is not None
-    watch = RunObserver() if done else started(name, seed, job.batching().rounds)
+    watch = RunObserver() if done else started(name, seed, job.divide_rows().rounds)
     return complete_run(folder, name, job, experiment.about.formula, watch)
