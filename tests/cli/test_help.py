@@ -72,9 +72,9 @@ def test_values_complete(line: str, offered: list[str] | None, tmp_path: Path) -
     (tmp_path / "job.toml").write_text(JOB)
     found = complete(line, tmp_path)
     if offered is None:
-        from thinwire.lab.papers.files import experiment_files
+        from thinwire.lab.papers.experiment import find_experiments
 
-        offered = [name for name in experiment_files() if name.startswith(line.rsplit(maxsplit=1)[-1])]
+        offered = [name for name in find_experiments() if name.startswith(line.rsplit(maxsplit=1)[-1])]
         assert offered
     assert sorted(found) == sorted(offered)
 
