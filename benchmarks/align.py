@@ -137,7 +137,7 @@ class SocketChannel:
     def untimed(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def worked(self, steps: int) -> None:
+    def count_steps(self, steps: int) -> None:
         """Real time passes anyway."""
 
 

@@ -30,7 +30,7 @@ from benchmarks.ratio_bars import Ratio, ratio_bars
 from benchmarks.results import Results, Row, read_results, write_results
 from thinwire.base.environment import environment
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.format import bytes_shown, did_you_mean
+from thinwire.base.format import did_you_mean, format_bytes
 from thinwire.base.process import configure_grpc, share_memory_pool
 from thinwire.report.rendering import jinja_environment, render_page
 
@@ -147,7 +147,7 @@ def _format(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     number = f"{value:.3g}" if value < 1000 else f"{value:.0f}"
-    return bytes_shown(value) if unit == "bytes" else f"{number} {unit}"
+    return format_bytes(value) if unit == "bytes" else f"{number} {unit}"
 
 
 def _format_ratio(value: float | None) -> str:

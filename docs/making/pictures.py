@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from thinwire.engine.compress import TopK
-from thinwire.engine.streams import Direct, ErrorFeedback, Flow, Seeded, StreamSpec
+from thinwire.engine.streams import Direct, ErrorFeedback, Flow, RoundSeeds, StreamSpec
 from thinwire.report.svg.drawing import box, heading, picture, rule, text
 from thinwire.report.svg.line_chart import Chart, Line, Point
 
@@ -26,7 +26,7 @@ def one_row() -> str:
     """Four rounds of one row that stands still: h, what is missing, what is sent, what both ends then hold."""
     h = torch.tensor([_ROW])
     rows, guess = torch.tensor([0]), torch.zeros(1, len(_ROW))
-    stream = ErrorFeedback(TopK(2 / len(_ROW))).open(Flow("row", 1, len(_ROW), Seeded(0, "row")))
+    stream = ErrorFeedback(TopK(2 / len(_ROW))).open(Flow("row", 1, len(_ROW), RoundSeeds(0, "row")))
     parts = [heading(_LEFT, "One row, four rounds, two values a message")]
     parts += [text(_LEFT + _WIDE * place, 50, said) for place, said in enumerate(_COLUMNS)]
     for round in range(4):
@@ -67,7 +67,7 @@ def many_rounds() -> str:
 def _errors(kind: StreamSpec, rounds: int = 40) -> list[Point]:
     draw = torch.Generator().manual_seed(0)
     h, rows = torch.randn(64, 32, generator=draw), torch.arange(64)
-    flow = Flow("drift", 64, 32, Seeded(0, "drift"))
+    flow = Flow("drift", 64, 32, RoundSeeds(0, "drift"))
     sender, receiver = kind.open(flow), kind.open(flow)
     points = []
     for round in range(rounds):

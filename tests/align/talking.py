@@ -84,8 +84,8 @@ class Recording:
     def untimed(self) -> AbstractContextManager[None]:
         return self.channel.untimed()
 
-    def worked(self, steps: int) -> None:
-        self.channel.worked(steps)
+    def count_steps(self, steps: int) -> None:
+        self.channel.count_steps(steps)
 
 
 def same(message: Message) -> Message:

@@ -39,7 +39,7 @@ from thinwire.engine.compress import (
     TopK,
     Uniform,
 )
-from thinwire.engine.streams import Direct, ErrorFeedback, Flow, Seeded, Storage, Stream
+from thinwire.engine.streams import Direct, ErrorFeedback, Flow, RoundSeeds, Storage, Stream
 
 N, E = 60, 8
 
@@ -77,7 +77,7 @@ def flow(**changes: Any) -> Flow:
         "name": "bank/uplink",
         "rows": N,
         "width": E,
-        "randomness": Seeded(7, "bank/uplink"),
+        "randomness": RoundSeeds(7, "bank/uplink"),
     } | changes
     return Flow(**values)
 
@@ -287,7 +287,7 @@ def test_memory_is_said_beforehand() -> None:
 
 def test_randomness_depends_on_seed_stream_and_round_alone() -> None:
     def draw(seed: int, name: str, round: int) -> float:
-        return float(torch.rand(1, generator=Seeded(seed, name)(round)))
+        return float(torch.rand(1, generator=RoundSeeds(seed, name)(round)))
 
     assert draw(1, "a", 2) == draw(1, "a", 2)
     assert len({draw(1, "a", 2), draw(2, "a", 2), draw(1, "b", 2), draw(1, "a", 3), draw(1, "a2", 3)}) == 5

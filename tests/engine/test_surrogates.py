@@ -10,7 +10,7 @@ import torch
 
 from every import generator
 from thinwire.base.errors import BadParameter, BadState
-from thinwire.engine.streams import Storage, Surrogate, let_go
+from thinwire.engine.streams import Storage, Surrogate, release_pages
 from thinwire.engine.streams import storage as storage_module
 
 
@@ -68,8 +68,8 @@ def test_letting_go_changes_nothing(tmp_path: Path) -> None:
     for limit in (0, 1 << 30):
         surrogate = Surrogate(2000, 16, Storage(limit, tmp_path))
         surrogate.add_all(torch.ones(2000, 16))
-        let_go(surrogate.table)
-        let_go(surrogate.table[100:])
+        release_pages(surrogate.table)
+        release_pages(surrogate.table[100:])
         assert float(surrogate.table.sum()) == 32_000
 
 

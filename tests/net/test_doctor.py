@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cli.running import ENVIRONMENT, THINWIRE
 from job.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.job.party_view import read_party_view
 from thinwire.net.doctor import listening as desks
 from thinwire.net.doctor import measuring
@@ -82,7 +82,7 @@ def edit(job: Path, old: str, new: str, name: str = "edited.toml") -> Path:
 
 
 def checks(job: Path, name: str = "bank", wait: float = 0.0, out: str = "runs/bank") -> dict[str, Check]:
-    return {check.name: check for check in run_checks(DoctorRequest(job, name, job.parent / out, wait), bytes_shown)}
+    return {check.name: check for check in run_checks(DoctorRequest(job, name, job.parent / out, wait), format_bytes)}
 
 
 def brought(job: Path, name: str = "clinic", **changes: Any) -> ProbeHello:

@@ -31,7 +31,7 @@ from thinwire.align import (
 from thinwire.align import Terms as AlignTerms
 from thinwire.base.errors import ThinwireError
 from thinwire.base.format import printable
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.net.grpc.client import Dialer
@@ -110,7 +110,7 @@ class AligningParty:
     @contextmanager
     def _connected(self, folder: Path) -> Iterator[NetworkChannel]:
         own = self.own
-        run = derived_seed(_PURPOSE, self._attempt.what, *self._attempt.parties)
+        run = derive_seed(_PURPOSE, self._attempt.what, *self._attempt.parties)
         self._links = {
             peer: PeerLink(
                 LinkEnds(run, own.me, peer, self._attempt.parties),

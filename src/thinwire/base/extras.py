@@ -8,7 +8,7 @@ from types import ModuleType
 from thinwire.base.errors import BadInput
 
 
-def needed(module: str, what: str, extra: str) -> ModuleType:
+def require_extra(module: str, what: str, extra: str) -> ModuleType:
     """The module that `what` cannot do without."""
     try:
         return import_module(module)

@@ -28,7 +28,7 @@ def format_count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def bytes_shown(count: float) -> str:
+def format_bytes(count: float) -> str:
     """1234567 as 1.23 MB."""
     if count < 1000:
         return f"{count:.0f} B"
@@ -39,7 +39,7 @@ def bytes_shown(count: float) -> str:
     return f"{count:.3g} {unit}" if count < 999.5 else f"{count:.0f} {unit}"
 
 
-def seconds_shown(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """5000 as 1 h 23 min."""
     if seconds is None:
         return "-"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.cli.options import AsJson, JobPath, Settings, complete_parties
 from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
@@ -151,7 +151,7 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
 
 def _format_lines(found: dict[str, Any]) -> list[str]:
     brought = ", ".join(f"{party} {count}" for party, count in found["ids"].items())
-    lines = [f"{found['rows']} rows are held by all parties (ids: {brought}); {bytes_shown(found['bytes'])} sent"]
+    lines = [f"{found['rows']} rows are held by all parties (ids: {brought}); {format_bytes(found['bytes'])} sent"]
     if found["pairwise"]:
         pairs = ", ".join(f"{count} with {party}" for party, count in found["pairwise"].items())
         lines.append(f"  the label party also learned how many it shares with each: {pairs}")

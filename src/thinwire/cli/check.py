@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import format_preparation, print_result
 
@@ -30,12 +30,12 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
     for name, width in shown.widths.items():
         yield f"  {name}: embedding of width {width}, {shown.parameters[name]} parameters"
     yield f"  top model: {shown.parameters['top']} parameters"
-    yield f"first round: {bytes_shown(first['up'])} up, {bytes_shown(first['down'])} down, as really encoded"
+    yield f"first round: {format_bytes(first['up'])} up, {format_bytes(first['down'])} down, as really encoded"
     if shown.once_bytes:
-        yield f"once, at the start: {bytes_shown(shown.once_bytes)}"
-    yield f"all rounds, if each were like the first: {bytes_shown(shown.all_rounds_bytes)}"
+        yield f"once, at the start: {format_bytes(shown.once_bytes)}"
+    yield f"all rounds, if each were like the first: {format_bytes(shown.all_rounds_bytes)}"
     for name, held in shown.surrogate_bytes.items():
-        yield f"memory at {name}: surrogates {bytes_shown(held)}, workset {bytes_shown(shown.workset_bytes[name])}"
+        yield f"memory at {name}: surrogates {format_bytes(held)}, workset {format_bytes(shown.workset_bytes[name])}"
     for name, seen in shown.who_sees.items():
         yield f"{name} sees {'; '.join(seen)}"
     yield shown.protection

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
@@ -75,5 +75,5 @@ def apply_retention(run: Path) -> None:
 def _format_removal(one: Cleaned) -> str:
     if not one.removed:
         return f"{one.folder}: {one.note or 'nothing is older than the rules allow'}"
-    listed = ", ".join(f"{gone.path} ({bytes_shown(gone.bytes)})" for gone in one.removed)
+    listed = ", ".join(f"{gone.path} ({format_bytes(gone.bytes)})" for gone in one.removed)
     return f"{one.folder}: removed {listed}"

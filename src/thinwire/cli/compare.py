@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import (
     METHOD_NAMES,
     AsJson,
@@ -202,9 +202,9 @@ def format_point(row: dict[str, Any], has_target: bool) -> list[str]:
     return [
         f"{row['reached']}/{len(row['runs'])}" if has_target else "-",
         _format_cell(row, "rounds", lambda value: f"{value:.0f}"),
-        _format_cell(row, "bytes_up", bytes_shown),
-        _format_cell(row, "bytes_down", bytes_shown),
-        _format_cell(row, "link_seconds", seconds_shown),
+        _format_cell(row, "bytes_up", format_bytes),
+        _format_cell(row, "bytes_down", format_bytes),
+        _format_cell(row, "link_seconds", format_seconds),
         _format_cell(row, "best", lambda value: f"{value:.4f}"),
     ]
 

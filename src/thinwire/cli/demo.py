@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import AsJson
 from thinwire.cli.output import build_table, print_plain, print_result
 from thinwire.cli.train import new_folder, run_job
@@ -102,8 +102,8 @@ def _print(results: list[dict[str, Any]], seconds: float, report: Path) -> None:
         table.add_row(
             result["method"],
             f"{100 * result['test']['accuracy']:.1f} %",
-            bytes_shown(result["bytes"]["up"]),
-            bytes_shown(result["bytes"]["down"]),
+            format_bytes(result["bytes"]["up"]),
+            format_bytes(result["bytes"]["down"]),
             f"{result['times_fewer_bytes']:.1f}",
             f"{result['link_seconds']:.2f}",
         )
@@ -111,6 +111,6 @@ def _print(results: list[dict[str, Any]], seconds: float, report: Path) -> None:
         table,
         "1,198 training and 599 test digits of scikit-learn; a simulated link of 100 Mbit/s with a round trip of "
         "20 ms, computing time included. Bytes are of whole messages, as sent. "
-        f"It took {seconds_shown(seconds)} here.",
+        f"It took {format_seconds(seconds)} here.",
         f"report: {report}",
     )

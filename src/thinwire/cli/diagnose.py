@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.cli.options import AsJson, JobPath, Settings, parse_seeds
 from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import ProgressLine
@@ -94,5 +94,5 @@ def _print(found: Diagnosis) -> None:
         value += f", {line.failed} diverged" if line.failed and line.value is not None else ""
         change = "" if line.against_recipe is None else f"{line.against_recipe.mean:+.4f}"
         change += "" if line.against_recipe is None or line.against_recipe.is_clear else " ?"
-        table.add_row(_format_name(line.name), value, change, "" if line.bytes is None else bytes_shown(line.bytes))
+        table.add_row(_format_name(line.name), value, change, "" if line.bytes is None else format_bytes(line.bytes))
     print_plain(table, *found.said())

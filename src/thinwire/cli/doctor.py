@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.cli.options import AsJson, JobPath, PartyName, Settings
 from thinwire.cli.output import print_result
 
@@ -53,7 +53,7 @@ def doctor(
 
     request = DoctorRequest(job, name, out or Path("runs") / job.stem / name, wait, settings)
     found = []
-    for check in run_checks(request, bytes_shown):
+    for check in run_checks(request, format_bytes):
         found.append(check)
         if not as_json:
             _print(check)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import (
     AsJson,
@@ -166,7 +166,7 @@ class _PartyOutput:
 
     def event(self, event: dict[str, Any]) -> None:
         self._writers.event(event)
-        self.say(f"round {event['round']}: {format_metrics(event)}, {bytes_shown(event['bytes']['total'])}")
+        self.say(f"round {event['round']}: {format_metrics(event)}, {format_bytes(event['bytes']['total'])}")
 
     def round(self, round: int) -> None:
         """Rounds are too many to tell; writers hear of some."""
@@ -188,13 +188,13 @@ def _describe_progress(run: PartyRun, round: int) -> dict[str, Any]:
 
 
 def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
-    seconds = seconds_shown(summary["seconds"])
+    seconds = format_seconds(summary["seconds"])
     yield f"{summary['party']}: {summary['rounds']} rounds of {summary['method']} in {seconds}"
     if summary.get("train"):
         yield f"  {format_metrics(summary)}"
     yield (
-        f"  {bytes_shown(summary['sent_bytes'])} sent, {bytes_shown(summary['received_bytes'])} received"
-        f" ({bytes_shown(summary['retransmitted_bytes'])} sent again)"
+        f"  {format_bytes(summary['sent_bytes'])} sent, {format_bytes(summary['received_bytes'])} received"
+        f" ({format_bytes(summary['retransmitted_bytes'])} sent again)"
     )
     for line in format_privacy(summary.get("privacy", [])):
         yield f"  {line}"

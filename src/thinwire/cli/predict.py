@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import seconds_shown
+from thinwire.base.format import format_seconds
 from thinwire.cli.options import TABLES, AsJson, OwnRun, Settings, complete, complete_parties
 from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
@@ -112,7 +112,7 @@ def predict(
                 raise BadInput(f"--out, --rows and --only are for the label party, {whose!r}: scores come out there")
             found = PartyHalf(party, which, files, yes).answer()
     found["seconds"] = monotonic() - began
-    took = seconds_shown(found["seconds"])
+    took = format_seconds(found["seconds"])
     if "out" in found:
         line = f"{found['rows']} rows in {took}: {found['out']}"
     else:

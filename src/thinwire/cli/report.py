@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import bytes_shown
+from thinwire.base.format import format_bytes
 from thinwire.cli.options import AsJson, Open
 from thinwire.cli.output import open_browser, print_result
 
@@ -45,6 +45,6 @@ def report(
     path = write_report(records, out or (folders[0] if len(records) == 1 else Path()) / layout.REPORT)
     size, count = path.stat().st_size, f"{len(records)} run{'s' if len(records) > 1 else ''}"
     facts = {"report": str(path), "bytes": size, "runs": [str(folder) for folder in folders]}
-    print_result(facts, as_json, [f"{path}: {count}, {bytes_shown(size)}"])
+    print_result(facts, as_json, [f"{path}: {count}, {format_bytes(size)}"])
     if show:
         open_browser(path.resolve().as_uri())

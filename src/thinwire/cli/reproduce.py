@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import AsJson, complete_experiments, parse_seeds
 from thinwire.cli.output import print_plain, print_result, stop_with
 from thinwire.report.progress import RunProgress, format_metrics
@@ -133,7 +133,7 @@ def _format_outcome(outcome: ExperimentRun) -> str:
     if outcome.diverged:
         return f"diverged: {outcome.diverged}"
     last = outcome.history[-1]
-    return f"{format_metrics(last)}, {bytes_shown(last['bytes']['total'])}, {last['seconds']:.0f} s"
+    return f"{format_metrics(last)}, {format_bytes(last['bytes']['total'])}, {last['seconds']:.0f} s"
 
 
 def _list_experiments(as_json: bool, data: Path | None) -> None:
@@ -173,8 +173,8 @@ def _print_experiments(rows: list[dict[str, Any]]) -> None:
 
 def _format_real_run(one: dict[str, Any]) -> str:
 
-    whole, clock = seconds_shown(one["seconds"]), seconds_shown(one["link_seconds"])
-    there, there_clock = seconds_shown(one["target_seconds"]), seconds_shown(one["target_link_seconds"])
+    whole, clock = format_seconds(one["seconds"]), format_seconds(one["link_seconds"])
+    there, there_clock = format_seconds(one["target_seconds"]), format_seconds(one["target_link_seconds"])
     return f"{one['curve']}, real link: {whole} (clock {clock}); to the target {there} (clock {there_clock})"
 
 

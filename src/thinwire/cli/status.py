@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings
 from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics
@@ -94,7 +94,8 @@ def format_status(standing: RunStatus) -> Iterator[str]:
     for name, party in standing.parties.items():
         yield f"  {printable(name):{width}}  {_format_presence(party)}"
     sent = standing.bytes
-    yield f"  {bytes_shown(sent.up)} up, {bytes_shown(sent.down)} down, {bytes_shown(sent.retransmitted)} sent again"
+    up, down, again = (format_bytes(count) for count in (sent.up, sent.down, sent.retransmitted))
+    yield f"  {up} up, {down} down, {again} sent again"
     last = standing.last_event
     if last is not None:
         yield f"  evaluated after round {last.round}: {format_metrics(last.model_dump())}"
@@ -106,8 +107,8 @@ def _format_presence(party: PartyStatus) -> str:
     elif party.connected:
         said = "connected"
     elif party.stopped:
-        away = seconds_shown(party.away_seconds)
+        away = format_seconds(party.away_seconds)
         said = f"stopped by its own people {away} ago; the run goes on once it has been started again"
     else:
-        said = f"away for {seconds_shown(party.away_seconds)}" if party.starts else "not here yet"
+        said = f"away for {format_seconds(party.away_seconds)}" if party.starts else "not here yet"
     return f"{said}, started {party.starts} times" if party.starts > 1 else said

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import (
     AsJson,
@@ -130,13 +130,13 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs"
     yield f"  {format_metrics(summary)}; best {summary['best']['metric']} {summary['best']['value']:.4g}"
     yield (
-        f"  {bytes_shown(traffic['up'])} up, {bytes_shown(traffic['down'])} down, {summary['messages']} messages "
-        f"(evaluation: {bytes_shown(traffic['evaluation'])} more)"
+        f"  {format_bytes(traffic['up'])} up, {format_bytes(traffic['down'])} down, {summary['messages']} messages "
+        f"(evaluation: {format_bytes(traffic['evaluation'])} more)"
     )
-    on_link = "" if link is None else f", {seconds_shown(link)} on the link"
-    yield f"  {seconds_shown(summary['seconds'])} here{on_link}"
+    on_link = "" if link is None else f", {format_seconds(link)} on the link"
+    yield f"  {format_seconds(summary['seconds'])} here{on_link}"
     if target is not None:
-        reached = f"reached in round {target['reached_round']}, after {bytes_shown(target['bytes'] or 0)}"
+        reached = f"reached in round {target['reached_round']}, after {format_bytes(target['bytes'] or 0)}"
         reached = "not reached" if target["reached_round"] is None else reached
         yield f"  target {target['metric']} {target['value']:g} {reached}"
     for line in format_privacy(summary["privacy"]):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import build_table, print_plain, print_result, say, stop_with
 from thinwire.report.progress import ProgressLine
@@ -120,7 +120,7 @@ def _format_probe(one: Probed) -> str:
     from thinwire.lab.tune.space import recipe_said
 
     given_up = ", given up" if one.ended == "pruned" else ""
-    cost = "" if one.prediction is None else f": {bytes_shown(one.prediction.total)}, {_format_time(one.prediction)}"
+    cost = "" if one.prediction is None else f": {format_bytes(one.prediction.total)}, {_format_time(one.prediction)}"
     return f"{recipe_said(one.recipe)}: {_format_evidence(one)}{given_up}{cost}"
 
 
@@ -140,11 +140,11 @@ def _format_aim(tuned: Tuned) -> str:
 
 
 def _format_cost(said: Prediction) -> str:
-    return f"{said.rounds} rounds, {bytes_shown(said.total)}, {_format_time(said)}"
+    return f"{said.rounds} rounds, {format_bytes(said.total)}, {_format_time(said)}"
 
 
 def _format_time(said: Prediction) -> str:
-    return f"{seconds_shown(said.seconds)} on the link"
+    return f"{format_seconds(said.seconds)} on the link"
 
 
 # What is printed ------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def _build_candidates(tuned: Tuned) -> Table:
         said, known = one.prediction, "; ".join(_format_evidence(probe) for probe in one.probes)
         figures = ("-",) * 4
         if said is not None:
-            figures = str(said.rounds), bytes_shown(said.up), bytes_shown(said.down), seconds_shown(said.seconds)
+            figures = str(said.rounds), format_bytes(said.up), format_bytes(said.down), format_seconds(said.seconds)
         table.add_row(recipe_said(one.recipe), *figures, known)
     return table
 
@@ -241,6 +241,6 @@ def _print_verification(tuned: Tuned) -> None:
     was = run.prediction
     table = build_table(title, [""], ["predicted", "measured"])
     table.add_row("rounds", str(said.rounds), str(was.rounds))
-    table.add_row("bytes", bytes_shown(said.total), bytes_shown(was.total))
-    table.add_row("seconds on the link", seconds_shown(said.seconds), seconds_shown(was.seconds))
+    table.add_row("bytes", format_bytes(said.total), format_bytes(was.total))
+    table.add_row("seconds on the link", format_seconds(said.seconds), format_seconds(was.seconds))
     print_plain(table)

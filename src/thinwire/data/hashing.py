@@ -14,14 +14,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadParameter
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_keys(rows: NDArray[np.int64], *use: object) -> NDArray[np.uint64]:
     """64 bits for each row number and use (splitmix64); sorting by them shuffles."""
-    x = rows.astype(np.uint64) * _STEP + np.uint64(derived_seed(*use))
+    x = rows.astype(np.uint64) * _STEP + np.uint64(derive_seed(*use))
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

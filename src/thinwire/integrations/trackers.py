@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.base.errors import BadInput
-from thinwire.base.extras import needed
+from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
 from thinwire.integrations.tracker import Ending, Opening, Writer, with_report
 
@@ -26,7 +26,7 @@ class MLflow(Writer):
     def __init__(self, experiment: str | None = None, tracking_uri: str | None = None) -> None:
         """Where none is given, the experiment and the server that MLflow itself is set to."""
         super().__init__()
-        self._library = needed("mlflow", "writing for MLflow", "mlflow")
+        self._library = require_extra("mlflow", "writing for MLflow", "mlflow")
         self._experiment = experiment
         self._uri = tracking_uri
         self._client: Any = None
@@ -83,7 +83,7 @@ class TensorBoard(Writer):
         super().__init__()
         self._folder = None if folder is None else Path(folder)
         module = "tensorboardX" if _has("tensorboardX") and not _has("tensorboard") else "torch.utils.tensorboard"
-        self._library = needed(module, "writing for TensorBoard", "tensorboard")
+        self._library = require_extra(module, "writing for TensorBoard", "tensorboard")
         self._summary: Any = None
 
     def _open(self, opening: Opening) -> None:
@@ -133,7 +133,7 @@ class Wandb(Writer):
     def __init__(self, project: str = "thinwire", mode: str | None = None) -> None:
         """`mode="offline"` keeps everything on this machine; without it WANDB_MODE decides."""
         super().__init__()
-        self._library = needed("wandb", "writing for Weights & Biases", "wandb")
+        self._library = require_extra("wandb", "writing for Weights & Biases", "wandb")
         self._project = project
         self._mode = mode
         self._run: Any = None

@@ -22,7 +22,7 @@ from torch import nn
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.engine.methods import METHODS
 from thinwire.engine.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
@@ -282,7 +282,7 @@ def build_module(
 
 def derive_weight_seed(seed: int, party: str, part: str) -> int:
     """A party's first weights do not depend on the other parties."""
-    return derived_seed(seed, "weights", party, part)
+    return derive_seed(seed, "weights", party, part)
 
 
 _FOLLOWS: dict[str, Callable[[str, Sequence[int], Mapping[str, Any]], Any]] = {

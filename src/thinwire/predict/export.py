@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.extras import needed
+from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.models.fusion import fuse, fusion_width
@@ -167,7 +167,7 @@ class _Format:
 
     def require(self) -> None:
         for module in self.modules:
-            needed(module, "an export to ONNX", "onnx")
+            require_extra(module, "an export to ONNX", "onnx")
 
 
 def _program(module: nn.Module, inputs: Tensor) -> torch.export.ExportedProgram:
@@ -196,7 +196,7 @@ def _write_onnx(module: nn.Module, inputs: Tensor, file: Path) -> None:
 
 
 def _read_onnx(file: Path) -> Callable[[Tensor], Tensor]:
-    reference = needed("onnx.reference", "an export to ONNX", "onnx").ReferenceEvaluator(str(file))
+    reference = require_extra("onnx.reference", "an export to ONNX", "onnx").ReferenceEvaluator(str(file))
     return lambda rows: torch.from_numpy(reference.run(None, {"input": rows.numpy()})[0])
 
 

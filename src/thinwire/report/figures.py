@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.base.format import bytes_shown, format_count, format_number, seconds_shown, short
+from thinwire.base.format import format_bytes, format_count, format_number, format_seconds, short
 from thinwire.report.record import EVALUATION_KIND, Evaluation, LedgerEntry, Quality, RunRecord
 from thinwire.report.summary import Group
 from thinwire.report.svg.bar_chart import Bar, Bars, Lanes, Stretch
@@ -145,7 +145,7 @@ def time_figures(run: RunRecord) -> list[Figure]:
     if not any(bar.total for bar in bars):
         return []
     note = _LINK + sending if clock == "link" else _NO_LINK if run.about.me is None else _REAL
-    chart = Bars("Where the time went", "seconds", bars, seconds_shown, quiet=("wait",))
+    chart = Bars("Where the time went", "seconds", bars, format_seconds, quiet=("wait",))
     lanes = _lanes(run) if clock == "link" or run.about.me is not None else None
     return [of_bars("time-by-party", chart, note), *([] if lanes is None else [lanes])]
 
@@ -153,8 +153,8 @@ def time_figures(run: RunRecord) -> list[Figure]:
 def _each(seconds: dict[str, float]) -> str:
     """A few by name; many by their longest."""
     if len(seconds) > _FEW:
-        return f"{seconds_shown(max(seconds.values()))} at most"
-    return ", ".join(f"{seconds_shown(value)} ({party})" for party, value in seconds.items())
+        return f"{format_seconds(max(seconds.values()))} at most"
+    return ", ".join(f"{format_seconds(value)} ({party})" for party, value in seconds.items())
 
 
 def _lanes(run: RunRecord) -> Figure | None:
@@ -194,12 +194,12 @@ def traffic_figures(run: RunRecord) -> list[Figure]:
         Bar("svfl, down", {"svfl": run.svfl("down")}),
     ]
     shown = [bar for bar in ways if bar.total or not bar.name.startswith("svfl")]
-    bars = Bars("Bytes by direction and kind", "bytes", shown, bytes_shown, quiet=("svfl",))
+    bars = Bars("Bytes by direction and kind", "bytes", shown, format_bytes, quiet=("svfl",))
     figures = [of_bars("bytes-by-kind", bars, _BESIDE)]
     parties = [party.name for party in run.about.parties]
     each = [(name, _sum(training, sender=name), _sum(training, receiver=name)) for name in parties]
     both = [Bar(name, {"sent": sent, "received": received}) for name, sent, received in each if sent or received]
-    figures.append(of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, bytes_shown)))
+    figures.append(of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, format_bytes)))
     return figures
 
 
@@ -211,13 +211,13 @@ def totals_figure(groups: Sequence[Group]) -> Figure | None:
         down = group.number(lambda run: run.events[-1].value_at("bytes.down") if run.events else None)
         if up is not None and down is not None:
             bars.append(Bar(group.name, {"up": up.mean, "down": down.mean}))
-    return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, bytes_shown)) if bars else None
+    return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, format_bytes)) if bars else None
 
 
 def kinds_shown(run: RunRecord) -> list[tuple[str, str, str, str, str]]:
     """Every sort of message: from, to, kind, messages, bytes."""
     return [
-        (one.sender, one.receiver, kind_shown(one.kind), format_count(one.messages), bytes_shown(one.bytes))
+        (one.sender, one.receiver, kind_shown(one.kind), format_count(one.messages), format_bytes(one.bytes))
         for one in sorted(run.ledger, key=lambda one: -one.bytes)
     ]
 

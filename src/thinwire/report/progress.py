@@ -7,7 +7,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from thinwire.base.format import bytes_shown, seconds_shown
+from thinwire.base.format import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -55,7 +55,7 @@ class ProgressLine:
         self._said = self._said if said is None else said
         if self._live is not None:
             left = self._seconds_left()
-            ending = "" if left is None else f"left {seconds_shown(left)}"
+            ending = "" if left is None else f"left {format_seconds(left)}"
             task = self._bar.task_ids[0]
             self._bar.update(
                 task, description=self.name, completed=done, total=self.total, place=self._place(), left=ending
@@ -134,7 +134,7 @@ class RunProgress(ProgressLine):
         self._note_backed_off(event)
         if self._live is None:
             left = self._seconds_left()
-            ending = "" if left is None else f", left {seconds_shown(left)}"
+            ending = "" if left is None else f", left {format_seconds(left)}"
             self.note(f"{self.name}: {self._place()}, {said}{ending}")
         else:
             self._live.refresh()
@@ -159,5 +159,5 @@ def format_metrics(event: dict[str, Any]) -> str:
 
 
 def _format_traffic(event: dict[str, Any]) -> str:
-    said = f"up {bytes_shown(event['bytes']['up'])}, down {bytes_shown(event['bytes']['down'])}"
-    return said if event["link_seconds"] is None else f"{said}, link {seconds_shown(event['link_seconds'])}"
+    said = f"up {format_bytes(event['bytes']['up'])}, down {format_bytes(event['bytes']['down'])}"
+    return said if event["link_seconds"] is None else f"{said}, link {format_seconds(event['link_seconds'])}"

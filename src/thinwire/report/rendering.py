@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from thinwire.base.format import bytes_shown, format_count
+from thinwire.base.format import format_bytes, format_count
 from thinwire.report.figures import (
     answer_figures,
     confusion_rows,
@@ -35,7 +35,7 @@ def jinja_environment() -> Environment:
     found = Environment(
         loader=PackageLoader("thinwire.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    found.filters |= {"bytes": bytes_shown, "count": format_count, "markup": Markup}
+    found.filters |= {"bytes": format_bytes, "count": format_count, "markup": Markup}
     return found
 
 

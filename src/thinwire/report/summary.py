@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from thinwire.base.format import bytes_shown, format_count, format_number, seconds_shown
+from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
 from thinwire.report.record import Evaluation, RunRecord
 from thinwire.report.svg.line_chart import Point
 
@@ -114,20 +114,20 @@ def tiles(run: RunRecord) -> list[Tile]:
     sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
     fewer = run.times_fewer_bytes()
     beside = "" if fewer is None else f"{fewer_shown(fewer)} in as many rounds"
-    found.append(Tile("sent in training", bytes_shown(sent), beside))
+    found.append(Tile("sent in training", format_bytes(sent), beside))
     epochs = run.rounds / about.rounds_per_epoch
     found.append(Tile("rounds", format_count(run.rounds), f"{epochs:.4g} epochs of {format_count(about.rows)} rows"))
     if run.events:
         link = run.events[-1].link_seconds
-        here = seconds_shown(run.events[-1].seconds)
+        here = format_seconds(run.events[-1].seconds)
         found.append(
-            Tile("time", here, "here") if link is None else Tile("on the link", seconds_shown(link), f"{here} here")
+            Tile("time", here, "here") if link is None else Tile("on the link", format_seconds(link), f"{here} here")
         )
     if about.target is not None:
         name, value = about.target
         reached = run.reached()
         said = "not reached" if reached is None else f"round {format_count(reached.round)}"
-        more = f"{name} {value:g}" + ("" if reached is None else f", after {bytes_shown(reached.bytes.total)}")
+        more = f"{name} {value:g}" + ("" if reached is None else f", after {format_bytes(reached.bytes.total)}")
         found.append(Tile("target", said, more))
     return found
 
@@ -180,10 +180,10 @@ def _row(group: Group, to_target: bool) -> tuple[str, ...]:
 
 _HOW = {
     "round": format_count,
-    "bytes.up": bytes_shown,
-    "bytes.down": bytes_shown,
-    "seconds": seconds_shown,
-    "link_seconds": seconds_shown,
+    "bytes.up": format_bytes,
+    "bytes.down": format_bytes,
+    "seconds": format_seconds,
+    "link_seconds": format_seconds,
 }
 
 

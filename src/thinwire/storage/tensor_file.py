@@ -22,7 +22,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadState
 from thinwire.engine.streams import blocks
-from thinwire.engine.streams.storage import BLOCK, over
+from thinwire.engine.streams.storage import BLOCK, view_bytes
 from thinwire.storage.encrypted_files import PLAIN, Files
 
 _DTYPES = {
@@ -98,7 +98,7 @@ def read_tensors(path: Path, told: Written, files: Files = PLAIN) -> dict[str, T
         if digest.hexdigest() != told.sha256:
             raise BadState(f"{path.name} is damaged")
         try:
-            return _tensors(over(content.area()))
+            return _tensors(view_bytes(content.area()))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise BadState(f"{path.name} is no safetensors file: {error}") from None
 

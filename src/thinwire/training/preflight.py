@@ -1,6 +1,6 @@
 """`thinwire doctor`: everything that would stop a run later, one check after the other, whatever the others found.
 
-for check in run_checks(DoctorRequest(Path("job.toml"), "bank", folder=Path("runs/job/bank")), bytes_shown):
+for check in run_checks(DoctorRequest(Path("job.toml"), "bank", folder=Path("runs/job/bank")), format_bytes):
     ...                                    # as they come: some wait for the network
 """
 
@@ -50,7 +50,7 @@ _OF_THE_JOB = ("recipe", "approval", "key", "name", "certificate", "revoked list
 _OF_THE_MACHINE = ("memory", "run folder", "disk")
 
 
-def run_checks(request: DoctorRequest, bytes_shown: BytesShown) -> Iterator[Check]:
+def run_checks(request: DoctorRequest, format_bytes: BytesShown) -> Iterator[Check]:
     """Every check, in order; those that need what another one did not find are not made, and say so."""
     yield check_versions()
     own = yield from check_job_file(request)
@@ -65,9 +65,9 @@ def run_checks(request: DoctorRequest, bytes_shown: BytesShown) -> Iterator[Chec
             own.network_party, credentials, brought, request.wait_seconds, request.folder
         )
         yield check_top_model(own, held, widths)
-        yield from check_room(own, held, widths, request.folder, bytes_shown)
+        yield from check_room(own, held, widths, request.folder, format_bytes)
     else:
-        yield from check_room(own, held, guess_widths(own, held), request.folder, bytes_shown)
+        yield from check_room(own, held, guess_widths(own, held), request.folder, format_bytes)
         yield from check_call(own.network_party, credentials, brought, request.wait_seconds)
 
 
@@ -215,7 +215,7 @@ def guess_widths(own: PartyView, held: OwnData | None) -> dict[PartyName, int]:
 
 
 def check_room(
-    own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int], folder: Path, bytes_shown: BytesShown
+    own: PartyView, held: OwnData | None, widths: Mapping[PartyName, int], folder: Path, format_bytes: BytesShown
 ) -> Iterator[Check]:
     if held is None:
         yield from skip_checks(("memory",), "needs the data")
@@ -224,9 +224,9 @@ def check_room(
         known = widths if set(own.feature_parties) <= set(widths) else {}
         state = _state_bytes(own, held, known)
         data = sum(table.nbytes for table in list_tables(held).values())
-        yield _memory(data, state, "" if known else " (--wait counts the others' embeddings too)", bytes_shown)
+        yield _memory(data, state, "" if known else " (--wait counts the others' embeddings too)", format_bytes)
     yield _run_folder(own, held, folder)
-    yield _disk(folder, _GENERATIONS * state + _LEAST_DISK, bytes_shown)
+    yield _disk(folder, _GENERATIONS * state + _LEAST_DISK, format_bytes)
 
 
 def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int]) -> int:
@@ -240,13 +240,13 @@ def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int])
     return weights + surrogates[own.me] + worksets[own.me]
 
 
-def _memory(data: int, state: int, caveat: str, bytes_shown: BytesShown) -> Check:
+def _memory(data: int, state: int, caveat: str, format_bytes: BytesShown) -> Check:
     free = _free_memory()
     facts = {"data_bytes": data, "state_bytes": state, "free_bytes": free}
-    says = f"{bytes_shown(data)} of data, about {bytes_shown(state)} of surrogates, workset and models{caveat}"
+    says = f"{format_bytes(data)} of data, about {format_bytes(state)} of surrogates, workset and models{caveat}"
     if free is None:
         return ok("memory", f"{says}; how much is free is not known here", **facts)
-    says += f"; {bytes_shown(free)} are free beside the data"
+    says += f"; {format_bytes(free)} are free beside the data"
     way_out = "take a machine with more memory, fewer rows, narrower embeddings, or a recipe without surrogates"
     if state > free:
         return problem("memory", says, way_out, **facts)
@@ -280,13 +280,13 @@ def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
     return ok("run folder", f"{folder} holds this run, and it goes on there", starts=private.incarnation)
 
 
-def _disk(folder: Path, needed: int, bytes_shown: BytesShown) -> Check:
+def _disk(folder: Path, needed: int, format_bytes: BytesShown) -> Check:
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not os.access(there, os.W_OK | os.X_OK) or not there.is_dir():
         return problem("disk", f"{there} cannot be written to", "give another --out, or the right to write there")
     free = shutil.disk_usage(there).free
     facts = {"needed_bytes": needed, "free_bytes": free}
-    says = f"about {bytes_shown(needed)} for checkpoints and logs, {bytes_shown(free)} are free"
+    says = f"about {format_bytes(needed)} for checkpoints and logs, {format_bytes(free)} are free"
     way_out = f"free some space on the disk of {there}, or give an --out on another one"
     if needed > free:
         return problem("disk", says, way_out, **facts)

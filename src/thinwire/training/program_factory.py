@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import TimedChannel
 from thinwire.engine.compress import Keystream
@@ -34,7 +34,7 @@ from thinwire.training.ranks.rank_share import RankGroup
 
 def derive_run_number(recipe: Recipe, seed: int, feature_parties: tuple[PartyName, ...]) -> int:
     """What frames carry to tell runs apart; it follows from what all parties agreed on."""
-    return derived_seed(recipe.digest(), seed, *feature_parties)
+    return derive_seed(recipe.digest(), seed, *feature_parties)
 
 
 @dataclass(frozen=True)

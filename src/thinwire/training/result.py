@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, Diverged
-from thinwire.base.extras import needed
+from thinwire.base.extras import require_extra
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.ledger import Ledger, Traffic
 from thinwire.engine.models.metrics import METRICS, metric
@@ -115,7 +115,7 @@ class Result:
 
     def to_pandas(self) -> Any:
         """The history as a data frame: a row an evaluation, columns such as `test.accuracy` and `bytes.up`."""
-        pandas = needed("pandas", "result.to_pandas()", "pandas")
+        pandas = require_extra("pandas", "result.to_pandas()", "pandas")
         return pandas.json_normalize(self.history)
 
 

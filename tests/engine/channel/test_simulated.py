@@ -363,7 +363,7 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(BadParameter, match="programs must be given for a, b, got a"):
         simulation_of("a", "b").run({"a": lambda: None})
     with pytest.raises(BadParameter, match="steps must be at least 0, got -1"):
-        simulation_of("a", "b").channel("a").worked(-1)
+        simulation_of("a", "b").channel("a").count_steps(-1)
 
 
 def test_every_error_is_ours() -> None:

@@ -33,14 +33,14 @@ def exchange(simulation: Simulation, rounds: int, steps: int, kinds: tuple[Kind,
         for t in range(rounds):
             channel.receive("shop", up, t)
             channel.send(Message("bank", "shop", down, t, MEGABYTE))
-            channel.worked(steps)
+            channel.count_steps(steps)
 
     def shop() -> None:
         channel = simulation.channel("shop")
         for t in range(rounds):
             channel.send(Message("shop", "bank", up, t, MEGABYTE))
             channel.receive("bank", down, t)
-            channel.worked(steps)
+            channel.count_steps(steps)
 
     simulation.run({"bank": bank, "shop": shop})
 
@@ -70,7 +70,7 @@ def test_every_party_works_at_its_own_pace() -> None:
     simulation = simulation_of(Link(compute_ms=10, parties={"shop": Link(compute_ms=70)}), ("bank", "shop", "post"))
 
     def worker(name: str) -> Callable[[], None]:
-        return lambda: simulation.channel(name).worked(3)
+        return lambda: simulation.channel(name).count_steps(3)
 
     simulation.run({name: worker(name) for name in ("bank", "shop", "post")})
     clock = clock_of(simulation)
@@ -83,8 +83,8 @@ def test_steps_in_an_untimed_block_cost_nothing() -> None:
     def bank() -> None:
         channel = simulation.channel("bank")
         with channel.untimed(), channel.untimed():
-            channel.worked(1000)
-        channel.worked(1)
+            channel.count_steps(1000)
+        channel.count_steps(1)
 
     simulation.run({"bank": bank, "shop": lambda: None})
     assert clock_of(simulation).latest() == 0.01
@@ -119,7 +119,7 @@ def test_measured_time_is_the_partys_own_and_leaves_out_untimed_blocks(watch: Wa
             watch.seconds += 1000
             channel.receive("shop", Kind.EVALUATION, 0)
             watch.seconds += 1000
-        channel.worked(1000)  # nothing is charged by the step
+        channel.count_steps(1000)  # nothing is charged by the step
         watch.seconds += 4
 
     def shop() -> None:
@@ -145,7 +145,7 @@ def test_ready_looks_at_the_clock() -> None:
         answers = []
         for _ in range(4):
             answers.append(channel.ready("shop", UP, 0))
-            channel.worked(1)
+            channel.count_steps(1)
         assert channel.receive("shop", UP, 0).round == 0
         return answers
 
@@ -181,7 +181,7 @@ def test_ready_does_not_depend_on_the_order_of_turns(parties: tuple[str, ...], p
     def bank() -> list[float]:
         channel = simulation.channel("bank")
         while not channel.ready("shop", UP, 0):
-            channel.worked(1)
+            channel.count_steps(1)
         channel.receive("shop", UP, 0)
         channel.send(Message("bank", "post", DOWN, 0, b""))
         return [clock_of(simulation).now("bank")]
@@ -191,7 +191,7 @@ def test_ready_does_not_depend_on_the_order_of_turns(parties: tuple[str, ...], p
         for _ in range(8):
             for t in range(polls):
                 assert not channel.ready("bank", DOWN, t)
-            channel.worked(1)
+            channel.count_steps(1)
         channel.send(Message("shop", "bank", UP, 0, b""))
         return []
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.base.errors import Malformed
-from thinwire.engine.wire.bits import bits_for, pack, packed_size, unpack
+from thinwire.engine.wire.bits import bits_for, pack, pack_size, unpack
 
 
 @given(st.integers(1, 32), st.integers(0, 70), st.integers(0, 99))
@@ -17,14 +17,14 @@ def test_unpack_is_the_inverse_of_pack(bits: int, count: int, seed: int) -> None
     for dtype in (np.uint8, np.uint16, np.uint32, np.uint64, np.int64):
         if bits <= 8 * np.dtype(dtype).itemsize:
             packed = pack(values.astype(dtype), bits)
-            assert len(packed) == packed_size(count, bits)
+            assert len(packed) == pack_size(count, bits)
             assert np.array_equal(unpack(packed, count, bits), values)
 
 
 @pytest.mark.parametrize("bits", range(1, 33))
 def test_packing_leaves_no_gap(bits: int) -> None:
-    assert packed_size(8000, bits) == 1000 * bits
-    assert packed_size(1, bits) <= (bits + 7) // 8 + 2
+    assert pack_size(8000, bits) == 1000 * bits
+    assert pack_size(1, bits) <= (bits + 7) // 8 + 2
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])

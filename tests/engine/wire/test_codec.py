@@ -30,7 +30,7 @@ from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import Counts, Dithered, Levels, Masked, Symbols, UniformGrid, Zeros
 from thinwire.engine.wire import codec
 from thinwire.engine.wire.bits import read_indices, write_indices
-from thinwire.engine.wire.buffers import Reader, Writer
+from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Coding, read_integers, write_integers
 
 EFFORTS = st.sampled_from(["small", "fast"])
@@ -189,7 +189,7 @@ def test_a_wrong_body_is_named(body: bytes, error: type[WireError], message: str
 
 
 def test_values_that_do_not_fit_their_places_are_refused() -> None:
-    out = Writer()
+    out = BodyWriter()
     out.byte(4)
     out.shape((10,))
     write_indices(out, np.array([1, 4]), 10)
@@ -200,7 +200,7 @@ def test_values_that_do_not_fit_their_places_are_refused() -> None:
 
 def test_chosen_values_are_not_chosen_among_again() -> None:
     inner = TopK(0.5).compress(torch.ones(2), generator())
-    out = Writer()
+    out = BodyWriter()
     out.byte(4)
     out.shape((10,))
     write_indices(out, np.array([1, 4]), 10)
@@ -217,9 +217,9 @@ def test_chosen_values_are_not_chosen_among_again() -> None:
 
 
 def through(values: Array, effort: Any, width: int = 1) -> tuple[Coding, Array]:
-    out = Writer()
+    out = BodyWriter()
     write_integers(out, values, effort, width)
-    reader = Reader(out.body(), 1 << 20)
+    reader = BodyReader(out.body(), 1 << 20)
     back = read_integers(reader, values.size, -(2**31), 2**32)
     reader.finish()
     return Coding(out.body()[0]), back
@@ -267,9 +267,9 @@ def test_any_integers_survive(data: st.DataObject, effort: Any) -> None:
 def test_any_index_set_survives(indices: set[int], slack: int) -> None:
     rising = np.array(sorted(indices))
     size = int(rising[-1]) + 1 + slack
-    out = Writer()
+    out = BodyWriter()
     write_indices(out, rising, size)
-    reader = Reader(out.body(), 1 << 20)
+    reader = BodyReader(out.body(), 1 << 20)
     assert np.array_equal(read_indices(reader, size), rising)
     reader.finish()
 
@@ -304,10 +304,10 @@ def test_any_index_set_survives(indices: set[int], slack: int) -> None:
 )
 def test_wrong_integers_are_named(payload: bytes, count: int, error: type[WireError] | None, message: str) -> None:
     if error is None:
-        assert read_integers(Reader(payload, 100), count, 0, 2**15 - 1).tolist() == [1, 0, 0, 0]
+        assert read_integers(BodyReader(payload, 100), count, 0, 2**15 - 1).tolist() == [1, 0, 0, 0]
         return
     with pytest.raises(error, match=message):
-        read_integers(Reader(payload, 100), count, 0, 2**15 - 1)
+        read_integers(BodyReader(payload, 100), count, 0, 2**15 - 1)
 
 
 @pytest.mark.parametrize(
@@ -323,12 +323,12 @@ def test_wrong_integers_are_named(payload: bytes, count: int, error: type[WireEr
 )
 def test_wrong_index_sets_are_named(payload: bytes, message: str) -> None:
     with pytest.raises(Malformed, match=message):
-        read_indices(Reader(payload, 100), 10)
+        read_indices(BodyReader(payload, 100), 10)
 
 
 def test_more_numbered_indices_than_allowed_are_refused() -> None:
     with pytest.raises(Malformed, match="25 numbered indices"):
-        read_indices(Reader(b"\x19\xff" + bytes(100), 1000), 1000)
+        read_indices(BodyReader(b"\x19\xff" + bytes(100), 1000), 1000)
 
 
 def test_equality_is_by_content() -> None:
@@ -352,7 +352,7 @@ def test_both_ends_compute_alike_however_the_codes_are_stored() -> None:
 
 
 def test_sparse_integers_are_not_nested() -> None:
-    out = Writer()
+    out = BodyWriter()
     out.byte(9)
     out.shape((1,))
     out.float64(1.0)

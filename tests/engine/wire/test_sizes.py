@@ -14,7 +14,7 @@ from thinwire.engine.compress import QSGD, Compressor, PoissonBinomial, Sign, St
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import Counts, Levels
 from thinwire.engine.wire.bits import write_indices
-from thinwire.engine.wire.buffers import Writer
+from thinwire.engine.wire.buffers import BodyWriter
 
 
 def entropy_bytes(codes: Array) -> float:
@@ -75,9 +75,9 @@ def test_sparse_indices_cost_little_more_than_the_choice(fraction: float, size: 
     weights = np.ones(size) if spread == "random" else np.repeat(rng.exponential(size=size // 100), 100)
     count = int(fraction * size)
     indices = np.sort(rng.choice(size, count, replace=False, p=weights / weights.sum()))
-    out = Writer()
+    out = BodyWriter()
     write_indices(out, indices, size)
-    described = Writer()  # how many there are, and which coding
+    described = BodyWriter()  # how many there are, and which coding
     described.whole(count)
     described.byte(0)
     assert 8 * (out.size() - described.size()) <= 1.05 * log2_choose(size, count)

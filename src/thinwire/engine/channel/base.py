@@ -90,7 +90,7 @@ class Stopwatch:
         self._settle()
         self.doing = activity
 
-    def spent(self, activity: Activity, start: float, end: float) -> None:
+    def add(self, activity: Activity, start: float, end: float) -> None:
         if end > start:
             self.seconds[activity] += end - start
             self._stretches.append((activity, start, end, self.round))
@@ -139,7 +139,7 @@ class Channel(Protocol):
     def untimed(self) -> AbstractContextManager[None]:
         """What is done in this block costs no time on the link's clock; for evaluations."""
 
-    def worked(self, steps: int) -> None:
+    def count_steps(self, steps: int) -> None:
         """This party took `steps` update steps since the last call; for channels that keep a clock."""
 
 

@@ -72,7 +72,7 @@ class LinkClock:
         self._now = dict.fromkeys(names, 0.0)
         self._pipe_free = dict.fromkeys(names, 0.0)
 
-    def sent(self, sender: PartyName, receiver: PartyName, size: int) -> float:
+    def send(self, sender: PartyName, receiver: PartyName, size: int) -> float:
         """When a frame of `size` bytes arrives that the sender gives to its pipe now."""
         # Between two feature parties, the sender's uplink is taken as the narrow part.
         path = self._down[receiver] if sender == self._label_party else self._up[sender]
@@ -83,11 +83,11 @@ class LinkClock:
         """From when on the sender's pipe takes another frame."""
         return max(self._now[sender], self._pipe_free[sender])
 
-    def received(self, receiver: PartyName, arrival: float) -> None:
+    def receive(self, receiver: PartyName, arrival: float) -> None:
         """The receiver waited for a frame that arrived then."""
         self._now[receiver] = max(self._now[receiver], arrival)
 
-    def worked(self, party: PartyName, seconds: float) -> None:
+    def compute(self, party: PartyName, seconds: float) -> None:
         """The party computed that long."""
         self._now[party] += seconds
 

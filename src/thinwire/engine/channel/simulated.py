@@ -99,7 +99,7 @@ class Simulation:
         slot = _slot(message)
         if sender == receiver:
             raise _refused(slot, "which is itself")
-        if self._turnstile.ended(message.receiver) and not self._to_be_resumed:
+        if self._turnstile.has_ended(message.receiver) and not self._to_be_resumed:
             raise _refused(slot, "whose program has ended or not begun")
         if slot in self._inbox:
             raise _refused(slot, "which has not read the first one yet")
@@ -108,17 +108,17 @@ class Simulation:
         arrival = 0.0
         if self.clock is not None and message.kind is not Kind.EVALUATION:
             began = self.clock.pipe_free(message.sender)
-            arrival = self.clock.sent(message.sender, message.receiver, size)
+            arrival = self.clock.send(message.sender, message.receiver, size)
             stopwatch = self._channels[message.sender].stopwatch
-            stopwatch.spent("send", began, self.clock.pipe_free(message.sender))
+            stopwatch.add("send", began, self.clock.pipe_free(message.sender))
         self._inbox[slot] = message, arrival
         self._turnstile.wake(slot)
 
     def _open(self, slot: Wait) -> Message:
         message, arrival = self._inbox.pop(slot)
         if self.clock is not None:
-            self._channels[slot.party].stopwatch.spent("wait", self.clock.now(slot.party), arrival)
-            self.clock.received(slot.party, arrival)
+            self._channels[slot.party].stopwatch.add("wait", self.clock.now(slot.party), arrival)
+            self.clock.receive(slot.party, arrival)
         return message
 
     def _arrived(self, slot: Wait) -> bool:
@@ -168,7 +168,7 @@ class SimulatedChannel:
         A message that was not sent yet may only lack the turn, so the others have a turn first. With a
         clock, they have turns until none of them is behind this party: then nothing that is still to be
         sent can arrive by now, and the answer does not depend on the order of turns. A party that asks
-        again and again must charge work in between (`worked`), or its clock stands still.
+        again and again must charge work in between (`count_steps`), or its clock stands still.
         """
         self._turnstile.check()
         self._charge()
@@ -184,7 +184,7 @@ class SimulatedChannel:
         """Nobody is ever away in one process."""
         return False
 
-    def worked(self, steps: int) -> None:
+    def count_steps(self, steps: int) -> None:
         """Charges the link's `compute_ms` for each step; without one, time is measured instead."""
         self._turnstile.check()
         if steps < 0:
@@ -227,15 +227,15 @@ class SimulatedChannel:
         now = perf_counter()
         if not self._untimed:
             if clock is None:
-                self.stopwatch.spent(self.stopwatch.doing, self._since, now)
+                self.stopwatch.add(self.stopwatch.doing, self._since, now)
             else:
                 self._worked(clock, now - self._since)
         self._since = now
 
     def _worked(self, clock: LinkClock, seconds: float) -> None:
         now = clock.now(self.name)
-        self.stopwatch.spent(self.stopwatch.doing, now, now + seconds)
-        clock.worked(self.name, seconds)
+        self.stopwatch.add(self.stopwatch.doing, now, now + seconds)
+        clock.compute(self.name, seconds)
 
 
 def _slot(message: Message) -> Wait:

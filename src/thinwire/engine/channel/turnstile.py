@@ -76,7 +76,7 @@ class Turnstile:
         if self._halt is not None:
             raise self._halt()
 
-    def ended(self, name: PartyName) -> bool:
+    def has_ended(self, name: PartyName) -> bool:
         return self._seats[name].ended
 
     def runnable(self) -> list[PartyName]:

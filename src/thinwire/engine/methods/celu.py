@@ -14,7 +14,7 @@ sides compute at once.
 """
 
 from thinwire.engine.compress import Identity
-from thinwire.engine.methods.parts import overlap_of
+from thinwire.engine.methods.parts import parse_overlap
 from thinwire.engine.privacy import Labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps
@@ -31,5 +31,5 @@ def celu(
 ) -> Recipe:
     """A workset of `capacity` exchanges, each used for `reuse` updates in all; private labels."""
     exact = Direct(Identity())
-    schedule = CachedSteps(capacity, reuse, xi_degrees, sampling, overlap_of("celu", overlap), local_steps)
+    schedule = CachedSteps(capacity, reuse, xi_degrees, sampling, parse_overlap("celu", overlap), local_steps)
     return Recipe("celu", exact, exact, exact, schedule, Labels.PRIVATE)

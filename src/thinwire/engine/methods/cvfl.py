@@ -12,7 +12,7 @@ Differs from the paper: a party does not get its own symbols back; theta_0 trave
 """
 
 from thinwire.engine.compress import Compressor, Identity
-from thinwire.engine.methods.parts import labels_of, schedule_of
+from thinwire.engine.methods.parts import build_schedule, parse_labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Direct
 
@@ -24,12 +24,12 @@ def cvfl(
     top_compressor: Compressor | None = None,
 ) -> Recipe:
     """Compressed embeddings and `local_steps` on each batch; no memory of what was lost."""
-    who = labels_of("cvfl", labels)
+    who = parse_labels("cvfl", labels)
     return Recipe(
         "cvfl",
         uplink=Direct(compressor),
         downlink=Direct(Identity()),
         top=Direct(top_compressor or Identity()),
-        schedule=schedule_of(who, local_steps),
+        schedule=build_schedule(who, local_steps),
         labels=who,
     )

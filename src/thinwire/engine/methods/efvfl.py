@@ -12,7 +12,7 @@ the paper's literal order. Surrogates start at 0; warm_start=True sends C(h) of 
 """
 
 from thinwire.engine.compress import Compressor, Identity
-from thinwire.engine.methods.parts import labels_of, schedule_of
+from thinwire.engine.methods.parts import build_schedule, parse_labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Direct, ErrorFeedback
 
@@ -29,13 +29,13 @@ def efvfl(
     top_compressor: Compressor | None = None,
 ) -> Recipe:
     """Sends what the surrogates still miss; what compression loses now is made good later."""
-    who = labels_of("efvfl", labels)
+    who = parse_labels("efvfl", labels)
     return Recipe(
         "efvfl",
         uplink=ErrorFeedback(compressor, scope),
         downlink=Direct(Identity()),
         top=ErrorFeedback(top_compressor) if top_compressor else Direct(Identity()),
-        schedule=schedule_of(who, local_steps),
+        schedule=build_schedule(who, local_steps),
         labels=who,
         order=order,
         broadcast=broadcast,

@@ -7,14 +7,14 @@ from thinwire.engine.privacy import Labels
 from thinwire.engine.schedule import EveryBatch, LocalSteps, Overlap, Schedule
 
 
-def labels_of(method: str, labels: str) -> Labels:
+def parse_labels(method: str, labels: str) -> Labels:
     try:
         return {"shared": Labels.SHARED, "private": Labels.PRIVATE}[labels]
     except KeyError:
         raise BadParameter.about(method, "labels", f"must be 'shared' or 'private', got {labels!r}") from None
 
 
-def overlap_of(method: str, overlap: bool | str) -> Overlap:
+def parse_overlap(method: str, overlap: bool | str) -> Overlap:
     match overlap:
         case False:
             return Overlap.NONE
@@ -27,6 +27,6 @@ def overlap_of(method: str, overlap: bool | str) -> Overlap:
     raise BadParameter.about(method, "overlap", f"must be False, True, 'ahead' or 'filling', got {overlap!r}")
 
 
-def schedule_of(labels: Labels, local_steps: int) -> Schedule:
+def build_schedule(labels: Labels, local_steps: int) -> Schedule:
     """Shared labels: local steps on the batch. Private ones: the exchange's own update (check refuses more)."""
     return EveryBatch() if labels is Labels.PRIVATE and local_steps == 1 else LocalSteps(local_steps)

@@ -12,7 +12,7 @@ What makes it work: on mini-batches quantise rather than sparsify; error feedbac
 """
 
 from thinwire.engine.compress import Directions, Shorter, StdGrid
-from thinwire.engine.methods.parts import overlap_of
+from thinwire.engine.methods.parts import parse_overlap
 from thinwire.engine.privacy import Labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps
@@ -44,7 +44,7 @@ def thin(
             capacity,
             reuse,
             xi_degrees,
-            overlap=overlap_of("thin", overlap),
+            overlap=parse_overlap("thin", overlap),
             rise_limit=_RISE_LIMIT,
             worth_bits=_WORTH_BITS,
             rows_a_use=_ROWS_A_USE,

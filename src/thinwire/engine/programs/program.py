@@ -11,7 +11,7 @@ from threading import Lock
 import torch
 
 from thinwire.base.errors import BadParameter
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.schedule import Plan
@@ -60,7 +60,7 @@ class Batches:
     def _shuffled(self, epoch: int) -> Rows:
         if self._whole:
             return torch.arange(self._rows)
-        rng = torch.Generator().manual_seed(derived_seed(self._seed, "batches", epoch))
+        rng = torch.Generator().manual_seed(derive_seed(self._seed, "batches", epoch))
         return torch.randperm(self._rows, generator=rng)
 
 

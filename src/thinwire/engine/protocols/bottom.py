@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadState
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Keystream
 from thinwire.engine.privacy.dp_bottom import DPBottom
@@ -64,7 +64,7 @@ class Learner:
                 group["lr"] = lr
 
     def forward(self, x: Tensor) -> Tensor:
-        seed = derived_seed(self._seed, self._name, self._round, self._step)
+        seed = derive_seed(self._seed, self._name, self._round, self._step)
         self._step += 1
         torch.default_generator.manual_seed(seed)
         if x.is_cuda:

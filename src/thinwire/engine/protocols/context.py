@@ -16,7 +16,7 @@ from thinwire.engine.compress import Symbols
 from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.compress.symbols import Sparse, Zeros
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.streams import Flow, Rows, Seeded, Storage, Stream, StreamSpec
+from thinwire.engine.streams import Flow, RoundSeeds, Rows, Storage, Stream, StreamSpec
 from thinwire.engine.wire.codec import decode, encode
 from thinwire.engine.wire.entropy import Effort
 
@@ -41,7 +41,7 @@ class PartyContext:
         self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round], Randomness] | None = None
     ) -> Stream:
         """One end of a stream; the other end opens it under the same name."""
-        return spec.open(Flow(name, self.rows, width, randomness or Seeded(self.seed, name), self.storage))
+        return spec.open(Flow(name, self.rows, width, randomness or RoundSeeds(self.seed, name), self.storage))
 
     def send(self, receiver: PartyName, kind: Kind, round: Round, body: bytes) -> None:
         self.channel.send(Message(self.me, receiver, kind, round, body))
@@ -86,7 +86,7 @@ class PartyContext:
 
     def count_update(self) -> None:
         """Tells the link clock that an update was taken."""
-        self.channel.worked(1)
+        self.channel.count_steps(1)
 
 
 @lru_cache(maxsize=4)

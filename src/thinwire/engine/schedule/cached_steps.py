@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from thinwire.base.errors import BadParameter
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress.compressor import check_choice, check_number, check_whole
 from thinwire.engine.schedule.plan import Action, Await, Local, Plan, Ready, Send
@@ -72,7 +72,7 @@ class Workset:
         if self._sampling == "consecutive":
             return free[-1]
         if self._sampling == "random":
-            return free[derived_seed(self._seed, "workset", self._draws) % len(free)]
+            return free[derive_seed(self._seed, "workset", self._draws) % len(free)]
         return min(free, key=lambda entry: (entry.last_draw, entry.round))
 
     def _drop(self, entries: list[_Entry]) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadState
 from thinwire.base.types import Round
-from thinwire.engine.streams import Storage, let_go
+from thinwire.engine.streams import Storage, release_pages
 from thinwire.engine.streams.storage import map_file
 
 _ALIGNED = 64  # bytes
@@ -76,7 +76,7 @@ class ExchangeCache:
             return list(self._held[round])
         places = self._spilled[round].places
         found = [self._at(place).to(place.device, copy=True) for place in places]
-        let_go(self._area())
+        release_pages(self._area())
         return found
 
     def look(self, round: Round) -> list[Tensor]:
@@ -102,7 +102,7 @@ class ExchangeCache:
         places = [_Place(start, t.dtype, t.shape, t.device) for start, t in zip(starts, tensors, strict=False)]
         for place, tensor in zip(places, tensors, strict=True):
             self._at(place).copy_(tensor)
-        let_go(self._area())
+        release_pages(self._area())
         return _Spilled(places[0].start, sum(sizes), tuple(places))
 
     def _room(self, size: int) -> int:

@@ -3,20 +3,20 @@
 `Direct` and `ErrorFeedback` are settings, frozen values that a recipe holds; `open(flow)` makes one end of a stream.
 """
 
-from thinwire.engine.streams.storage import Storage, blocks, let_go
-from thinwire.engine.streams.stream import Direct, ErrorFeedback, Flow, Rows, Seeded, Stream, StreamSpec
+from thinwire.engine.streams.storage import Storage, blocks, release_pages
+from thinwire.engine.streams.stream import Direct, ErrorFeedback, Flow, RoundSeeds, Rows, Stream, StreamSpec
 from thinwire.engine.streams.surrogate import Surrogate
 
 __all__ = [
     "Direct",
     "ErrorFeedback",
     "Flow",
+    "RoundSeeds",
     "Rows",
-    "Seeded",
     "Storage",
     "Stream",
     "StreamSpec",
     "Surrogate",
     "blocks",
-    "let_go",
+    "release_pages",
 ]

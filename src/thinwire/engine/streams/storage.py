@@ -88,10 +88,10 @@ def map_file(file: BinaryIO, size: int) -> Tensor:
     """The file's first `size` bytes, not a copy: who changes the tensor changes the file."""
     area = mmap.mmap(file.fileno(), size)
     area.madvise(mmap.MADV_RANDOM)  # a batch's rows lie anywhere; their neighbours are not worth reading
-    return over(area)
+    return view_bytes(area)
 
 
-def over(area: mmap.mmap | bytearray) -> Tensor:
+def view_bytes(area: mmap.mmap | bytearray) -> Tensor:
     """Its bytes, not a copy."""
     found = torch.frombuffer(area, dtype=torch.uint8)
     if isinstance(area, mmap.mmap):
@@ -99,7 +99,7 @@ def over(area: mmap.mmap | bytearray) -> Tensor:
     return found
 
 
-def let_go(tensor: Tensor) -> None:
+def release_pages(tensor: Tensor) -> None:
     """Gives back the memory behind a tensor that lies in a file; any other tensor is left alone."""
     area = _MAPS.get(tensor.untyped_storage().data_ptr())
     if area is not None:
@@ -112,4 +112,4 @@ def blocks(tensor: Tensor) -> Iterator[Tensor]:
     step = max(1, BLOCK // tensor.itemsize)
     for start in range(0, flat.numel(), step):
         yield flat[start : start + step]
-        let_go(tensor)
+        release_pages(tensor)

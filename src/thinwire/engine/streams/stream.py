@@ -23,7 +23,7 @@ from thinwire.base.errors import (
     NotFinite,
     SurrogatesDiffer,
 )
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Compressor, Hint, Remembers, Symbols
 from thinwire.engine.compress.message import require_finite, require_message
@@ -35,7 +35,7 @@ Rows: TypeAlias = Tensor  # int64 [B]: indices in the agreed alignment, all diff
 
 
 @dataclass(frozen=True, slots=True)
-class Seeded:
+class RoundSeeds:
     """A generator for each round, from the run's seed and the stream's name, so that a run can be resumed.
 
     Never for privacy noise: that comes from a `Keystream` with a secret key.
@@ -45,7 +45,7 @@ class Seeded:
     name: str
 
     def __call__(self, round: Round) -> torch.Generator:
-        return torch.Generator().manual_seed(derived_seed(self.seed, self.name, round))
+        return torch.Generator().manual_seed(derive_seed(self.seed, self.name, round))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import xxhash
 from torch import Tensor
 
 from thinwire.base.errors import BadParameter, BadState
-from thinwire.engine.streams.storage import Storage, blocks, let_go, map_file
+from thinwire.engine.streams.storage import Storage, blocks, map_file, release_pages
 
 _TOUCHED = 1 << 16  # bytes that the system maps around a single row
 _DEFAULT = Storage()
@@ -57,7 +57,7 @@ class Surrogate:
             return
         for part in rows.split(self._at_once):
             if self._touched + len(part) > 2 * self._at_once:
-                let_go(self._table)
+                release_pages(self._table)
                 self._touched = 0
             self._touched += len(part)
             yield part

@@ -17,7 +17,7 @@ import numpy as np
 
 from thinwire.base.errors import Malformed, Truncated
 from thinwire.engine.compress.message import Array
-from thinwire.engine.wire.buffers import Reader, Writer
+from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 
 
 def bits_for(span: int) -> int:
@@ -31,13 +31,13 @@ def _parts(bits: int) -> list[tuple[int, int]]:
     return [(sum(widths[:i]), width) for i, width in enumerate(widths)]
 
 
-def packed_size(count: int, bits: int) -> int:
+def pack_size(count: int, bits: int) -> int:
     """Bytes that `pack` makes of `count` integers."""
     return sum((count * width + 7) // 8 for _, width in _parts(bits))
 
 
 def pack(values: Array, bits: int) -> bytes:
-    """Non-negative integers below 2^bits as packed_size(len(values), bits) bytes."""
+    """Non-negative integers below 2^bits as pack_size(len(values), bits) bytes."""
     if bits == values.dtype.itemsize * 8 == 8:
         return values.tobytes()
     packed = []
@@ -107,7 +107,7 @@ _MOST_CHUNK = 1 << 20
 _NUMBERED = 0xFF  # in the place of Rice's r
 
 
-def write_indices(out: Writer, indices: Array, size: int) -> None:
+def write_indices(out: BodyWriter, indices: Array, size: int) -> None:
     """Writes rising indices below `size`; one at least."""
     out.whole(indices.size)
     if indices.size <= _MOST_NUMBERED:
@@ -120,10 +120,10 @@ def write_indices(out: Writer, indices: Array, size: int) -> None:
     out.byte(low_bits)
     if low_bits:
         out.raw(pack(gaps & ((1 << low_bits) - 1), low_bits))
-    out.raw(unary(gaps >> low_bits))
+    out.raw(encode_unary(gaps >> low_bits))
 
 
-def read_indices(reader: Reader, size: int) -> Array:
+def read_indices(reader: BodyReader, size: int) -> Array:
     """The rising indices below `size`."""
     count = reader.count(size, "the number of indices")
     low_bits = reader.byte()
@@ -131,8 +131,8 @@ def read_indices(reader: Reader, size: int) -> Array:
         return _unrank(reader, count, size)
     if low_bits > 31:
         raise Malformed(f"gaps with {low_bits} low bits")
-    low = unpack(reader.raw(packed_size(count, low_bits)), count, low_bits) if low_bits else np.zeros(1, np.uint8)
-    indices = unary_read(reader, count, size >> low_bits).astype(np.int64)
+    low = unpack(reader.raw(pack_size(count, low_bits)), count, low_bits) if low_bits else np.zeros(1, np.uint8)
+    indices = decode_unary(reader, count, size >> low_bits).astype(np.int64)
     indices <<= low_bits
     indices += low
     indices += 1
@@ -143,7 +143,7 @@ def read_indices(reader: Reader, size: int) -> Array:
     return indices
 
 
-def unary(values: Array) -> bytes:
+def encode_unary(values: Array) -> bytes:
     """Value v as v zero bits and a one; lowest bit first."""
     ends = np.cumsum(values.astype(np.int64) + 1) - 1
     bits = np.zeros(int(ends[-1]) + 1, dtype=np.uint8)
@@ -151,7 +151,7 @@ def unary(values: Array) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def unary_read(reader: Reader, count: int, most: int) -> Array:
+def decode_unary(reader: BodyReader, count: int, most: int) -> Array:
     """`count` unary values up to `most`, as uint32; takes just their bytes."""
     found: list[Array] = []
     missing, zeros, size = count, 0, 64
@@ -187,7 +187,7 @@ def _rank_size(size: int, count: int) -> int:
     return ((comb(size, count) - 1).bit_length() + 7) // 8
 
 
-def _unrank(reader: Reader, count: int, size: int) -> Array:
+def _unrank(reader: BodyReader, count: int, size: int) -> Array:
     if count > _MOST_NUMBERED:
         raise Malformed(f"{count} numbered indices, {_MOST_NUMBERED} at most")
     rank = int.from_bytes(reader.raw(_rank_size(size, count)), "little")

@@ -14,7 +14,7 @@ from thinwire.engine.compress.message import MOST_DIMENSIONS, Array
 _CHEAP_TO_COPY = 1 << 16  # bytes
 
 
-class Writer:
+class BodyWriter:
     """Gathers the parts of one body."""
 
     __slots__ = ("_parts",)
@@ -37,7 +37,7 @@ class Writer:
         coded.append(value)
         self._parts.append(bytes(coded))
 
-    def signed(self, value: int) -> None:
+    def zigzag(self, value: int) -> None:
         """An integer, folded: 0, -1, 1, -2, 2 ..."""
         self.whole(value << 1 if value >= 0 else (-value << 1) - 1)
 
@@ -55,7 +55,7 @@ class Writer:
         for length in shape:
             self.whole(length)
 
-    def sized(self, data: bytes | memoryview) -> None:
+    def blob(self, data: bytes | memoryview) -> None:
         self.whole(len(data))
         self._parts.append(data)
 
@@ -66,7 +66,7 @@ class Writer:
         return b"".join(self._parts)
 
 
-class Reader:
+class BodyReader:
     """Reads one body; every count is checked against the cap and against what is left."""
 
     __slots__ = ("_data", "_place", "max_values")
@@ -108,7 +108,7 @@ class Reader:
                 return value
         raise Malformed("an integer does not fit 63 bits")
 
-    def signed(self) -> int:
+    def zigzag(self) -> int:
         folded = self.whole()
         return folded >> 1 if folded % 2 == 0 else -(folded + 1 >> 1)
 
@@ -145,7 +145,7 @@ class Reader:
             raise TooLarge(f"{size} values in shape {shape} are announced, the cap is {self.max_values}")
         return shape
 
-    def sized(self) -> memoryview:
+    def blob(self) -> memoryview:
         return self.raw(self.whole())
 
     def array(self, dtype: str, count: int) -> Array:
@@ -161,19 +161,19 @@ class Reader:
 
 def pack_bundle(bodies: Mapping[int, bytes | memoryview]) -> bytes:
     """Bodies under the index of the party each is from."""
-    out = Writer()
+    out = BodyWriter()
     for index, body in bodies.items():
         out.whole(index)
-        out.sized(body)
+        out.blob(body)
     return out.body()
 
 
 def unpack_bundle(data: bytes | memoryview) -> dict[int, memoryview]:
-    reader = Reader(data, 0)
+    reader = BodyReader(data, 0)
     bodies: dict[int, memoryview] = {}
     while reader.left:
         index = reader.whole()
         if index in bodies:
             raise Malformed(f"two bodies of party {index} in one bundle")
-        bodies[index] = reader.sized()
+        bodies[index] = reader.blob()
     return bodies

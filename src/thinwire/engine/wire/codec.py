@@ -40,8 +40,8 @@ from thinwire.engine.compress.symbols import (
     Zeros,
     codes_dtype,
 )
-from thinwire.engine.wire.bits import pack, packed_size, read_indices, unpack, write_indices
-from thinwire.engine.wire.buffers import Reader, Writer
+from thinwire.engine.wire.bits import pack, pack_size, read_indices, unpack, write_indices
+from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Effort, check_effort, read_integers, write_integers
 
 MAX_VALUES = 1 << 28  # values in one message: 1 GiB of float32
@@ -59,7 +59,7 @@ _DTYPE_TAGS = {dtype: tag for tag, (dtype, _) in _DTYPES.items()}
 def encode(symbols: Symbols, effort: Effort = "small") -> bytes:
     """The body of a message. "small" searches the fewest bytes; "fast" nearly as few in far less time."""
     check_effort(effort)
-    out = Writer()
+    out = BodyWriter()
     _write(out, symbols, effort)
     return out.body()
 
@@ -69,13 +69,13 @@ def decode(body: bytes | bytearray | memoryview, max_values: int = MAX_VALUES) -
     # Symbols stay what they are when a buffer is used again: only what nobody can change is not copied.
     if not (isinstance(body, memoryview) and isinstance(body.obj, bytes) and body.contiguous):
         body = bytes(body)
-    reader = Reader(body, max_values)
+    reader = BodyReader(body, max_values)
     symbols = _read(reader)
     reader.finish()
     return symbols
 
 
-def _write(out: Writer, symbols: Any, effort: Effort) -> None:
+def _write(out: BodyWriter, symbols: Any, effort: Effort) -> None:
     codec = _BY_KIND.get(type(symbols))
     if codec is None:
         raise BadInput(f"{type(symbols).__name__} is not a kind of symbols; compress the tensor first")
@@ -83,7 +83,7 @@ def _write(out: Writer, symbols: Any, effort: Effort) -> None:
     codec.write(out, symbols, effort)
 
 
-def _read(reader: Reader) -> Symbols:
+def _read(reader: BodyReader) -> Symbols:
     if not reader.left:
         raise Truncated("the body is empty")
     tag = reader.byte()
@@ -96,13 +96,13 @@ def _read(reader: Reader) -> Symbols:
 # Every value ------------------------------------------------------------------------------------------
 
 
-def _write_dense(out: Writer, s: Dense, effort: Effort) -> None:
+def _write_dense(out: BodyWriter, s: Dense, effort: Effort) -> None:
     out.byte(_DTYPE_TAGS[s.dtype])
     out.shape(s.shape)
     out.raw(np.ascontiguousarray(s.values).view(np.uint8).data)
 
 
-def _read_dense(reader: Reader) -> Dense:
+def _read_dense(reader: BodyReader) -> Dense:
     tag = reader.byte()
     if tag not in _DTYPES:
         raise UnknownTag(f"float format {tag} is unknown")
@@ -122,7 +122,7 @@ def _all_finite(values: Array, dtype: torch.dtype) -> bool:
     return all(isfinite(extreme.item()) for extreme in torch.aminmax(torch.from_numpy(values)))
 
 
-def _read_narrow(reader: Reader) -> Narrow:
+def _read_narrow(reader: BodyReader) -> Narrow:
     dense = _read_dense(reader)
     if dense.dtype.itemsize != 2:
         raise Malformed(f"narrow values of {dense.dtype.itemsize} bytes")
@@ -132,46 +132,46 @@ def _read_narrow(reader: Reader) -> Narrow:
 # Some values ------------------------------------------------------------------------------------------
 
 
-def _write_sparse(out: Writer, s: Sparse, effort: Effort) -> None:
+def _write_sparse(out: BodyWriter, s: Sparse, effort: Effort) -> None:
     out.shape(s.shape)
     write_indices(out, s.indices, prod(s.shape))
     _write(out, s.values, effort)
 
 
-def _read_sparse(reader: Reader) -> Sparse:
+def _read_sparse(reader: BodyReader) -> Sparse:
     shape = reader.shape()
     indices = read_indices(reader, prod(shape))
     return Sparse(shape, indices, _read_values(reader, (indices.size,)))
 
 
-def _write_sampled(out: Writer, s: Sampled, effort: Effort) -> None:
+def _write_sampled(out: BodyWriter, s: Sampled, effort: Effort) -> None:
     out.shape(s.shape)
     out.seed(s.seed)
     out.whole(prod(s.values.shape))
     _write(out, s.values, effort)
 
 
-def _read_sampled(reader: Reader) -> Sampled:
+def _read_sampled(reader: BodyReader) -> Sampled:
     shape = reader.shape()
     seed = reader.seed()
     count = reader.count(prod(shape), "the number of sampled values")
     return Sampled(shape, seed, _read_values(reader, (count,)))
 
 
-def _write_columns(out: Writer, s: Columns, effort: Effort) -> None:
+def _write_columns(out: BodyWriter, s: Columns, effort: Effort) -> None:
     out.shape(s.shape)
     write_indices(out, s.columns, s.shape[-1] if s.shape else 1)
     _write(out, s.values, effort)
 
 
-def _read_columns(reader: Reader) -> Columns:
+def _read_columns(reader: BodyReader) -> Columns:
     shape = reader.shape()
     width = shape[-1] if shape else 1
     columns = read_indices(reader, width)
     return Columns(shape, columns, _read_values(reader, (prod(shape) // width, columns.size)))
 
 
-def _read_values(reader: Reader, shape: tuple[int, ...]) -> Symbols:
+def _read_values(reader: BodyReader, shape: tuple[int, ...]) -> Symbols:
     """The kept values: symbols of their own, but not chosen among once more."""
     if reader.left and _BY_TAG.get(reader.look()) in _SELECTIONS:
         raise Malformed("chosen values are chosen among once more")
@@ -186,7 +186,7 @@ def _read_values(reader: Reader, shape: tuple[int, ...]) -> Symbols:
 # Levels -----------------------------------------------------------------------------------------------
 
 
-def _write_levels(out: Writer, s: Levels | Dithered, effort: Effort) -> None:
+def _write_levels(out: BodyWriter, s: Levels | Dithered, effort: Effort) -> None:
     out.shape(s.shape)
     out.byte(s.bits)
     out.float32(s.low)
@@ -194,7 +194,7 @@ def _write_levels(out: Writer, s: Levels | Dithered, effort: Effort) -> None:
     _write_codes(out, s, effort)
 
 
-def _read_levels(reader: Reader) -> Levels:
+def _read_levels(reader: BodyReader) -> Levels:
     shape = reader.shape()
     bits = reader.byte()
     low, high = _read_range(reader)
@@ -203,24 +203,24 @@ def _read_levels(reader: Reader) -> Levels:
     return Levels(shape, _read_codes(reader, shape, 0, 2**bits - 1), low, high, bits)
 
 
-def _write_dithered(out: Writer, s: Dithered, effort: Effort) -> None:
+def _write_dithered(out: BodyWriter, s: Dithered, effort: Effort) -> None:
     out.seed(s.seed)
     _write_levels(out, s, effort)
 
 
-def _read_dithered(reader: Reader) -> Dithered:
+def _read_dithered(reader: BodyReader) -> Dithered:
     seed = reader.seed()
     plain = _read_levels(reader)
     return Dithered(plain.shape, plain.codes, plain.low, plain.high, plain.bits, seed)
 
 
-def _write_grid(out: Writer, s: UniformGrid, effort: Effort) -> None:
+def _write_grid(out: BodyWriter, s: UniformGrid, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.step)
     _write_codes(out, s, effort)
 
 
-def _read_grid(reader: Reader) -> UniformGrid:
+def _read_grid(reader: BodyReader) -> UniformGrid:
     shape = reader.shape()
     step = reader.float64()
     if not 0 < step < _MOST_STEP:
@@ -228,14 +228,14 @@ def _read_grid(reader: Reader) -> UniformGrid:
     return UniformGrid(shape, _read_codes(reader, shape, -(2**31), 2**31 - 1), step)
 
 
-def _write_row_grid(out: Writer, s: RowGrid, effort: Effort) -> None:
+def _write_row_grid(out: BodyWriter, s: RowGrid, effort: Effort) -> None:
     out.shape(s.shape)
     out.whole(s.top)
     out.raw(s.scales.astype("<f4").tobytes())
     _write_codes(out, s, effort)
 
 
-def _read_row_grid(reader: Reader) -> RowGrid:
+def _read_row_grid(reader: BodyReader) -> RowGrid:
     shape = reader.shape()
     top = reader.count(2**15 - 1, "the outermost level")
     scales = reader.array("<f4", shape[0] if len(shape) > 1 else 1)
@@ -244,7 +244,7 @@ def _read_row_grid(reader: Reader) -> RowGrid:
     return RowGrid(shape, _read_codes(reader, shape, -top, top), scales, top)
 
 
-def _write_product(out: Writer, s: Product, effort: Effort) -> None:
+def _write_product(out: BodyWriter, s: Product, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.step)
     out.whole(s.shifts.size)
@@ -254,7 +254,7 @@ def _write_product(out: Writer, s: Product, effort: Effort) -> None:
             write_integers(out, np.ascontiguousarray(direction), effort)
 
 
-def _read_product(reader: Reader) -> Product:
+def _read_product(reader: BodyReader) -> Product:
     shape = reader.shape()
     step = reader.float64()
     if not 0 < step < _MOST_STEP:
@@ -269,17 +269,17 @@ def _read_product(reader: Reader) -> Product:
     return Product(shape, levels, _read_directions(reader, columns, count, 2**MOST_SHIFT), shifts, step)
 
 
-def _read_directions(reader: Reader, size: int, count: int, most: int) -> Array:
+def _read_directions(reader: BodyReader, size: int, count: int, most: int) -> Array:
     return np.stack([read_integers(reader, size, -most, most) for _ in range(count)], axis=1)
 
 
-def _write_signs(out: Writer, s: Signs, effort: Effort) -> None:
+def _write_signs(out: BodyWriter, s: Signs, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.scale)
     write_integers(out, s.bits, effort)
 
 
-def _read_signs(reader: Reader) -> Signs:
+def _read_signs(reader: BodyReader) -> Signs:
     shape = reader.shape()
     scale = reader.float64()
     if not 0 < scale <= float(np.finfo(np.float32).max):
@@ -290,7 +290,7 @@ def _read_signs(reader: Reader) -> Signs:
 # Lattice ----------------------------------------------------------------------------------------------
 
 
-def _write_lattice(out: Writer, s: Lattice, effort: Effort) -> None:
+def _write_lattice(out: BodyWriter, s: Lattice, effort: Effort) -> None:
     out.shape(s.shape)
     out.float64(s.bits)
     out.float32(s.low)
@@ -309,9 +309,9 @@ def _joint(s: Lattice, effort: Effort) -> bytes:
     height = int(np.ptp(s.rows.astype(np.int32))) + 1
     if height * width > (256 if effort == "fast" else 1024):
         return b""
-    out = Writer()
+    out = BodyWriter()
     out.whole(width)
-    out.signed(first)
+    out.zigzag(first)
     points = s.rows.astype(np.int32)
     points *= width
     points += s.columns
@@ -321,14 +321,14 @@ def _joint(s: Lattice, effort: Effort) -> bytes:
 
 
 def _apart(s: Lattice, effort: Effort) -> bytes:
-    out = Writer()
+    out = BodyWriter()
     out.whole(0)
     write_integers(out, s.rows, effort)
     write_integers(out, s.columns, effort)
     return out.body()
 
 
-def _read_lattice(reader: Reader) -> Lattice:
+def _read_lattice(reader: BodyReader) -> Lattice:
     shape = reader.shape()
     bits = reader.float64()
     if not 0 <= bits <= 12:
@@ -345,7 +345,7 @@ def _read_lattice(reader: Reader) -> Lattice:
     if width == 0:
         rows, columns = _read_codes(reader, pairs, -_FAR, _FAR), _read_codes(reader, pairs, -_FAR, _FAR)
     else:
-        first = reader.signed()
+        first = reader.zigzag()
         points = _read_codes(reader, pairs, -_FAR * 1024, _FAR * 1024).astype(np.int32)
         if abs(first) > _FAR:
             raise Malformed(f"a lattice column of {first}")
@@ -362,7 +362,7 @@ _FAR = 1 << 14  # twice what 12 bits can reach
 # Counts -----------------------------------------------------------------------------------------------
 
 
-def _write_counts(out: Writer, s: Counts, effort: Effort) -> None:
+def _write_counts(out: BodyWriter, s: Counts, effort: Effort) -> None:
     out.shape(s.shape)
     out.whole(s.modulus)
     out.whole(s.trials)
@@ -372,7 +372,7 @@ def _write_counts(out: Writer, s: Counts, effort: Effort) -> None:
     write_integers(out, s.counts, effort)
 
 
-def _read_counts(reader: Reader) -> Counts:
+def _read_counts(reader: BodyReader) -> Counts:
     shape = reader.shape()
     modulus = reader.count(2**32, "the modulus")
     trials = reader.count(2**16 - 1, "the number of trials")
@@ -388,7 +388,7 @@ def _read_counts(reader: Reader) -> Counts:
 # Sums -------------------------------------------------------------------------------------------------
 
 
-def _write_level_sum(out: Writer, s: LevelSum, effort: Effort) -> None:
+def _write_level_sum(out: BodyWriter, s: LevelSum, effort: Effort) -> None:
     out.shape(s.shape)
     out.byte(s.bits)
     out.float32(s.low)
@@ -400,7 +400,7 @@ def _write_level_sum(out: Writer, s: LevelSum, effort: Effort) -> None:
     write_integers(out, s.codes, effort)
 
 
-def _read_level_sum(reader: Reader) -> LevelSum:
+def _read_level_sum(reader: BodyReader) -> LevelSum:
     shape = reader.shape()
     bits = reader.byte()
     low, high = _read_range(reader)
@@ -412,7 +412,7 @@ def _read_level_sum(reader: Reader) -> LevelSum:
     return LevelSum(shape, _read_codes(reader, shape, 0, parties * (2**bits - 1)), low, high, bits, parties, seeds)
 
 
-def _write_masked(out: Writer, s: Masked, effort: Effort) -> None:
+def _write_masked(out: BodyWriter, s: Masked, effort: Effort) -> None:
     out.shape(s.shape)
     bits = s.modulus.bit_length() - 1
     out.byte(bits)
@@ -423,31 +423,31 @@ def _write_masked(out: Writer, s: Masked, effort: Effort) -> None:
     out.raw(pack(s.values.astype(codes_dtype(0, s.modulus - 1), copy=False), bits))
 
 
-def _read_masked(reader: Reader) -> Masked:
+def _read_masked(reader: BodyReader) -> Masked:
     shape = reader.shape()
     bits, dithered = reader.byte(), reader.byte()
     if not 1 <= bits <= 32 or dithered > 1:
         raise Malformed(f"masked values of {bits} bits, the dither's flag is {dithered}")
     seed = reader.seed() if dithered else None
     count = prod(shape)
-    return Masked(shape, unpack(reader.raw(packed_size(count, bits)), count, bits), 2**bits, seed)
+    return Masked(shape, unpack(reader.raw(pack_size(count, bits)), count, bits), 2**bits, seed)
 
 
 # Shared -----------------------------------------------------------------------------------------------
 
 
-def _read_range(reader: Reader) -> tuple[float, float]:
+def _read_range(reader: BodyReader) -> tuple[float, float]:
     low, high = reader.float32(), reader.float32()
     if low > high:
         raise Malformed(f"a range from {low} to {high}")
     return low, high
 
 
-def _write_codes(out: Writer, s: Levels | Dithered | UniformGrid | RowGrid, effort: Effort) -> None:
+def _write_codes(out: BodyWriter, s: Levels | Dithered | UniformGrid | RowGrid, effort: Effort) -> None:
     write_integers(out, s.codes, effort, s.shape[-1] if len(s.shape) > 1 else 1)
 
 
-def _read_codes(reader: Reader, shape: tuple[int, ...], low: int, high: int) -> Array:
+def _read_codes(reader: BodyReader, shape: tuple[int, ...], low: int, high: int) -> Array:
     return read_integers(reader, prod(shape), low, high)
 
 
@@ -455,8 +455,8 @@ def _read_codes(reader: Reader, shape: tuple[int, ...], low: int, high: int) -> 
 class _Codec:
     tag: int
     kind: type[Any]
-    write: Callable[[Writer, Any, Effort], None]
-    read: Callable[[Reader], Symbols]
+    write: Callable[[BodyWriter, Any, Effort], None]
+    read: Callable[[BodyReader], Symbols]
 
 
 # The tags are on the wire: add, never change.

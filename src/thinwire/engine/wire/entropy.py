@@ -32,15 +32,15 @@ from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import codes_dtype
 from thinwire.engine.wire.bits import (
     bits_for,
+    decode_unary,
+    encode_unary,
     pack,
-    packed_size,
+    pack_size,
     read_indices,
-    unary,
-    unary_read,
     unpack,
     write_indices,
 )
-from thinwire.engine.wire.buffers import Reader, Writer
+from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 
 MOST_TABLE = 1024  # symbols
 
@@ -54,7 +54,7 @@ def weight_bytes(counts: Array) -> Array:
     return np.where(counts > 0, 1 + 16 * exponents + mantissas, 0).astype(np.uint8)
 
 
-def coded_bits(counts: Array, weights: Array) -> float:
+def count_bits(counts: Array, weights: Array) -> float:
     """How many bits symbols that occur so often take under these tables."""
     values = _values(weights)
     used = counts > 0
@@ -62,12 +62,12 @@ def coded_bits(counts: Array, weights: Array) -> float:
     return float(np.sum(counts[used] * np.log2(totals[used] / values[used])))
 
 
-def model_of(weights: Array) -> Any:
+def build_model(weights: Array) -> Any:
     """The coder's model of one table, in which two symbols occur at least."""
     return constriction.stream.model.Categorical(_values(weights), perfect=False)
 
 
-def coder(words: Array | None = None) -> Any:
+def open_coder(words: Array | None = None) -> Any:
     """A new coder; with words, one that decodes them."""
     ans = constriction.stream.stack.AnsCoder
     return ans() if words is None else ans(words.astype(np.uint32))
@@ -104,26 +104,26 @@ def check_effort(effort: str) -> None:
         raise BadParameter(f"effort must be 'small' or 'fast', got {effort!r}")
 
 
-def write_integers(out: Writer, values: Array, effort: Effort, width: int = 1) -> None:
+def write_integers(out: BodyWriter, values: Array, effort: Effort, width: int = 1) -> None:
     """Writes a flat array of integers, rows of `width`; the reader is told its length."""
     low, high = int(values.min()), int(values.max())
     if low == high:
         out.byte(Coding.CONSTANT)
-        out.signed(low)
+        out.zigzag(low)
         return
     span = high - low
     offsets = values if low == 0 else _offsets(values, low, span)
     coding, payload = _smallest(offsets, span, width) if effort == "small" else _fastest(offsets, span)
     out.byte(coding)
-    out.signed(low)
+    out.zigzag(low)
     out.whole(span)
     out.raw(payload)
 
 
-def read_integers(reader: Reader, count: int, least: int, most: int) -> Array:
+def read_integers(reader: BodyReader, count: int, least: int, most: int) -> Array:
     """`count` integers from `least` to `most`, in the narrowest dtype that the announced range needs."""
     coding = reader.byte()
-    low = reader.signed()
+    low = reader.zigzag()
     span = 0 if coding == Coding.CONSTANT else reader.count(_SPAN_LIMIT - 1, "the span of the integers")
     if low < least or low + span > most:
         raise Malformed(f"integers from {low} to {low + span} are announced, {least} to {most} are allowed")
@@ -169,8 +169,8 @@ def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
     bits = bits_for(span)
     zstd = _zstd(offsets, span, _ZSTD.small)
     plans = {
-        Coding.PACKED: _Plan(packed_size(offsets.size, bits), lambda: pack(offsets, bits)),
-        Coding.UNARY: _Plan(_unary_size(offsets), lambda: unary(offsets)),
+        Coding.PACKED: _Plan(pack_size(offsets.size, bits), lambda: pack(offsets, bits)),
+        Coding.UNARY: _Plan(_unary_size(offsets), lambda: encode_unary(offsets)),
         Coding.RANGE: _range(offsets, span),
         Coding.ZSTD: _Plan(len(zstd), lambda: zstd),
     }
@@ -182,7 +182,7 @@ def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
 
 def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
     bits = bits_for(span)
-    size = packed_size(offsets.size, bits)
+    size = pack_size(offsets.size, bits)
     if size < 64:
         return Coding.PACKED, pack(offsets, bits)
     sample = np.bincount(offsets[:: max(1, offsets.size // 4096) | 1].astype(np.intp)) if span < 1 << 16 else None
@@ -197,9 +197,9 @@ def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
 # Packed -----------------------------------------------------------------------------------------------
 
 
-def _read_packed(reader: Reader, count: int, span: int) -> Array:
+def _read_packed(reader: BodyReader, count: int, span: int) -> Array:
     bits = bits_for(span)
-    return unpack(reader.raw(packed_size(count, bits)), count, bits)
+    return unpack(reader.raw(pack_size(count, bits)), count, bits)
 
 
 # Zstd -------------------------------------------------------------------------------------------------
@@ -229,15 +229,15 @@ def _aligned(span: int) -> int:
 
 
 def _zstd(offsets: Array, span: int, compressor: zstandard.ZstdCompressor) -> bytes:
-    out = Writer()
-    out.sized(compressor.compress(pack(offsets, _aligned(span))))
+    out = BodyWriter()
+    out.blob(compressor.compress(pack(offsets, _aligned(span))))
     return out.body()
 
 
-def _read_zstd(reader: Reader, count: int, span: int) -> Array:
+def _read_zstd(reader: BodyReader, count: int, span: int) -> Array:
     bits = _aligned(span)
-    size = packed_size(count, bits)
-    data = reader.sized()
+    size = pack_size(count, bits)
+    data = reader.blob()
     try:
         if zstandard.frame_content_size(data) != size:
             raise Malformed(f"a zstd frame does not hold the {size} bytes announced")
@@ -258,23 +258,23 @@ def _range(offsets: Array, span: int) -> _Plan:
     high = (offsets >> shift if shift else offsets).astype(np.intp)
     counts = np.bincount(high, minlength=(span >> shift) + 1)
     weights = weight_bytes(counts)
-    low_bits = packed_size(offsets.size, shift) if shift else 0
+    low_bits = pack_size(offsets.size, shift) if shift else 0
 
     def write() -> bytes:
-        out = Writer()
+        out = BodyWriter()
         out.byte(shift)
         out.raw(weights.tobytes())
-        ans = coder()
-        ans.encode_reverse(high.astype(np.int32), model_of(weights))
+        ans = open_coder()
+        ans.encode_reverse(high.astype(np.int32), build_model(weights))
         _write_words(out, ans)
         if shift:
             out.raw(pack(offsets & ((1 << shift) - 1), shift))
         return out.body()
 
-    return _Plan(_words_size(coded_bits(counts, weights)) + 1 + weights.size + low_bits, write)
+    return _Plan(_words_size(count_bits(counts, weights)) + 1 + weights.size + low_bits, write)
 
 
-def _read_range(reader: Reader, count: int, span: int) -> Array:
+def _read_range(reader: BodyReader, count: int, span: int) -> Array:
     shift = reader.byte()
     alphabet = (span >> shift) + 1
     if not 2 <= alphabet <= MOST_TABLE:
@@ -283,12 +283,12 @@ def _read_range(reader: Reader, count: int, span: int) -> Array:
     if np.count_nonzero(weights) < 2:
         raise Malformed("a table in which fewer than two symbols occur")
     ans = _read_words(reader)
-    symbols: Array = ans.decode(model_of(weights), count)
+    symbols: Array = ans.decode(build_model(weights), count)
     _require_empty(ans)
     offsets = symbols.astype(codes_dtype(0, span))
     if shift:
         offsets = (symbols.astype(np.int64) << shift).astype(np.uint32)
-        offsets |= unpack(reader.raw(packed_size(count, shift)), count, shift)
+        offsets |= unpack(reader.raw(pack_size(count, shift)), count, shift)
         offsets = offsets.astype(codes_dtype(0, span))
     return offsets
 
@@ -297,17 +297,17 @@ def _words_size(bits: float) -> int:
     return int(bits / 32 + 1) * 4 + 3
 
 
-def _write_words(out: Writer, ans: Any) -> None:
+def _write_words(out: BodyWriter, ans: Any) -> None:
     words = ans.get_compressed()
     out.whole(words.size)
     out.raw(words.astype("<u4").tobytes())
 
 
-def _read_words(reader: Reader) -> Any:
+def _read_words(reader: BodyReader) -> Any:
     words = reader.array("<u4", reader.whole())
     if words.size and words[-1] == 0:
         raise Malformed("range-coded words end with an empty one")
-    return coder(words)
+    return open_coder(words)
 
 
 def _require_empty(ans: Any) -> None:
@@ -326,19 +326,19 @@ def _columns(offsets: Array, span: int, width: int) -> _Plan:
     weights = weight_bytes(counts)
 
     def write() -> bytes:
-        out = Writer()
+        out = BodyWriter()
         out.whole(width)
         out.raw(weights.tobytes())
-        ans = coder()
+        ans = open_coder()
         for column in reversed(_coded(weights)):
-            ans.encode_reverse(np.ascontiguousarray(table[:, column]).astype(np.int32), model_of(weights[column]))
+            ans.encode_reverse(np.ascontiguousarray(table[:, column]).astype(np.int32), build_model(weights[column]))
         _write_words(out, ans)
         return out.body()
 
-    return _Plan(_words_size(coded_bits(counts, weights)) + 2 + weights.size, write)
+    return _Plan(_words_size(count_bits(counts, weights)) + 2 + weights.size, write)
 
 
-def _read_columns(reader: Reader, count: int, span: int) -> Array:
+def _read_columns(reader: BodyReader, count: int, span: int) -> Array:
     width = reader.count(count, "the number of columns")
     if width < 2 or count % width or span >= _MOST_COLUMN_TABLE:
         raise Malformed(f"{count} integers up to {span} in {width} columns")
@@ -349,7 +349,7 @@ def _read_columns(reader: Reader, count: int, span: int) -> Array:
     table = np.empty((count // width, width), dtype=codes_dtype(0, span))
     table[:] = weights.argmax(axis=1)  # of a column with one symbol
     for column in _coded(weights):
-        table[:, column] = ans.decode(model_of(weights[column]), len(table))
+        table[:, column] = ans.decode(build_model(weights[column]), len(table))
     _require_empty(ans)
     return table.reshape(-1)
 
@@ -367,8 +367,8 @@ def _unary_size(offsets: Array) -> int:
     return (int(np.sum(offsets, dtype=np.int64)) + offsets.size + 7) // 8
 
 
-def _read_unary(reader: Reader, count: int, span: int) -> Array:
-    return unary_read(reader, count, span).astype(codes_dtype(0, span))
+def _read_unary(reader: BodyReader, count: int, span: int) -> Array:
+    return decode_unary(reader, count, span).astype(codes_dtype(0, span))
 
 
 # Sparse -----------------------------------------------------------------------------------------------
@@ -376,14 +376,14 @@ def _read_unary(reader: Reader, count: int, span: int) -> Array:
 
 def _sparse(offsets: Array, common: int) -> bytes:
     places = np.flatnonzero(offsets != common)
-    out = Writer()
+    out = BodyWriter()
     out.whole(common)
     write_indices(out, places, offsets.size)
     write_integers(out, offsets[places], "small")  # few; and never sparse once more
     return out.body()
 
 
-def _read_sparse(reader: Reader, count: int, span: int) -> Array:
+def _read_sparse(reader: BodyReader, count: int, span: int) -> Array:
     common = reader.whole()
     if common > span:
         raise Malformed(f"the common integer {common} is above the span {span}")
@@ -396,7 +396,7 @@ def _read_sparse(reader: Reader, count: int, span: int) -> Array:
     return offsets
 
 
-_DECODERS: dict[int, Callable[[Reader, int, int], Array]] = {
+_DECODERS: dict[int, Callable[[BodyReader, int, int], Array]] = {
     Coding.PACKED: _read_packed,
     Coding.ZSTD: _read_zstd,
     Coding.RANGE: _read_range,

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from thinwire.base.errors import BadParameter
-from thinwire.base.seeds import derived_seed
+from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.randomness import Keystream
@@ -61,7 +61,7 @@ class SeededNoise:
     seed: int
 
     def __call__(self, world: str, party: int, look: int) -> Keystream:
-        return Keystream.from_seed(derived_seed(self.seed, party, look))
+        return Keystream.from_seed(derive_seed(self.seed, party, look))
 
 
 @dataclass(frozen=True, slots=True)

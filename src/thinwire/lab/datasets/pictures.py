@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.base.errors import BadFile, BadInput, BadParameter
-from thinwire.base.extras import needed
+from thinwire.base.extras import require_extra
 from thinwire.data.readers.files import require_file
 from thinwire.lab.datasets.sampling import choose_rows
 from thinwire.lab.datasets.vertical import ImageSplit, Request, Scale, Split, VerticalData, Views
@@ -58,7 +58,7 @@ def read_pngs(files: Sequence[Path]) -> Bytes:
 
 def _read_png(file: Path) -> Bytes:
     require_file(file)
-    pillow = needed("PIL.Image", "a set of PNG pictures", "datasets")
+    pillow = require_extra("PIL.Image", "a set of PNG pictures", "datasets")
     try:
         with pillow.open(file, formats=["PNG"]) as image:
             if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.base.environment import environment
-from thinwire.base.format import bytes_shown, format_number
+from thinwire.base.format import format_bytes, format_number
 from thinwire.lab.papers.experiment import Experiment
 from thinwire.lab.papers.real_link import RealRun
 from thinwire.lab.papers.results import ClaimVerdict, CurveResult, SeedMean, check_claims, collect_results
@@ -233,12 +233,12 @@ def _figures(result: CurveResult, metric: str) -> list[str]:
         (result.best(f"test.{metric}"), format_number),
         (result.final(f"test.{metric}"), format_number),
         (result.final("train.loss"), format_number),
-        (result.final("bytes.up"), bytes_shown),
-        (result.final("bytes.down"), bytes_shown),
-        (result.final("paper_bytes"), bytes_shown),
+        (result.final("bytes.up"), format_bytes),
+        (result.final("bytes.down"), format_bytes),
+        (result.final("paper_bytes"), format_bytes),
         (result.final("link_seconds"), lambda value: f"{value:.4g} s"),
         (result.cost("round"), lambda value: f"{value:.0f}"),
-        (result.cost("bytes.total"), bytes_shown),
+        (result.cost("bytes.total"), format_bytes),
     ]
     return [result.name, *(_format(number, how) for number, how in numbers), _format_epsilon(result)]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from thinwire.base.format import bytes_shown, format_count, format_number, seconds_shown
+from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
 from thinwire.job.toml_text import inline
 from thinwire.lab.sweep.ranking import ranking_said
 from thinwire.lab.sweep.tallying import averaged
@@ -18,9 +18,9 @@ from thinwire.report.summary import Group, Tile, on_what
 _MOST_DRAWN = 8  # settings with a line of their own
 _COSTS: dict[str, Callable[[float], str]] = {
     "rounds": format_count,
-    "bytes_up": bytes_shown,
-    "bytes_down": bytes_shown,
-    "link_seconds": seconds_shown,
+    "bytes_up": format_bytes,
+    "bytes_down": format_bytes,
+    "link_seconds": format_seconds,
 }
 _HEADS = ("rounds", "bytes up", "bytes down", "link time")
 
@@ -71,7 +71,7 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
     if best["mean"]["best"] is not None:
         found.insert(0, Tile(f"best {metric}", _shown(best, "best", format_number), point_name(best)))
     sent = best["mean"]["bytes_up"] + best["mean"]["bytes_down"]
-    found.append(Tile("sent by the best", bytes_shown(sent), "up and down, mean over seeds"))
+    found.append(Tile("sent by the best", format_bytes(sent), "up and down, mean over seeds"))
     if target is not None:
         reached = sum(point["reached"] for point in points)
         found.append(Tile("target", f"{reached} of {runs}", f"reached {target['metric']} {target['value']:g}"))

@@ -131,11 +131,11 @@ class NetworkChannel:
             yield
         finally:
             self._since = monotonic()
-            self.stopwatch.spent(activity, began, self._since)
+            self.stopwatch.add(activity, began, self._since)
 
     def _settle(self) -> None:
         now = monotonic()
-        self.stopwatch.spent(self.stopwatch.doing, self._since, now)
+        self.stopwatch.add(self.stopwatch.doing, self._since, now)
         self._since = now
 
     def _answered(self, question: Callable[[], bool]) -> bool:
@@ -160,7 +160,7 @@ class NetworkChannel:
         since = self._untimed_since
         return self._untimed_before + (0.0 if since is None else monotonic() - since)
 
-    def worked(self, steps: int) -> None:
+    def count_steps(self, steps: int) -> None:
         """Real time passes anyway."""
 
     def sync(self) -> None:

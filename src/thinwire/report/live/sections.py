@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from thinwire.base.format import bytes_shown, format_number, seconds_shown
+from thinwire.base.format import format_bytes, format_number, format_seconds
 from thinwire.report.figures import cosine_figure, curve_figures, time_figures, totals_figure, traffic_figures
 from thinwire.report.live.health import health, log_lines
 from thinwire.report.live.live_run import Board, LiveRun
@@ -98,7 +98,7 @@ def _row(shown: _Shown) -> dict[str, Any]:
     }
     silent = run.silent_seconds()
     if state == "silent" and silent is not None:
-        row["silent"] = f"no sign of life for {seconds_shown(round(silent))}"
+        row["silent"] = f"no sign of life for {format_seconds(round(silent))}"
     if record is None:
         return row
     last = record.events[-1] if record.events else None
@@ -113,10 +113,10 @@ def _row(shown: _Shown) -> dict[str, Any]:
         "metric": record.metric_place.replace(".", " "),
         "value": "-" if value is None else format_number(value),
         "best": "-" if best is None else format_number(best),
-        "sent": bytes_shown(sent),
+        "sent": format_bytes(sent),
         "fewer": "" if fewer is None else fewer_shown(fewer),
-        "seconds": "-" if last is None else seconds_shown(last.seconds),
-        "link": "" if link is None else f"{seconds_shown(link)} on the link",
+        "seconds": "-" if last is None else format_seconds(last.seconds),
+        "link": "" if link is None else f"{format_seconds(link)} on the link",
         "target": _target(record),
     }
 
