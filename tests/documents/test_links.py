@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from pathlib import Path
 
@@ -50,3 +51,25 @@ def test_commands_and_options_exist(page: Path) -> None:
         given = {word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z-]*(=.*)?", word)}
         wrong += [f"{said}: {option}" for option in sorted(given - known)]
     assert not wrong
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_modules_exist(page: Path) -> None:
+    """But for the page that says what they were called before."""
+    if page.name == "migration.md":
+        return
+    spans = re.findall(r"`([^`\s]+)`", prose(page))
+    files = {span for span in spans if re.fullmatch(r"[\w/.-]*/[\w.-]+\.py", span)}
+    modules = {span for span in spans if re.fullmatch(r"thinwire(\.\w+)+", span)}
+    folders = (ROOT, ROOT / "src" / "thinwire")
+    wrong = [file for file in files if not any((folder / file).exists() for folder in folders)]
+    assert not wrong + [module for module in modules if not _resolves(module)]
+
+
+def _resolves(name: str) -> bool:
+    """A module, or something in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
