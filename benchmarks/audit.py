@@ -25,7 +25,7 @@ from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
 from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
 from thinwire.lab.attacks import AuditReport, Release, Scene, audit_job, audit_release, audit_stateful, heard
 from thinwire.lab.attacks.dp_release import FreshNoise, Noise, ReusedNoise, SeededNoise
-from thinwire.lab.attacks.listening import with_own_modules
+from thinwire.lab.attacks.eavesdropping import with_own_modules
 from thinwire.lab.attacks.stateful import PrivateStep, RawStep, TrainStep
 
 KEY = NoiseKey(bytes(range(32)))

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from thinwire.engine.streams.storage import Storage
     from thinwire.integrations.sklearn import VerticalClassifier, VerticalRegressor
     from thinwire.job.job import Job
-    from thinwire.lab.sweep.grid import Grid, Trial
-    from thinwire.lab.sweep.running import sweep
+    from thinwire.lab.sweep.trials import Grid, Trial, sweep
     from thinwire.predict.run import load_run
     from thinwire.training.result import Result
     from thinwire.training.train import train
@@ -58,7 +57,7 @@ _NAMES = {
     "AdaGrad": "engine.models.optimizers",
     "Adam": "engine.models.optimizers",
     "FeatureParty": "engine.programs.parties",
-    "Grid": "lab.sweep.grid",
+    "Grid": "lab.sweep.trials",
     "Job": "job.job",
     "LabelParty": "engine.programs.parties",
     "Link": "engine.channel.link",
@@ -66,12 +65,12 @@ _NAMES = {
     "Result": "training.result",
     "SGD": "engine.models.optimizers",
     "Storage": "engine.streams.storage",
-    "Trial": "lab.sweep.grid",
+    "Trial": "lab.sweep.trials",
     "VerticalClassifier": "integrations.sklearn",
     "VerticalRegressor": "integrations.sklearn",
     "load_run": "predict.run",
     "losses": "engine.models",
-    "sweep": "lab.sweep.running",
+    "sweep": "lab.sweep.trials",
     "train": "training.train",
 }
 

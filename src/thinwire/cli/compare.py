@@ -154,11 +154,11 @@ def _parse_methods(text: str) -> list[str]:
 
 def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[str, Any]]]:
     """Outcomes by method, in the order of the seeds."""
-    from thinwire.lab.sweep import each
+    from thinwire.lab.runner import run_each
 
     outcomes: dict[_MethodRun, dict[str, Any]] = {}
     with ProgressLine("runs", len(runs)) as progress:
-        for run, outcome in each(_run_method, runs, workers):
+        for run, outcome in run_each(_run_method, runs, workers):
             outcomes[run] = outcome
             ended = outcome.get("error") or f"best {outcome['best']:.4g}"
             progress.advance(f"{run.method}, seed {run.seed}: {ended}")
@@ -234,14 +234,14 @@ def _run_method(run: _MethodRun) -> dict[str, Any]:
     """The run's numbers, to its target where it has one; or the error that ended it, as text."""
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.job_snapshot import save_job
+    from thinwire.lab.runner import train_to_end
     from thinwire.training.result import meets
-    from thinwire.training.train import train
 
     try:
         overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
         job = load_job(Path(run.job), overrides)
         save_job(Path(run.out), resolve_job(Path(run.job), overrides), job)
-        result = train(job, out=run.out)
+        result = train_to_end(job, out=Path(run.out))
     except ThinwireError as error:
         return {"error": str(error)}
     last = there = result.evaluations[-1]

@@ -15,7 +15,7 @@ from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
     from thinwire.lab.ablation import Diagnosis, Outcome
-    from thinwire.lab.ablation.running import Planned
+    from thinwire.lab.ablation.ablation_runs import Planned
 
 
 def diagnose(
@@ -79,7 +79,7 @@ def _format_outcome(run: Planned, made: Outcome) -> str:
 
 
 def _format_name(name: str) -> str:
-    from thinwire.lab.ablation.running import CENTRALISED, RECIPE, SVFL
+    from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL
 
     return {CENTRALISED: "centralised", SVFL: "svfl", RECIPE: "your recipe"}.get(name, f"{name} as svfl")
 

@@ -51,8 +51,8 @@ def sweep(
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.messages import within
     from thinwire.lab.sweep import Grid
-    from thinwire.lab.sweep.grid import read_axis
-    from thinwire.lab.sweep.keeping import keep_sweep
+    from thinwire.lab.sweep.page import keep_sweep
+    from thinwire.lab.sweep.trials import read_axis
 
     values = dict(read_axis(axis) for axis in axes)
     if len(values) < len(axes):
@@ -96,8 +96,7 @@ def _format_trial(one: Tried) -> str:
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
     from thinwire.job.toml_text import inline
-    from thinwire.lab.sweep.keeping import TABLE
-    from thinwire.lab.sweep.ranking import ranking_said
+    from thinwire.lab.sweep.page import TABLE, ranking_said
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
     title = f"{ranking_said(metric, target)}; means and deviations over seeds"

@@ -117,7 +117,7 @@ def _run(asked: Asked) -> Tuned:
 
 
 def _format_probe(one: Probed) -> str:
-    from thinwire.lab.tune.space import recipe_said
+    from thinwire.lab.tune.search import recipe_said
 
     given_up = ", given up" if one.ended == "pruned" else ""
     cost = "" if one.prediction is None else f": {format_bytes(one.prediction.total)}, {_format_time(one.prediction)}"
@@ -125,8 +125,8 @@ def _format_probe(one: Probed) -> str:
 
 
 def _build_job_text(asked: Asked, tuned: Tuned) -> str:
-    from thinwire.lab.tune.link_text import link_said
-    from thinwire.lab.tune.proposal import tuned_job
+    from thinwire.lab.tune.outcome import link_said
+    from thinwire.lab.tune.tuner import tuned_job
 
     head = f"# Proposed by thinwire tune for {link_said(tuned.link)}; target {_format_aim(tuned)}.\n"
     said = None if tuned.proposal is None else tuned.proposal.prediction
@@ -152,8 +152,8 @@ def _format_time(said: Prediction) -> str:
 
 def _print(asked: Asked, tuned: Tuned, out: Path | None) -> None:
     from thinwire.job.toml_text import toml_text
-    from thinwire.lab.tune.link_text import link_said
-    from thinwire.lab.tune.proposal import overrides, proposed_recipe
+    from thinwire.lab.tune.outcome import link_said
+    from thinwire.lab.tune.tuner import overrides, proposed_recipe
 
     print_plain(
         f"link: {link_said(tuned.link)}; target: {_format_aim(tuned)}; probes of {tuned.rounds} rounds at most",
@@ -184,7 +184,7 @@ def _build_candidates(tuned: Tuned) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from thinwire.lab.tune.space import recipe_said
+    from thinwire.lab.tune.search import recipe_said
 
     table = Table(
         "recipe", title="to the target: svfl, the finalists, and the best of other methods", box=SIMPLE_HEAD
@@ -214,7 +214,7 @@ def _format_evidence(probe: Probed) -> str:
 
 
 def _format_verdict(tuned: Tuned) -> str:
-    from thinwire.lab.tune.space import recipe_said
+    from thinwire.lab.tune.search import recipe_said
 
     best, base = tuned.proposal, tuned.svfl.prediction
     said = None if best is None else best.prediction

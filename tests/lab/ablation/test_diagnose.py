@@ -24,7 +24,7 @@ from thinwire.engine.models.optimizers import Cosine
 from thinwire.engine.privacy.defences import MaxNorm
 from thinwire.engine.streams import Direct
 from thinwire.lab.ablation import Diagnosis, Outcome, outcome, planned, train_centrally, variants
-from thinwire.lab.ablation.differences import Difference, difference, resolution
+from thinwire.lab.ablation.diagnosis import Difference, difference, resolution
 
 EXACT = Direct(Identity())
 

@@ -18,12 +18,17 @@ from thinwire.engine.methods import pbm, svfl
 from thinwire.engine.privacy import NoiseKey
 from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm
 from thinwire.engine.protocols.evaluation import embed_in_chunks
-from thinwire.lab.attacks.completion import completed_scores, few_known_rows, from_scratch_scores
-from thinwire.lab.attacks.direction import direction_scores, longest_rows
-from thinwire.lab.attacks.finding import leak_auc, leak_r2
-from thinwire.lab.attacks.inversion import inverted
-from thinwire.lab.attacks.norm import norm_scores
-from thinwire.lab.attacks.spectral import spectral_scores
+from thinwire.lab.attacks.findings import leak_auc, leak_r2
+from thinwire.lab.attacks.inference import (
+    completed_scores,
+    direction_scores,
+    few_known_rows,
+    from_scratch_scores,
+    inverted,
+    longest_rows,
+    norm_scores,
+    spectral_scores,
+)
 
 KEY = NoiseKey(bytes(range(32)))
 EPOCHS = 30

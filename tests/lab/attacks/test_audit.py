@@ -27,7 +27,7 @@ from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.lab.attacks import AuditReport, Finding, audit_job, audit_run, heard
-from thinwire.lab.attacks.listening import with_own_modules
+from thinwire.lab.attacks.eavesdropping import with_own_modules
 from thinwire.lab.attacks.views import exact_views, looks_of, views
 
 ALL_ROWS = torch.arange(ROWS)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from thinwire.base.errors import BadParameter
-from thinwire.lab.attacks.confidence import at_least, at_most, best_threshold, epsilon_lower_bound
+from thinwire.lab.attacks.dp_release import at_least, at_most, best_threshold, epsilon_lower_bound
 
 beta = import_module("scipy.stats").beta
 

@@ -21,11 +21,9 @@ from job.small import write_job
 from thinwire import cli
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.job.job_loader import load_job
-from thinwire.lab.sweep import EXECUTORS, Tried, WorkerLost, each
-from thinwire.lab.sweep.grid import read_axis
-from thinwire.lab.sweep.keeping import keep_sweep
-from thinwire.lab.sweep.ranking import ranked
-from thinwire.lab.sweep.running import _made
+from thinwire.lab.sweep import EXECUTORS, Tried, WorkerLost, run_each
+from thinwire.lab.sweep.page import keep_sweep, ranked
+from thinwire.lab.sweep.trials import _made, read_axis
 
 
 @pytest.fixture
@@ -191,7 +189,7 @@ def _dies(_: int) -> int:
 
 def test_a_process_that_dies_is_said() -> None:
     with pytest.raises(WorkerLost, match="died, often for want of memory"):
-        list(each(_dies, [1, 2], 1))
+        list(run_each(_dies, [1, 2], 1))
 
 
 def test_ray_that_is_missing_is_said_with_the_way_out(

@@ -7,7 +7,7 @@ import pytest
 from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
 from thinwire.lab.tune import parsed_link
-from thinwire.lab.tune.link_text import link_said
+from thinwire.lab.tune.outcome import link_said
 
 
 @pytest.mark.parametrize(

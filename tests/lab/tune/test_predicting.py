@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from thinwire.base.errors import BadInput
-from thinwire.lab.tune.predicting import Aim, Point, best_value, predicted
+from thinwire.lab.tune.probe import Aim, Point, best_value, predicted
 
 AIM = Aim("accuracy", 0.8)
 

@@ -13,11 +13,11 @@ from job.small import JOB, write_job
 from thinwire.base.errors import BadInput, Diverged
 from thinwire.engine.channel.link import Link
 from thinwire.job.job_loader import load_job
-from thinwire.lab.tune import Aim, Asked, Probed, Tuned, Watch, parsed_link, tune, tuning
-from thinwire.lab.tune.computing import charged, handling_ms, step_ms
-from thinwire.lab.tune.probing import Ground, Probe, probed
-from thinwire.lab.tune.proposal import overrides, proposed_recipe, tuned_job
+from thinwire.lab.tune import Aim, Asked, Probed, Tuned, Watch, parsed_link, tune, tuner
+from thinwire.lab.tune.probe import Ground, Probe, probed
 from thinwire.lab.tune.search import Budget, Found, Searched, search
+from thinwire.lab.tune.step_times import charged, handling_ms, step_ms
+from thinwire.lab.tune.tuner import overrides, proposed_recipe, tuned_job
 from thinwire.training.result import meets
 from thinwire.training.train import train
 
@@ -99,7 +99,7 @@ def test_where_nothing_is_faster_svfl_stays(asked: Asked, monkeypatch: pytest.Mo
     def slower(over: Searched, budget: Budget, limit: float, told: Callable[[Probed], None]) -> Found:
         return Found([probed(replace(over.probe({"method": "svfl"}), handling_seconds=1.0))])
 
-    monkeypatch.setattr(tuning, "search", slower)
+    monkeypatch.setattr(tuner, "search", slower)
     found = tune(asked)
     assert found.proposal is found.svfl
     assert not found.beats_svfl
@@ -258,6 +258,6 @@ def test_what_protects_labels_is_kept(tmp_path: Path) -> None:
 
 
 def test_svfl_that_is_stopped_leaves_nothing_to_propose(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "probed", lambda probe: Probed(probe.recipe, 0, (), "stopped"))
+    monkeypatch.setattr(tuner, "probed", lambda probe: Probed(probe.recipe, 0, (), "stopped"))
     with pytest.raises(KeyboardInterrupt):
         tune(asked)

@@ -7,11 +7,10 @@ for finding in report.findings:
 The attacks are functions over tensors, one file each; `dp_release` and `stateful` measure a privacy claim instead.
 """
 
-from thinwire.lab.attacks.auditing import audit_job
+from thinwire.lab.attacks.audit import audit_job, audit_run
 from thinwire.lab.attacks.dp_release import Release, ReleaseAudit, audit_release
-from thinwire.lab.attacks.finding import AuditReport, Finding, ModelScore
-from thinwire.lab.attacks.listening import heard
-from thinwire.lab.attacks.runs import audit_run
+from thinwire.lab.attacks.eavesdropping import heard
+from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore
 from thinwire.lab.attacks.stateful import Scene, audit_stateful
 
 __all__ = [

@@ -23,8 +23,7 @@ from thinwire.engine.compress import Keystream, PoissonBinomial
 from thinwire.engine.compress.message import Array
 from thinwire.engine.privacy import NoiseKey
 from thinwire.engine.privacy.defences import standard_normal
-from thinwire.lab.attacks.confidence import best_threshold
-from thinwire.lab.attacks.dp_release import ReleaseAudit
+from thinwire.lab.attacks.dp_release import ReleaseAudit, best_threshold
 
 
 class ManyBottoms(nn.Module):

@@ -17,11 +17,10 @@ from thinwire.lab.papers.experiment import Experiment, Size, read_experiment, re
 from thinwire.lab.papers.formulas import PaperBytes
 from thinwire.lab.papers.jobs import build_job, load_data
 from thinwire.lab.papers.schema import Formula
-from thinwire.lab.sweep import each
+from thinwire.lab.runner import can_resume, run_each, train_to_end
 from thinwire.storage import layout
 from thinwire.storage.json_file import read_lines
 from thinwire.storage.run_directory import RunDirectory
-from thinwire.training.train import train
 
 
 @dataclass(frozen=True)
@@ -74,13 +73,10 @@ def complete_run(folder: Path, curve: str, job: Job, formula: Formula | None, wa
         return done
     diverged = None
     callbacks = [] if watch.on_event is None else [watch.on_event]
-    resume = _can_resume(folder)
+    resume = can_resume(folder)
     summary: dict[str, Any] = {}
     try:
-        result = train(job, callbacks, out=folder, resume=resume, on_round=watch.on_round)
-        if result.interrupted:
-            raise KeyboardInterrupt
-        summary = result.summary()
+        summary = train_to_end(job, callbacks, folder, resume, watch.on_round).summary()
     except (Diverged, NotFinite) as error:  # the second where a compressor meets it first
         diverged = str(error)
     events = read_lines(folder / layout.EVENTS)
@@ -99,15 +95,6 @@ def read_finished_run(folder: Path, curve: str, seed: int) -> ExperimentRun | No
         return None
     kept = json.loads(path.read_text())
     return ExperimentRun(curve, seed, kept["history"], kept["summary"], kept["diverged"])
-
-
-def _can_resume(folder: Path) -> bool:
-    """Is there a checkpoint? What a run left that was killed before its first one is cleared away."""
-    if any((folder / layout.CHECKPOINTS).glob("*")):
-        return True
-    if folder.exists():
-        shutil.rmtree(folder)
-    return False
 
 
 def _fingerprint(job: Job) -> dict[str, str]:
@@ -189,7 +176,7 @@ def run_all(plan: ExperimentPlan, jobs: int, started: StartObserver) -> Iterator
             yield _run(plan, curve, seed, started)
         return
     load_plan_data(plan)  # missing files are said before any process starts
-    for _, done in each(_run_alone, [(plan, curve, seed) for curve, seed in pairs], jobs):
+    for _, done in run_each(_run_alone, [(plan, curve, seed) for curve, seed in pairs], jobs):
         yield done
 
 

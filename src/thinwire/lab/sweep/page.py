@@ -1,19 +1,72 @@
-"""A sweep as one self-contained HTML page: the settings best first, what each value did, the curves."""
+"""What a sweep leaves beside its runs: settings best first as one JSON file, and a page about them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf, sqrt
 from pathlib import Path
 from typing import Any
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
 from thinwire.job.toml_text import inline
-from thinwire.lab.sweep.ranking import ranking_said
-from thinwire.lab.sweep.tallying import averaged
 from thinwire.report.figures import Figure, curve_figures, totals_figure
+from thinwire.report.keeping import write_page
 from thinwire.report.reading import is_run, read_run
 from thinwire.report.rendering import render_page
 from thinwire.report.summary import Group, Tile, on_what
+from thinwire.storage import layout
+from thinwire.storage.json_file import indented_json
+from thinwire.storage.run_directory import RunDirectory
+from thinwire.training.result import better
+
+FIGURES = ("rounds", "bytes_up", "bytes_down", "link_seconds", "best", "last")
+
+
+def averaged(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(mean, standard deviation) of every figure; None where no run has it."""
+    mean: dict[str, Any] = {}
+    deviation: dict[str, Any] = {}
+    for name in FIGURES:
+        values = [outcome[name] for outcome in outcomes if outcome[name] is not None]
+        if not values:
+            mean[name] = deviation[name] = None
+            continue
+        mean[name] = sum(values) / len(values)
+        squares = sum((value - mean[name]) ** 2 for value in values)
+        deviation[name] = sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
+    return mean, deviation
+
+
+# Which settings did best ------------------------------------------------------------------------------------------
+
+
+def ranked(points: Sequence[dict[str, Any]], metric: str, has_target: bool) -> list[dict[str, Any]]:
+    """Best first; those without a run last, in the order in which they were asked for.
+
+    To a target: what reached it with most seeds, then with fewest bytes. Without one: the best value, then the bytes.
+    """
+
+    def key(point: dict[str, Any]) -> tuple[float, ...]:
+        mean = point["mean"]
+        if mean["rounds"] is None:
+            return (inf, inf, inf)
+        value = inf if mean["best"] is None else -better(metric) * mean["best"]
+        sent = mean["bytes_up"] + mean["bytes_down"]
+        return (-point["reached"] / len(point["runs"]), sent, value) if has_target else (value, sent, 0.0)
+
+    return sorted(points, key=key)
+
+
+def ranking_said(metric: str, target: dict[str, Any] | None) -> str:
+    """What best first means here."""
+    if target is not None:
+        aim = f"{target['metric']} {target['value']:g}"
+        return f"best first: reached {aim} with most seeds, then fewest bytes"
+    return f"best first: {'highest' if better(metric) > 0 else 'lowest'} {metric}, then fewest bytes"
+
+
+# A sweep as one self-contained HTML page: the settings best first, what each value did, the curves ----------------
+
 
 _MOST_DRAWN = 8  # settings with a line of their own
 _COSTS: dict[str, Callable[[float], str]] = {
@@ -132,3 +185,26 @@ def _order(word: str) -> tuple[int, float, str]:
         return 0, float(word), word
     except ValueError:
         return 1, 0.0, word
+
+
+# What a sweep leaves beside its runs: its figures as one JSON file, and a page about them -------------------------
+
+
+TABLE = "sweep.json"
+
+
+def keep_sweep(
+    folder: Path, job: Path, points: Sequence[dict[str, Any]], metric: str, target: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Writes both, and returns what the JSON file holds: settings best first."""
+    found = {
+        "job": str(job),
+        "out": str(folder),
+        "metric": metric,
+        "target": target,
+        "report": str(folder / layout.REPORT),
+        "points": ranked(points, metric, target is not None),
+    }
+    write_page(sweep_html(found), folder / layout.REPORT)
+    RunDirectory(folder).write(TABLE, indented_json(found))
+    return found

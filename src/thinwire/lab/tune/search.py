@@ -1,24 +1,137 @@
-"""The search: optuna asks, probes answer, in this process or in several."""
+"""The search for a recipe: optuna asks, probes answer, in this process or in several.
+
+Tried are a few methods with private labels, and those of their parameters that matter on a link. What a method takes
+is read off its own signature: a parameter that is not in `_RANGES`, or whose default is no plain number, keeps its
+default.
+"""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from math import inf
-from multiprocessing import get_context
-from threading import Event
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from thinwire.engine.methods import METHODS
+from thinwire.job.registry import list_parameters
 from thinwire.job.toml_text import inline
-from thinwire.lab.tune.probing import Ground, Probe, Probed, probed
-from thinwire.lab.tune.space import METHODS_TRIED, starts, suggested
+from thinwire.lab.runner import WorkerPool, is_stopping
+from thinwire.lab.tune.probe import Ground, Probe, Probed, probed
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import Trial
+
+
+METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is what they are held against
+
+
+@dataclass(frozen=True)
+class _Whole:
+    low: int
+    high: int
+
+    def suggest(self, trial: Trial, name: str) -> int:
+        return trial.suggest_int(name, self.low, self.high)
+
+    def nearest(self, value: float) -> int:
+        return min(self.high, max(self.low, round(value)))
+
+
+@dataclass(frozen=True)
+class _Number:
+    low: float
+    high: float
+    step: float
+
+    def suggest(self, trial: Trial, name: str) -> float:
+        return trial.suggest_float(name, self.low, self.high, step=self.step)
+
+    def nearest(self, value: float) -> float:
+        return self.low + self.step * round((min(self.high, max(self.low, value)) - self.low) / self.step)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    of: tuple[bool | str, ...]
+
+    def suggest(self, trial: Trial, name: str) -> Any:
+        return trial.suggest_categorical(name, self.of)
+
+    def nearest(self, value: bool | str) -> bool | str:
+        return value
+
+
+_RANGES: dict[str, _Whole | _Number | _Choice] = {
+    "up_step": _Number(1.0, 4.0, 0.5),
+    "down_step": _Number(2.0, 10.0, 1.0),
+    "capacity": _Whole(1, 10),
+    "reuse": _Whole(1, 12),
+    "overlap": _Choice((False, True, "ahead")),
+}
+_FRACTIONS = (0.02, 0.05, 0.1, 0.2)
+_STARTS: dict[str, dict[str, Any]] = {"celu": {"capacity": 5, "reuse": 5}, "efvfl": {"fraction": 0.1}}
+
+
+def starts() -> list[dict[str, Any]]:
+    """What is tried first: each method as it comes."""
+    return [_start(method) for method in METHODS_TRIED]
+
+
+def _start(method: str) -> dict[str, Any]:
+    given = {key: parameter.default for key, parameter in list_parameters(METHODS[method]).items()}
+    given |= _STARTS.get(method, {})
+    kept = {key: _RANGES[key].nearest(given[key]) for key in _searched(method)}
+    kept |= {"fraction": given["fraction"]} if "fraction" in given else {}
+    return {"method": method, **kept}
+
+
+def _searched(method: str) -> list[str]:
+    """The parameters with a range, unless their default is no number: such a default is cleverer than a range."""
+    parameters = list_parameters(METHODS[method])
+    return [
+        key
+        for key in _RANGES
+        if key in parameters
+        and (parameters[key].default is parameters[key].empty or isinstance(parameters[key].default, (int, float)))
+    ]
+
+
+def suggested(trial: Trial) -> dict[str, Any]:
+    """The search's next recipe, as a job file's table."""
+    method = trial.suggest_categorical("method", METHODS_TRIED)
+    table: dict[str, Any] = {"method": method}
+    if method == "efvfl":
+        fraction = trial.suggest_categorical("fraction", _FRACTIONS)
+        table |= {"compressor": {"name": "TopK", "fraction": fraction}, "labels": "private"}
+    return table | {key: _RANGES[key].suggest(trial, key) for key in _searched(method)}
+
+
+def one_step(method: str) -> dict[str, Any]:
+    """The method with one step a round, whose handling can be told from its steps."""
+    table: dict[str, Any] = {"method": method}
+    if method == "efvfl":
+        table |= {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"}
+    return table | {key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])}
+
+
+def recipe_said(table: Mapping[str, Any]) -> str:
+    """On one line: the method and what it is given."""
+    given = {key: value for key, value in table.items() if key not in ("method", "labels")}
+    compressor = given.pop("compressor", None)
+    said = [] if compressor is None else [f"{compressor['name']} {compressor['fraction']:g}"]
+    said += [
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {_word(value)}" for key, value in given.items()
+    ]
+    return f"{table['method']}" + (f" ({', '.join(said)})" if said else "")
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+# The search: optuna asks, probes answer, in this process or in several --------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -56,7 +169,7 @@ def search(over: Searched, budget: Budget, limit: float, told: Callable[[Probed]
     done: dict[str, Probed] = {}  # by recipe: a probe repeats, so none is made twice
     running: dict[Future[Probed], Trial] = {}
     asked = 0
-    with _workers(budget.jobs) as workers:
+    with WorkerPool(budget.jobs, in_thread=budget.jobs == 1) as pool:
         try:
             while asked < budget.trials or running:
                 while asked < budget.trials and len(running) < budget.jobs:
@@ -66,7 +179,7 @@ def search(over: Searched, budget: Budget, limit: float, told: Callable[[Probed]
                     if inline(recipe) in done:
                         _tell(study, trial, done[inline(recipe)])
                     else:
-                        running[workers.start(over.probe(recipe, limit))] = trial
+                        running[pool.submit(_run_probe, over.probe(recipe, limit))] = trial
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     one = future.result()
                     _tell(study, running.pop(future), one)
@@ -99,56 +212,5 @@ def _study(budget: Budget) -> Study:
     return study
 
 
-class _Signal(Protocol):
-    """An event of threads or of processes."""
-
-    def set(self) -> None: ...
-    def is_set(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class _Workers:
-    pool: Executor
-    work: Callable[[Probe], Probed]
-
-    def start(self, probe: Probe) -> Future[Probed]:
-        return self.pool.submit(self.work, probe)
-
-
-@contextmanager
-def _workers(jobs: int) -> Iterator[_Workers]:
-    """A thread of this process, or processes; on the way out whatever still runs ends after its round."""
-    stop: _Signal
-    if jobs == 1:
-        stop = Event()
-        workers = _Workers(ThreadPoolExecutor(1), lambda probe: probed(probe, stop.is_set))
-    else:
-        # Spawned, not forked: torch's threads do not survive a fork.
-        context = get_context("spawn")
-        stop = context.Event()
-        workers = _Workers(ProcessPoolExecutor(jobs, context, _begin, (stop,)), _probed_there)
-    try:
-        yield workers
-    finally:
-        stop.set()
-        workers.pool.shutdown(wait=True, cancel_futures=True)
-
-
-_stop: _Signal = Event()  # of this process, where it is a worker
-
-
-def _begin(stop: _Signal) -> None:
-    """A worker process: one thread, and deaf to Ctrl-C, which is for the process that started it."""
-    global _stop  # noqa: PLW0603
-    import torch
-
-    from thinwire.base.process import share_memory_pool
-
-    torch.set_num_threads(1)
-    share_memory_pool()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _stop = stop
-
-
-def _probed_there(probe: Probe) -> Probed:
-    return probed(probe, _stop.is_set)
+def _run_probe(probe: Probe) -> Probed:
+    return probed(probe, is_stopping)

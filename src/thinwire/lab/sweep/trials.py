@@ -1,19 +1,105 @@
-"""A sweep: its runs made, resumed where they were stopped, kept where they are finished."""
+"""A sweep: every combination of some settings' values with every seed, each run made, resumed or kept."""
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.lab.sweep.executing import each
-from thinwire.lab.sweep.grid import Grid, Trial
-from thinwire.lab.sweep.tallying import averaged
+from thinwire.base.errors import BadInput, BadParameter, ThinwireError
+from thinwire.job.toml_text import inline
+from thinwire.lab.runner import can_resume, run_each, train_to_end
+from thinwire.lab.sweep.page import averaged
 from thinwire.storage import layout
+
+_LONGEST_NAME = 80
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run to make: a job file, and `key=value` settings as --set takes them."""
+
+    job: str
+    settings: tuple[str, ...] = ()
+    point: tuple[tuple[str, Any], ...] = ()  # what is varied, beside the seed; runs of one point are averaged
+    seed: int | None = None  # None: the job's
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        given = tuple(f"{key}={inline(value)}" for key, value in self.point)
+        return (*self.settings, *given, *(() if self.seed is None else (f"job.seed={self.seed}",)))
+
+    @property
+    def said(self) -> str:
+        """For people."""
+        seed = [] if self.seed is None else [f"seed {self.seed}"]
+        return ", ".join([*(f"{key} {_shown(value)}" for key, value in self.point), *seed]) or Path(self.job).stem
+
+    @property
+    def folder(self) -> str:
+        """Of its run, below the sweep's: readable, and its own whatever the values are."""
+        words = [*(f"{key.rpartition('.')[2]}={_shown(value)}" for key, value in self.point)]
+        words += [] if self.seed is None else [f"seed={self.seed}"]
+        readable = re.sub(r"[^A-Za-z0-9=.-]+", "_", ",".join(words) or "run").strip(".")[:_LONGEST_NAME]
+        digest = hashlib.sha256("\n".join((Path(self.job).stem, *self.overrides)).encode()).hexdigest()
+        return f"{readable}-{digest[:8]}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """`Grid("job.toml", {"recipe.reuse": [2, 4, 6]}, seeds=[0, 1, 2])`: nine runs."""
+
+    job: str | Path
+    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    seeds: Sequence[int] = ()  # none: the job's
+    settings: Sequence[str] = ()  # of every run
+
+    def __post_init__(self) -> None:
+        for key, values in self.values.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                raise BadParameter(f"grid {key}: a list of values, one at least, such as [2, 4, 6]; got {values!r}")
+            if len({inline(value) for value in values}) < len(values):
+                raise BadParameter(f"grid {key}: a value is there twice: {list(values)}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise BadParameter(f"seeds: one is there twice: {list(self.seeds)}")
+
+    def trials(self) -> list[Trial]:
+        """In the order of the keys and values, the seeds of a point together."""
+        points = itertools.product(*([(key, value) for value in values] for key, values in self.values.items()))
+        return [
+            Trial(str(self.job), tuple(self.settings), tuple(point), seed)
+            for point in points
+            for seed in (self.seeds or (None,))
+        ]
+
+
+def read_axis(text: str) -> tuple[str, list[Any]]:
+    """`recipe.reuse=2,4,6`: a key and its values, which are TOML; single words need no quotes."""
+    key, equals, given = text.partition("=")
+    wrong = BadParameter(f"--grid {text}: write KEY=VALUE,VALUE as in --grid recipe.reuse=2,4,6")
+    if not equals or not key.strip() or not given.strip():
+        raise wrong
+    try:
+        values = tomllib.loads(f"values = [{given}]")["values"]
+    except tomllib.TOMLDecodeError:
+        values = [word.strip() for word in given.split(",")]
+        if not all(_WORD.fullmatch(word) for word in values):
+            raise wrong from None
+    return key.strip(), values
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else inline(value)
+
+
+# A sweep: its runs made, resumed where they were stopped, kept where they are finished ----------------------------
 
 
 @dataclass(frozen=True)
@@ -82,7 +168,7 @@ def sweep(
         raise BadInput("a sweep's runs must differ; two of them have the same job and settings")
     found: dict[Trial, Tried] = {}
     pairs = [(trial, str(Path(out).resolve() / trial.folder)) for trial in trials]
-    for _, one in each(_made, pairs, workers, executor):
+    for _, one in run_each(_made, pairs, workers, executor):
         found[one.trial] = one
         if on_done is not None:
             on_done(one)
@@ -106,22 +192,17 @@ def _run(trial: Trial, folder: Path) -> Tried:
     from thinwire.job.job_loader import load_job, resolve_job
     from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.storage.run_directory import RunDirectory
-    from thinwire.training.train import train
 
     text = resolve_job(trial.job, trial.overrides)
     job = load_job(trial.job, trial.overrides)
-    resume = any((folder / layout.CHECKPOINTS).glob("*"))
+    resume = can_resume(folder)
     if resume:
         require_same_job(folder, text, job)
         if (folder / layout.DONE).exists() and (folder / layout.JOB).read_text() == text:
             return Tried(trial, folder, json.loads((folder / layout.DONE).read_text()), kept=True)
-    elif folder.exists():
-        shutil.rmtree(folder)  # stopped before its first checkpoint
-    if not resume:
+    else:
         save_job(folder, text, job)
-    result = train(job, callbacks=[], out=folder, resume=resume)
-    if result.interrupted:
-        return Tried(trial, folder, None)
+    result = train_to_end(job, out=folder, resume=resume)
     directory = RunDirectory(folder)
     directory.write(layout.JOB, text.encode())  # it may have gone on for longer
     directory.write(layout.DONE, json.dumps(result.summary()).encode())

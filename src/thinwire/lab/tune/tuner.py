@@ -15,14 +15,13 @@ from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_job_file
-from thinwire.job.job_loader import load_job
+from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.messages import within
-from thinwire.lab.tune.computing import charged, handling_ms, step_ms
-from thinwire.lab.tune.predicting import Aim, best_value, predicted
-from thinwire.lab.tune.probing import Ground, Probe, Probed, probed, timed_events
-from thinwire.lab.tune.search import Budget, Searched, search
-from thinwire.lab.tune.space import METHODS_TRIED, one_step, recipe_said
-from thinwire.lab.tune.tuned import Candidate, Tuned
+from thinwire.job.toml_text import inline
+from thinwire.lab.tune.outcome import Candidate, Tuned
+from thinwire.lab.tune.probe import Aim, Ground, Probe, Probed, best_value, predicted, probed, timed_events
+from thinwire.lab.tune.search import METHODS_TRIED, Budget, Searched, one_step, recipe_said, search
+from thinwire.lab.tune.step_times import charged, handling_ms, step_ms
 from thinwire.training.result import better
 
 _MOST_ROUNDS = 300  # of a probe, unless asked for
@@ -222,3 +221,32 @@ def _verified(tuned: Tuned, ground: Ground, most_rounds: int, watch: Watch) -> T
     if run.ended == "stopped":
         return replace(tuned, interrupted=True)
     return replace(tuned, verified=run)
+
+
+# The proposal as a job file that `thinwire train` takes -----------------------------------------------------------
+
+
+def proposed_recipe(asked: Asked, tuned: Tuned) -> dict[str, Any]:
+    """The proposal, and what the job says of scoring, and of outages where cached steps can follow it."""
+    recipe = {} if tuned.proposal is None else dict(tuned.proposal.recipe)
+    own = read_job_file(asked.job, asked.settings).recipe
+    if "on_outage" in own and recipe.get("reuse", 1) > 1:
+        recipe["on_outage"] = own["on_outage"]
+    if "scoring" in own:
+        recipe["scoring"] = own["scoring"]
+    return recipe
+
+
+def overrides(asked: Asked, tuned: Tuned) -> list[str]:
+    """What turns the job into the proposed one, as --set takes it."""
+    found = [*asked.settings, f"recipe={inline(proposed_recipe(asked, tuned))}"]
+    if asked.link is not None:
+        link = {"bandwidth_mbit": tuned.link.bandwidth_mbit, "latency_ms": tuned.link.latency_ms}
+        link |= {} if tuned.link.compute_ms is None else {"compute_ms": tuned.link.compute_ms}
+        found.append(f"link={inline(link)}")
+    return [*found, f"job.target={inline({'metric': tuned.aim.metric, 'value': tuned.aim.value})}"]
+
+
+def tuned_job(asked: Asked, tuned: Tuned) -> str:
+    """The whole job file, its paths absolute."""
+    return resolve_job(asked.job, overrides(asked, tuned))

@@ -1,12 +1,16 @@
-"""All attacks that apply to a trained job, each beside its positive control."""
+"""The leakage attacks that apply to a job, or to a run's folder, and what they found."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
@@ -18,14 +22,24 @@ from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.protocols.evaluation import compute_outputs
 from thinwire.job.job import Job
-from thinwire.lab.attacks.completion import completed_scores, few_known_rows, from_scratch_scores
-from thinwire.lab.attacks.direction import direction_scores
+from thinwire.job.job_loader import load_job
+from thinwire.job.job_snapshot import digest_data, require_same_text
 from thinwire.lab.attacks.dp_release import FreshNoise, Release, ReleaseAudit, audit_release
-from thinwire.lab.attacks.finding import AuditReport, Finding, ModelScore, leak_auc, leak_r2
-from thinwire.lab.attacks.inversion import inverted
-from thinwire.lab.attacks.norm import norm_scores
-from thinwire.lab.attacks.spectral import spectral_scores
+from thinwire.lab.attacks.eavesdropping import heard, with_own_modules
+from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore, leak_auc, leak_r2
+from thinwire.lab.attacks.inference import (
+    completed_scores,
+    direction_scores,
+    few_known_rows,
+    from_scratch_scores,
+    inverted,
+    norm_scores,
+    spectral_scores,
+)
 from thinwire.lab.attacks.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
+from thinwire.storage import layout
+from thinwire.storage.encrypted_files import Files
+from thinwire.storage.encryption_key import files_of
 
 _KNOWN_OF_CLASS = 10  # rows of the class that a direction attacker knows
 _KNOWN_LABELS = 40  # that a completing attacker knows
@@ -243,3 +257,51 @@ def _model_score(job: Job) -> ModelScore:
     both = len(labels.unique()) == 2 and bool(((labels == 0) | (labels == 1)).all())
     name = "auc" if binary and both else next(iter(job.metrics), "log_loss")
     return ModelScore(name, metric(name).compute(said, labels), "test" if tested else "training")
+
+
+# The audit of a run folder: its job, its data, its models as they began and as they ended -------------------------
+
+
+def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> AuditReport:
+    """Runs the leakage attacks that apply against a finished run, on so many of its training rows.
+
+    `replay=True` trains it once more and attacks what the feature parties have heard in all its rounds together.
+    """
+    folder = Path(folder)
+    if not (folder / layout.JOB).is_file():
+        raise BadInput(
+            f"{folder} is no run folder: it holds no job.toml. Give the folder that `thinwire train` named; "
+            "a job of your own Python is audited with thinwire.audit.audit_job(job)"
+        )
+    _require_all_parties(folder)
+    job = load_job(folder / layout.JOB)
+    require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))
+    begun = with_own_modules(job)
+    for name, module in job.modules().items():
+        _load(layout.model_file(folder, name), module, files_of(folder))
+    return audit_job(job, begun, rows, heard(begun) if replay else None)
+
+
+def _require_all_parties(folder: Path) -> None:
+    """A party of a run over the network keeps its own part only."""
+    try:
+        parties = tomllib.loads((folder / layout.JOB).read_text()).get("party", [])
+    except (OSError, ValueError):
+        return  # reading it as a job says what is wrong
+    absent = [str(party.get("name")) for party in parties if isinstance(party, dict) and "features" not in party]
+    if absent:
+        raise BadInput(
+            f"{folder} holds one party's part of a run over the network, without the data of {', '.join(absent)}; an "
+            "audit plays all parties. Audit the same job trained in one process: thinwire train, on data of your own"
+        )
+
+
+def _load(path: Path, module: nn.Module, files: Files) -> None:
+    try:
+        module.load_state_dict(load(files.read(path)))
+    except FileNotFoundError:
+        raise BadInput(
+            f"{path} is missing: the run has not ended. Go on with it: thinwire train ... --resume"
+        ) from None
+    except (SafetensorError, RuntimeError, OSError) as error:
+        raise BadInput(f"{path} does not hold this job's model: {error}") from None
