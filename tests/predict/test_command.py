@@ -47,18 +47,18 @@ def test_in_one_process(here: Command, tmp_path: Path) -> None:
     done = here("predict", folder, "--out", "scores.csv", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == len(outputs)
-    assert torch.equal(scores(tmp_path / "scores.csv"), run.outputs.shown(outputs))
+    assert torch.equal(scores(tmp_path / "scores.csv"), run.outputs.format_scores(outputs))
     with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
         assert ids_of(tmp_path / "scores.csv") == list(held["id_test"])
     few = here("predict", folder, "--out", "few.csv", "--rows", "3,9-11", folder=tmp_path)
     assert few.returncode == 0, few.stderr
-    assert torch.equal(scores(tmp_path / "few.csv"), run.outputs.shown(outputs)[[3, 9, 10, 11]])
+    assert torch.equal(scores(tmp_path / "few.csv"), run.outputs.format_scores(outputs)[[3, 9, 10, 11]])
     every = ids_of(tmp_path / "scores.csv")
     (tmp_path / "wanted.txt").write_text(f"{every[8]}\n\n {every[2]}\n")
     named = here("predict", folder, "--out", "named.csv", "--only", "wanted.txt", folder=tmp_path)
     assert named.returncode == 0, named.stderr
     assert ids_of(tmp_path / "named.csv") == [every[8], every[2]]
-    assert torch.equal(scores(tmp_path / "named.csv"), run.outputs.shown(outputs)[[8, 2]])
+    assert torch.equal(scores(tmp_path / "named.csv"), run.outputs.format_scores(outputs)[[8, 2]])
 
 
 def test_between_organisations_after_a_training_between_organisations(
@@ -71,7 +71,9 @@ def test_between_organisations_after_a_training_between_organisations(
     out = tmp_path / "scores.parquet"
     told = together(place, out, capsys)
     found = pyarrow.parquet.read_table(out).to_pydict()
-    assert torch.equal(torch.tensor([found["probability_0"], found["probability_1"]]).T, run.outputs.shown(outputs))
+    assert torch.equal(
+        torch.tensor([found["probability_0"], found["probability_1"]]).T, run.outputs.format_scores(outputs)
+    )
     assert told[LABEL_PARTY]["rows"] == len(outputs)
     assert told["bank"]["questions"] == told["shop"]["questions"] == 1
     sent = sum(told[name]["bytes"] for name in place.feature_parties)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thinwire.predict.fixed_batch import run_fixed_batches
+from thinwire.predict.fixed_batch import run_in_blocks
 
 ROWS = 200
 
@@ -24,16 +24,16 @@ def some_module(inputs: int, hidden: int, outputs: int) -> nn.Module:
 )
 def test_a_row_is_the_same_in_any_company(shape: tuple[int, int, int], rows: list[int]) -> None:
     module, table = some_module(*shape), torch.randn(ROWS, shape[0], generator=torch.Generator().manual_seed(1))
-    every = run_fixed_batches(module, table, torch.arange(ROWS))
+    every = run_in_blocks(module, table, torch.arange(ROWS))
     asked = torch.tensor(rows)
-    assert torch.equal(run_fixed_batches(module, table[asked], asked), every[asked])
+    assert torch.equal(run_in_blocks(module, table[asked], asked), every[asked])
 
 
 def test_a_module_stays_as_it_was() -> None:
     module = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.BatchNorm1d(3)).train()
     before = {key: value.clone() for key, value in module.state_dict().items()}
-    first = run_fixed_batches(module, torch.ones(5, 3), torch.arange(5))
-    assert torch.equal(first, run_fixed_batches(module, torch.ones(5, 3), torch.arange(5)))
+    first = run_in_blocks(module, torch.ones(5, 3), torch.arange(5))
+    assert torch.equal(first, run_in_blocks(module, torch.ones(5, 3), torch.arange(5)))
     assert module.training
     assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
 
@@ -41,4 +41,4 @@ def test_a_module_stays_as_it_was() -> None:
 def test_tables_of_any_shape() -> None:
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 16, 3))
     table = torch.randn(40, 1, 6, 6)
-    assert run_fixed_batches(module, table, torch.arange(40)).shape == (40, 3)
+    assert run_in_blocks(module, table, torch.arange(40)).shape == (40, 3)

@@ -141,7 +141,7 @@ def _score_here(
     asked = ScoreTask(rows.select(held.count, held.ids), run.version, run.outputs, held.ids)
     with ProgressLine("rows", 0) as progress:
         return write_scores(
-            out, asked, lambda rest: run.scored(held.tables, rest, held.counted), progress.count, resume
+            out, asked, lambda rest: run.score_rows(held.tables, rest, held.counted), progress.count, resume
         )
 
 
@@ -236,7 +236,7 @@ class PartyHalf:
                     progress.count,
                     resume,
                 )
-            party.gather(own.network.wait_seconds)  # even where nothing was left to ask: all hear of the end
+            party.wait_for_parties(own.network.wait_seconds)  # even where nothing was left: all hear of the end
             news = {"done": True}
         except ThinwireError as error:
             news = {"stopped": f"{own.me!r}: {error}"}

@@ -26,7 +26,7 @@ from thinwire.net.links.network_channel import PartyMissing
 from thinwire.net.links.peer_link import LinkEnds
 from thinwire.net.links.question_line import QuestionLine
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
-from thinwire.predict.party_models import LabelModel, ReadyModel, check_unchanged
+from thinwire.predict.party_models import LabelModel, ReadyModel, check_same_hash
 from thinwire.predict.pending_requests import PendingAnswers, PendingRequests
 from thinwire.training.program_factory import derive_run_number
 
@@ -68,7 +68,7 @@ class EmbeddingClient:
             )
             for party in own.feature_parties
         }
-        self._under_way = PendingRequests(self.lines, self.why_away)
+        self.pending = PendingRequests(self.lines, self.explain_absence)
         network = own.network_party
         self._listener = Listener(
             network.listen_address(),
@@ -78,7 +78,7 @@ class EmbeddingClient:
             self._heard,
             len(own.feature_parties) + _MOST_CLIENTS,
         )
-        self.on_score: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        self.score_handler: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def start(self) -> None:
         self._listener.start()
@@ -93,15 +93,15 @@ class EmbeddingClient:
 
     # Who is there ---------------------------------------------------------------------------------------------------
 
-    def away(self) -> list[PartyName]:
+    def list_absent(self) -> list[PartyName]:
         return [party for party, line in self.lines.items() if not line.is_connected]
 
-    def gather(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> ReadyModel:
+    def wait_for_parties(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> ReadyModel:
         """Waits until all parties are here with one model; names whom it waits for."""
         began = told = monotonic()
-        while (ready := self.ready()) is None or self.away():
+        while (ready := self.ready()) is None or self.list_absent():
             interrupted()
-            missing = self.away() or list(self.own.feature_parties)
+            missing = self.list_absent() or list(self.own.feature_parties)
             if monotonic() - began > seconds:
                 why = self.refused.get(missing[0])
                 raise PartyMissing(missing[0], str(why or "nothing can be asked without it"), seconds)
@@ -123,7 +123,7 @@ class EmbeddingClient:
             raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
         before = self.models.get(model.run)
         if before is not None:
-            check_unchanged(before.hash, model.hash)
+            check_same_hash(before.hash, model.hash)
             return
         with self._lock:
             self.models[model.run] = model
@@ -159,17 +159,19 @@ class EmbeddingClient:
             offers = {party: held.get(model.run) for party, held in self._offers.items()}
         known = {}
         for party in self.own.feature_parties:
-            offered = offers.get(party) or model.pins.offered(model.run, party)
-            if offered is None or offered.recipe != model.recipe or model.expected_hash(party) != offered.hash:
+            offered = offers.get(party) or model.pins.find_default_offer(model.run, party)
+            if offered is None or offered.recipe != model.recipe or model.find_reference_hash(party) != offered.hash:
                 return None
             known[party] = offered
         return known
 
     def _use(self, model: LabelModel, known: dict[PartyName, OfferedModel]) -> None:
-        half = model.half({party: one.width for party, one in known.items()})
-        defaults = {} if half.summed else {p: one.default for p, one in known.items() if one.default is not None}
+        half = model.build_scorer({party: one.width for party, one in known.items()})
+        defaults = (
+            {} if half.uses_secure_sum else {p: one.default for p, one in known.items() if one.default is not None}
+        )
         with self._lock:
-            self._ready = ReadyModel(model, half, {p: one.hash for p, one in known.items()}, defaults)
+            self._ready = ReadyModel(model, scorer, {p: one.hash for p, one in known.items()}, defaults)
             for party, line in self.lines.items():
                 line.max_body = (1 << 16) + _MOST_BYTES * _MOST_ROWS * known[party].width
             self._changed.notify_all()
@@ -208,7 +210,7 @@ class EmbeddingClient:
         """A model that has changed since this run was first served is another one."""
         for one in offered:
             model = self.models.get(one.run)
-            expected = None if model is None else model.expected_hash(peer)
+            expected = None if model is None else model.find_reference_hash(peer)
             if expected is not None and expected != one.hash:
                 raise Refused(
                     f"{peer!r} brings the model {one.hash[:12]}, but this run's is {expected[:12]}: its file has "
@@ -225,7 +227,7 @@ class EmbeddingClient:
     def _note(self, peer: PartyName, offered: Sequence[OfferedModel]) -> None:
         with self._lock:
             self._offers[peer] = {one.run: one for one in offered}
-        self._under_way.go_on_from(max((one.next_number for one in offered), default=0))
+        self.pending.skip_to(max((one.next_number for one in offered), default=0))
         for one in offered:
             self._pin(peer, one)
 
@@ -234,8 +236,8 @@ class EmbeddingClient:
         model = self.models.get(offered.run)
         if model is None:
             return
-        if model.expected_hash(peer) in (None, offered.hash):
-            model.pins.note(peer, offered)
+        if model.find_reference_hash(peer) in (None, offered.hash):
+            model.pins.pin(peer, offered)
         else:
             self._say(
                 f"{peer!r} brings another model of the run {offered.run[:12]} than the one that was served before"
@@ -245,8 +247,8 @@ class EmbeddingClient:
         return self._introduced().to_message()
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
-        if rpc.name == "Score" and self.on_score is not None:
-            return self.on_score(request)
+        if rpc.name == "Score" and self.score_handler is not None:
+            return self.score_handler(request)
         raise NotYet("predictions are under way here; there is no training to ask about")
 
     def _introduced(self) -> PredictionHello:
@@ -263,18 +265,18 @@ class EmbeddingClient:
 
     def ask(self, ready: ReadyModel, rows: Mapping[PartyName, Rows]) -> PendingAnswers:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
-        return self._under_way.ask(ready, rows)
+        return self.pending.ask(ready, rows)
 
-    def why_away(self, party: PartyName) -> QuestionFailed:
+    def explain_absence(self, party: PartyName) -> QuestionFailed:
         """What to tell whoever asks for a party that is not there."""
         return self.refused.get(party) or PartyAway(party)
 
     def forget(self, answers: PendingAnswers) -> None:
         """Nobody waits for these any more."""
-        self._under_way.forget(answers)
+        self.pending.cancel(answers)
 
     def _take(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
-        self._under_way.take(party, number, body)
+        self.pending.receive_answer(party, number, body)
 
     # What happens meanwhile -----------------------------------------------------------------------------------------
 
@@ -286,7 +288,7 @@ class EmbeddingClient:
                 self._welcome_back(peer)
             case "disconnected":
                 self._say(f"{peer!r} is gone: {printable(facts.get('why', ''))}")
-                self._under_way.lost(str(peer))
+                self.pending.fail_party(str(peer))
             case "news" if peer is not None:
                 self._take_news(peer, facts["told"])
             case "denied" | "refused" | "damaged":

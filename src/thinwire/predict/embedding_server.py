@@ -24,7 +24,7 @@ from thinwire.net.links.peer_link import LinkEnds
 from thinwire.net.links.question_line import NotConnected, QuestionLine
 from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
-from thinwire.predict.party_models import FeatureModel, check_unchanged
+from thinwire.predict.party_models import FeatureModel, check_same_hash
 from thinwire.predict.pending_requests import Question, answer_body, refuse_body
 from thinwire.training.party.session import StoppedByPeer
 from thinwire.training.program_factory import derive_run_number
@@ -48,7 +48,7 @@ class ServingTerms:
     def embedding(self, model: FeatureModel) -> list[float] | None:
         match self.default:
             case "mean":
-                return model.mean()
+                return model.compute_mean()
             case "zeros":
                 return [0.0] * model.width
         return None
@@ -128,19 +128,19 @@ class EmbeddingServer:
         self.line.drain(1.0)
         self._dialer.close()
         for model, _ in self._models.values():
-            model.leaving.close()
+            model.outgoing.close()
 
     # Models ---------------------------------------------------------------------------------------------------------
 
     def _add(self, model: FeatureModel) -> None:
-        sealing = model.leaving.sealing
+        sealing = model.outgoing.sealing
         key = None if sealing is None else base64.b64encode(sealing.offer()).decode()
-        offered = model.offered(self._terms.embedding(model), key)
+        offered = model.make_offer(self._terms.embedding(model), key)
         with self._lock:
             self._models[model.run] = (model, offered)
             for run in [run for run in self._models if run != self._serving][:-1]:
                 if len(self._models) > _MOST_MODELS:
-                    self._models.pop(run)[0].leaving.close()
+                    self._models.pop(run)[0].outgoing.close()
 
     def add(self, model: FeatureModel) -> None:
         """A newer model beside the one in use; the label party hears of it."""
@@ -148,7 +148,7 @@ class EmbeddingServer:
             if not self._is_new(model):
                 return
         except BadInput:
-            model.leaving.close()
+            model.outgoing.close()
             raise
         self._add(model)
         self.line.tell({"models": [offered.model_dump() for offered in self._offers()]})
@@ -160,13 +160,13 @@ class EmbeddingServer:
             raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
         before = self._models.get(model.run)
         if before is not None:
-            check_unchanged(before[0].hash, model.hash)
+            check_same_hash(before[0].hash, model.hash)
         return before is None
 
     def _offers(self) -> list[OfferedModel]:
         with self._lock:
             held = list(self._models.values())
-        return [offered.model_copy(update={"next_number": model.leaving.next_number}) for model, offered in held]
+        return [offered.model_copy(update={"next_number": model.outgoing.next_number}) for model, offered in held]
 
     # The greeter ----------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class EmbeddingServer:
 
     def _answer(self, number: int, body: bytes | memoryview) -> bytes:
         try:
-            asked = Question.parsed(body)
+            asked = Question.parse(body)
             if len(asked.rows) > _MOST_ROWS:
                 raise BadInput(f"{len(asked.rows)} rows in one question, at most {_MOST_ROWS} can be")
             with self._lock:
@@ -235,7 +235,7 @@ class EmbeddingServer:
                     "model_mismatch", f"asked for the model {asked.hash[:12]}, it holds {printable(loaded)}"
                 )
             self.questions += 1
-            return answer_body(held[0].half.answer(asked.rows, number))
+            return answer_body(held[0].scorer.encode_rows(asked.rows, number))
         except BudgetExceeded as error:
             self._say(str(error))
             return refuse_body("budget_spent", str(error))
@@ -283,9 +283,9 @@ class EmbeddingServer:
         for run, offers in keys.items():
             with self._lock:
                 held = self._models.get(run)
-            if held is None or held[0].leaving.sealing is None:
+            if held is None or held[0].outgoing.sealing is None:
                 continue
             try:
-                held[0].leaving.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
+                held[0].outgoing.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
             except (ThinwireError, ValueError) as error:
                 self.stop(error if isinstance(error, ThinwireError) else BadInput(f"a key cannot be: {error}"))

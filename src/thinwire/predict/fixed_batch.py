@@ -18,7 +18,7 @@ from thinwire.engine.streams import Rows
 BLOCK = 16
 
 
-def run_fixed_batches(module: nn.Module, values: Tensor, rows: Rows) -> Tensor:
+def run_in_blocks(module: nn.Module, values: Tensor, rows: Rows) -> Tensor:
     """module(values) where values[i] belongs to row rows[i]; row by row the same, whatever else is asked for."""
     slots, blocks = _slots(rows)
     like = next(module.parameters(), values)

@@ -109,7 +109,7 @@ class RunFolder:
         return self._private.run_nonce if (self.path / layout.PRIVATE).exists() else None
 
     @property
-    def is_simulated(self) -> bool:
+    def is_simulation(self) -> bool:
         return self.nonce is None
 
     @cached_property
@@ -117,7 +117,7 @@ class RunFolder:
         """Which models belong together: a run over the network has a nonce, a simulated one all models."""
         return self.nonce or hash_models(self.path, list_models(self.path))
 
-    def hash_of(self, me: PartyName, is_label_party: bool) -> str:
+    def hash_party_models(self, me: PartyName, is_label_party: bool) -> str:
         """Of this party's own models."""
         there = list_models(self.path)
         mine = [name for name in there if name == me or (is_label_party and name == "top")]
@@ -128,15 +128,15 @@ class RunFolder:
     def secret(self, me: PartyName) -> bytes:
         """Behind this party's noise and masks."""
         held = self._private.noise_secret
-        return own_secret(held, me) if self.is_simulated else derive_run_secret(held, self.nonce or "")
+        return own_secret(held, me) if self.is_simulation else derive_run_secret(held, self.nonce or "")
 
     def charges(self, me: PartyName) -> Path:
         """Where predictions are charged."""
-        return self.path / (f"charges-{me}.jsonl" if self.is_simulated else layout.CHARGES)
+        return self.path / (f"charges-{me}.jsonl" if self.is_simulation else layout.CHARGES)
 
     def tensors(self, me: PartyName, run: int) -> Mapping[str, Tensor]:
         """What this party's newest checkpoint holds."""
-        owner = {"party": "all, simulated"} if self.is_simulated else {"party": me, "run": f"{run:016x}"}
+        owner = {"party": "all, simulated"} if self.is_simulation else {"party": me, "run": f"{run:016x}"}
         checkpoints = Checkpoints(self.path / layout.CHECKPOINTS, self._private.mac_key, owner, files=self.files)
         loaded = checkpoints.load(self._private.generation, lambda _: None)
         if loaded is None or me not in loaded.tensors:
@@ -145,7 +145,7 @@ class RunFolder:
 
     def label_party_adds(self, label_party: PartyName) -> bool:
         """Did the label party hold features of its own? Whoever does knows one part of every sum."""
-        if self.is_simulated:
+        if self.is_simulation:
             return layout.model_file(self.path, label_party).exists()
         try:
             return bool(json.loads((self.path / layout.PEERS).read_text())[label_party]["width"])
@@ -177,16 +177,16 @@ class PinnedModels:
         if file is not None and file.exists():
             self._held = _read(file, files)
 
-    def hash(self, run: str, party: PartyName) -> str | None:
+    def find_hash(self, run: str, party: PartyName) -> str | None:
         found = self._held.get(run, {}).get(party)
         return None if found is None else found.hash
 
-    def offered(self, run: str, party: PartyName) -> OfferedModel | None:
+    def find_default_offer(self, run: str, party: PartyName) -> OfferedModel | None:
         """What a party that is away offered before, where it stated a default embedding."""
         found = self._held.get(run, {}).get(party)
         return found if found is not None and found.default is not None else None
 
-    def note(self, party: PartyName, offered: OfferedModel) -> None:
+    def pin(self, party: PartyName, offered: OfferedModel) -> None:
         kept = offered.model_copy(update={"key": None, "next_number": 0})
         with self._lock:
             run = self._held.setdefault(offered.run, {})

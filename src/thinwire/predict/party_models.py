@@ -22,7 +22,7 @@ from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
 from thinwire.net.handshake import OfferedModel
-from thinwire.predict.fixed_batch import run_fixed_batches
+from thinwire.predict.fixed_batch import run_in_blocks
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
 from thinwire.predict.rows import read_new_features
 from thinwire.predict.scoring import (
@@ -109,37 +109,37 @@ class FeatureModel:
         party = own.load_features()
         self.rows = read_party_rows(own, party, which, new, folder.path)
         load_model(folder.path, me, party.bottom)
-        self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=False)
+        self.run, self.hash = folder.run, folder.hash_party_models(me, is_label_party=False)
         self._recipe = own.recipe.digest()
         self._module: nn.Module = party.bottom.to(own.settings.device).eval()
         if self.rows.features is None:
             raise BadInput(f"{me!r} has no features to answer with")
         first = self.rows.features[:1]
-        self.width = int(run_fixed_batches(self._module, first, torch.zeros(1, dtype=torch.long)).shape[1])
+        self.width = int(run_in_blocks(self._module, first, torch.zeros(1, dtype=torch.long)).shape[1])
         seat = make_silent_seat(
             me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort
         )
         adds = folder.label_party_adds(own.label_party)
         widths = {me: self.width} | ({own.label_party: self.width} if adds else {})
         plan = own.privacy_plan(widths)
-        self.leaving: EncoderState = open_encoder(seat, PrivacySource(folder, plan, self.rows.counted, identity))
-        self.half = BottomScorer(self._module, self.rows.features, self.leaving.way)
+        self.outgoing: EncoderState = open_encoder(seat, PrivacySource(folder, plan, self.rows.counted, identity))
+        self.scorer = BottomScorer(self._module, self.rows.features, self.outgoing.encoder)
         self._training = party.features
 
-    def mean(self) -> list[float]:
+    def compute_mean(self) -> list[float]:
         """Of the training rows' embeddings."""
         few = self._training[:_MEAN_OF]
-        h = run_fixed_batches(self._module, few, torch.arange(len(few)))
+        h = run_in_blocks(self._module, few, torch.arange(len(few)))
         return [float(value) for value in h.double().mean(dim=0)]
 
-    def offered(self, default: list[float] | None, key: str | None) -> OfferedModel:
+    def make_offer(self, default: list[float] | None, key: str | None) -> OfferedModel:
         return OfferedModel(
             run=self.run,
             hash=self.hash,
             recipe=self._recipe,
             width=self.width,
             key=key,
-            next_number=self.leaving.next_number,
+            next_number=self.outgoing.next_number,
             default=default,
         )
 
@@ -152,28 +152,28 @@ class LabelModel:
         self._data = data = own.load_label_data()
         self._folder = folder
         self.rows = read_party_rows(own, data, which, new, folder.path)
-        self.run, self.hash = folder.run, folder.hash_of(me, is_label_party=True)
+        self.run, self.hash = folder.run, folder.hash_party_models(me, is_label_party=True)
         self.recipe = own.recipe.digest()
         if not isinstance(own.section, LabelEntry):
             raise BadInput(f"{me!r} is no label party")
-        self.outputs = ScoreFormat.of(Outputs.of(find_loss(own.section)), folder.path, me)
+        self.outputs = ScoreFormat.load(Outputs.of(find_loss(own.section)), folder.path, me)
         self.pins = PinnedModels(folder.path / layout.SERVING, folder.files)
         if data.bottom is not None:
             load_model(folder.path, me, data.bottom)
             data.bottom.to(own.settings.device).eval()
 
-    def expected_hash(self, party: PartyName) -> str | None:
+    def find_reference_hash(self, party: PartyName) -> str | None:
         """Of a feature party's model: as it was first served, or as the folder of a simulated run holds it."""
-        served = self.pins.hash(self.run, party)
-        if served is not None or not self._folder.is_simulated:
+        served = self.pins.find_hash(self.run, party)
+        if served is not None or not self._folder.is_simulation:
             return served
-        return self._folder.hash_of(party, is_label_party=False)
+        return self._folder.hash_party_models(party, is_label_party=False)
 
     @property
     def own_features(self) -> Tensor | None:
         return self.rows.features
 
-    def half(self, widths: dict[PartyName, int]) -> TopScorer:
+    def build_scorer(self, widths: dict[PartyName, int]) -> TopScorer:
         own, data = self._own, self._data
         party = own.label_party_of(data, widths)
         load_model(self._folder.path, "top", party.top)
@@ -185,7 +185,7 @@ class LabelModel:
         return TopScorer(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
 
 
-def check_unchanged(before: str, now: str) -> None:
+def check_same_hash(before: str, now: str) -> None:
     """A run's models stay what they were when they were first loaded."""
     if before != now:
         raise BadInput(
@@ -206,7 +206,7 @@ class ReadyModel:
     """The label party's half and everybody's hash."""
 
     model: LabelModel
-    half: TopScorer
+    scorer: TopScorer
     hashes: Mapping[PartyName, str]
     defaults: Mapping[PartyName, Sequence[float]]  # of parties that state one
 

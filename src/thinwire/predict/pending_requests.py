@@ -55,7 +55,7 @@ class Question:
         return pack_bundle({0: head, 1: self.rows.numpy().astype("<i8").tobytes()})
 
     @classmethod
-    def parsed(cls, body: bytes | memoryview) -> Question:
+    def parse(cls, body: bytes | memoryview) -> Question:
         parts = unpack_bundle(body)
         if set(parts) != {0, 1} or len(parts[1]) % 8:
             raise Malformed("a question holds a model and rows")
@@ -95,10 +95,10 @@ class PendingAnswers:
     """What was asked of whom under one number."""
 
     number: int
-    waiting: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
+    futures: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
 
     def missing(self) -> list[PartyName]:
-        return [party for party, one in self.waiting.items() if not one.done()]
+        return [party for party, one in self.futures.items() if not one.done()]
 
 
 class PendingRequests:
@@ -113,7 +113,7 @@ class PendingRequests:
         self._number = 0
         self._asked: dict[int, PendingAnswers] = {}
 
-    def go_on_from(self, number: int) -> None:
+    def skip_to(self, number: int) -> None:
         """Numbers below it were used before."""
         with self._lock:
             self._number = max(self._number, number)
@@ -123,9 +123,9 @@ class PendingRequests:
         with self._lock:
             answers = PendingAnswers(self._number, {party: Future() for party in rows})
             away = [party for party in rows if not self._lines[party].is_connected]
-            if away and ready.half.summed:
+            if away and ready.scorer.uses_secure_sum:
                 # A sum without one of them cannot be opened: none of the others may spend on it.
-                for waiting in answers.waiting.values():
+                for waiting in answers.futures.values():
                     waiting.set_exception(self._why_away(away[0]))
                 return answers
             self._number += 1
@@ -136,10 +136,10 @@ class PendingRequests:
                 try:
                     self._lines[party].send(answers.number, question.to_bytes())
                 except TransportError:
-                    answers.waiting[party].set_exception(self._why_away(party))
+                    answers.futures[party].set_exception(self._why_away(party))
         return answers
 
-    def forget(self, answers: PendingAnswers) -> None:
+    def cancel(self, answers: PendingAnswers) -> None:
         """Nobody waits for these any more; whoever has not answered need not."""
         with self._lock:
             held = self._asked.pop(answers.number, None)
@@ -147,11 +147,11 @@ class PendingRequests:
             with suppress(TransportError):  # it has left in this moment
                 self._lines[party].tell({"withdrawn": answers.number})
 
-    def take(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
+    def receive_answer(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
         """A party's answer."""
         with self._lock:
             answers = self._asked.get(number)
-        waiting = None if answers is None else answers.waiting.get(party)
+        waiting = None if answers is None else answers.futures.get(party)
         if waiting is None:
             return  # it came too late
         with suppress(InvalidStateError):  # given up in this moment
@@ -160,10 +160,10 @@ class PendingRequests:
             except ThinwireError as error:
                 waiting.set_exception(error)
 
-    def lost(self, party: PartyName) -> None:
+    def fail_party(self, party: PartyName) -> None:
         """It will not answer what it was asked."""
         with self._lock:
-            lost = [answers.waiting[party] for answers in self._asked.values() if party in answers.waiting]
+            lost = [answers.futures[party] for answers in self._asked.values() if party in answers.futures]
         for waiting in lost:
             with suppress(InvalidStateError):
                 waiting.set_exception(PartyAway(party, f"{party!r} was lost before it answered"))

@@ -109,7 +109,7 @@ class TrainedRun:
 
     @property
     def outputs(self) -> ScoreFormat:
-        return ScoreFormat.of(Outputs(self.shape["outputs"]), self.folder.path, self.label_party)
+        return ScoreFormat.load(Outputs(self.shape["outputs"]), self.folder.path, self.label_party)
 
     @property
     def version(self) -> str:
@@ -118,13 +118,13 @@ class TrainedRun:
 
     def predict(self, features: Mapping[PartyName, Any]) -> Tensor:
         """The top model's outputs for rows whose features are given by party, in one order; on the CPU."""
-        tables = self.tables(features)
+        tables = self.check_tables(features)
         rows = torch.arange(len(next(iter(tables.values()))))
-        return torch.cat(list(self.scored(tables, rows)))
+        return torch.cat(list(self.score_rows(tables, rows)))
 
     def probabilities(self, features: Mapping[PartyName, Any]) -> Tensor:
         """As a table of scores has them: probabilities of classes, or values."""
-        return self.outputs.shown(self.predict(features))
+        return self.outputs.format_scores(self.predict(features))
 
     def export(self, to: str, out: str | Path, features: Mapping[PartyName, Any] | None = None) -> dict[str, Path]:
         """Every model as a file of its own in the folder `out`: see `thinwire.predict.export`.
@@ -134,7 +134,7 @@ class TrainedRun:
         """
         if features is None:
             features = self._training_features()
-        tables = self.tables({name: values[:_LOOKED_AT] for name, values in features.items()})
+        tables = self.check_tables({name: values[:_LOOKED_AT] for name, values in features.items()})
         return export_models(
             self.folder.path,
             self.models,
@@ -150,7 +150,7 @@ class TrainedRun:
         label = self.job.label_party
         return found if label.features is None else {**found, label.name: label.features}
 
-    def tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
+    def check_tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
         """Checked: every party's, finite, as many rows each."""
         if set(features) != set(self.parties):
             raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
@@ -161,7 +161,7 @@ class TrainedRun:
             raise BadInput(f"all parties must hold the same rows in the same order: {said}")
         return tables
 
-    def scored(
+    def score_rows(
         self, tables: Mapping[PartyName, Tensor], rows: Tensor, counted: LedgerRows | None = None
     ) -> Iterator[Tensor]:
         """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise."""
@@ -170,9 +170,10 @@ class TrainedRun:
             for start in range(0, len(rows), ASKED_AT_ONCE):
                 asked = rows[start : start + ASKED_AT_ONCE]
                 symbols = {
-                    name: label.decoded(half.answer(asked, number), name, len(asked)) for name, half in halves.items()
+                    name: label.decode(half.encode_rows(asked, number), name, len(asked))
+                    for name, half in halves.items()
                 }
-                yield label.scored(label.embeddings(symbols, asked, number), asked)
+                yield label.score(label.combine(symbols, asked, number), asked)
                 number += 1
 
     def _halves(
@@ -193,7 +194,7 @@ class TrainedRun:
             ways[name] = open_encoder(seats[name], means)
             stack.callback(ways[name].close)
         _agree(ways)
-        halves = {name: BottomScorer(self.models[name], tables[name], way.way) for name, way in ways.items()}
+        halves = {name: BottomScorer(self.models[name], tables[name], way.encoder) for name, way in ways.items()}
         label = TopScorer(
             seats[self.label_party],
             self.models["top"],
@@ -333,7 +334,7 @@ def read_new_rows(
     elif len(ids) == len(files) == 1:
         (one,) = ids.values()
         shared = IdTable(one.decode())
-    tables = run.tables(tables)
+    tables = run.check_tables(tables)
     digest = hashlib.sha256()
     for table in tables.values():
         digest.update(table.contiguous().numpy().data)

@@ -187,8 +187,8 @@ def write_scores(
     progress(resumed_at, len(asked.rows))
     done = 0
     for outputs in scored(torch.from_numpy(rest)) if len(rest) else ():
-        table = asked.outputs.shown(outputs).numpy()
-        file.add(asked.keys(rest[done : done + len(table)]), asked.outputs.columns(table.shape[1]), table)
+        table = asked.outputs.format_scores(outputs).numpy()
+        file.add(asked.keys(rest[done : done + len(table)]), asked.outputs.name_columns(table.shape[1]), table)
         done += len(table)
         progress(resumed_at + done, len(asked.rows))
     file.finish()
@@ -202,12 +202,12 @@ def score_over_network(
     party: EmbeddingClient, rows: Tensor, patience_seconds: float, interrupted: Callable[[], None]
 ) -> Iterator[Tensor]:
     """Outputs of these rows, a question at a time, all of one model; a lost party is waited for and asked again."""
-    run = party.gather(patience_seconds, interrupted).run
+    run = party.wait_for_parties(patience_seconds, interrupted).run
     for start in range(0, len(rows), ASKED_AT_ONCE):
         asked = rows[start : start + ASKED_AT_ONCE]
         began = monotonic()
         while True:
-            ready = party.gather(patience_seconds, interrupted)
+            ready = party.wait_for_parties(patience_seconds, interrupted)
             if ready.run != run:
                 raise PartyMissing(party.own.me, "another model has come into use; begin anew with it", 0)
             try:
@@ -219,16 +219,16 @@ def score_over_network(
 
 
 def _answered(party: EmbeddingClient, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
-    ready = party.gather(seconds, interrupted)
+    ready = party.wait_for_parties(seconds, interrupted)
     answers = party.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
     try:
         began = monotonic()
-        while wait(answers.waiting.values(), _LOOK_SECONDS).not_done:
+        while wait(answers.futures.values(), _LOOK_SECONDS).not_done:
             interrupted()
             if monotonic() - began > seconds:
                 raise NoAnswer(answers.missing()[0], seconds)
-        half = ready.half
-        symbols = {name: half.decoded(one.result(), name, len(rows)) for name, one in answers.waiting.items()}
-        return half.scored(half.embeddings(symbols, rows, answers.number), rows)
+        half = ready.scorer
+        symbols = {name: half.decode(one.result(), name, len(rows)) for name, one in answers.futures.items()}
+        return half.score(half.combine(symbols, rows, answers.number), rows)
     finally:
         party.forget(answers)

@@ -31,7 +31,7 @@ from thinwire.engine.wire.entropy import Effort
 from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.predict.charges import PredictionCharges, load_training_charges
 from thinwire.predict.errors import PartyFailed
-from thinwire.predict.fixed_batch import run_fixed_batches
+from thinwire.predict.fixed_batch import run_in_blocks
 from thinwire.predict.model_store import RunFolder
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import files_of
@@ -46,12 +46,12 @@ class ScoreFormat:
     coding: LabelCoding | None = None
 
     @classmethod
-    def of(cls, outputs: Outputs, run: Path, label_party: PartyName) -> ScoreFormat:
+    def load(cls, outputs: Outputs, run: Path, label_party: PartyName) -> ScoreFormat:
         """As the run's folder keeps them."""
         file = layout.kept_file(run, label_party, "labels")
         return cls(outputs, LabelCoding.from_json(files_of(run).read(file)) if file.exists() else None)
 
-    def columns(self, width: int) -> tuple[str, ...]:
+    def name_columns(self, width: int) -> tuple[str, ...]:
         classes = () if self.coding is None else self.coding.classes
         if self.outputs is Outputs.CLASSES and len(classes) == width:
             return tuple(f"probability_{name}" for name in classes)
@@ -59,7 +59,7 @@ class ScoreFormat:
             return (f"probability_{classes[1]}",)
         return self.outputs.columns(width)
 
-    def shown(self, outputs: Tensor) -> Tensor:
+    def format_scores(self, outputs: Tensor) -> Tensor:
         """Probabilities or values, [rows, columns]; row by row."""
         table = self.outputs.to_predictions(outputs)
         if self.outputs is Outputs.VALUE and self.coding is not None:
@@ -70,7 +70,7 @@ class ScoreFormat:
 class EmbeddingEncoder(Protocol):
     """How embeddings leave a feature party."""
 
-    def body(self, h: Tensor, rows: Rows, number: int) -> bytes: ...
+    def encode(self, h: Tensor, rows: Rows, number: int) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PlainEncoder:
 
     seat: PartyContext
 
-    def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
+    def encode(self, h: Tensor, rows: Rows, number: int) -> bytes:
         return self.seat.encode(self.seat.recipe.scoring.compress(h.cpu(), torch.Generator()))
 
 
@@ -90,7 +90,7 @@ class SealedEncoder:
     seat: PartyContext
     sealing: Sealing
 
-    def body(self, h: Tensor, rows: Rows, number: int) -> bytes:
+    def encode(self, h: Tensor, rows: Rows, number: int) -> bytes:
         noise = self.sealing.noise(number, PREDICTION)
         symbols = sum_compressor(self.seat.recipe, PREDICTION).compress(h.cpu(), noise, Hint(number))
         return self.seat.encode(self.sealing.seal(symbols, number, rows, PREDICTION))
@@ -102,12 +102,12 @@ class BottomScorer:
 
     module: nn.Module
     features: Tensor  # [N, ...]
-    way: EmbeddingEncoder
+    encoder: EmbeddingEncoder
 
-    def answer(self, rows: Rows, number: int) -> bytes:
+    def encode_rows(self, rows: Rows, number: int) -> bytes:
         """The embeddings of these rows, as bytes for the label party."""
         require_rows(rows, len(self.features))
-        return self.way.body(run_fixed_batches(self.module, self.features[rows], rows), rows, number)
+        return self.encoder.encode(run_in_blocks(self.module, self.features[rows], rows), rows, number)
 
 
 @dataclass(frozen=True)
@@ -123,10 +123,10 @@ class TopScorer:
     features: Tensor | None = None
 
     @property
-    def summed(self) -> bool:
+    def uses_secure_sum(self) -> bool:
         return isinstance(self.seat.recipe.aggregation, SecureSum)
 
-    def decoded(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
+    def decode(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
         """What a party sent for so many rows; refuses anything else by its name."""
         try:
             symbols = self.seat.decode(body, party)
@@ -137,23 +137,23 @@ class TopScorer:
             raise PartyFailed(party, f"{party!r} sent embeddings of shape {list(symbols.shape)}, expected {expected}")
         return symbols
 
-    def embedding(self, body: bytes | memoryview, party: PartyName, rows: int) -> Tensor:
+    def decode_embedding(self, body: bytes | memoryview, party: PartyName, rows: int) -> Tensor:
         """The same as numbers, where they are not sums; refuses those that are none."""
-        return _finite(party, self.decoded(body, party, rows))
+        return _finite(party, self.decode(body, party, rows))
 
-    def embeddings(self, symbols: Mapping[PartyName, Symbols], rows: Rows, number: int) -> list[Tensor]:
+    def combine(self, symbols: Mapping[PartyName, Symbols], rows: Rows, number: int) -> list[Tensor]:
         """In party order, or their sum alone."""
-        if self.summed:
+        if self.uses_secure_sum:
             ordered = [symbols[party] for party in self.seat.feature_parties]
             return [unseal(self.seat, ordered, number, rows, PREDICTION).to_tensor()]
         return [_finite(party, symbols[party]) for party in self.seat.feature_parties]
 
-    def scored(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
+    def score(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
         """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""
         if self.bottom is not None:
-            embeddings = [*embeddings, run_fixed_batches(self.bottom, self._own(rows, own), rows)]
+            embeddings = [*embeddings, run_in_blocks(self.bottom, self._own(rows, own), rows)]
         like = next(self.top.parameters(), embeddings[0])
-        return run_fixed_batches(self.top, fuse(self.fusion, [cast_like(like, h) for h in embeddings]), rows).cpu()
+        return run_in_blocks(self.top, fuse(self.fusion, [cast_like(like, h) for h in embeddings]), rows).cpu()
 
     def _own(self, rows: Rows, own: Tensor | None) -> Tensor:
         if own is not None:
@@ -189,7 +189,7 @@ class LedgerRows:
 class EncoderState:
     """A way, and what it needs before it can be used: keys, and numbers that were not used."""
 
-    way: EmbeddingEncoder
+    encoder: EmbeddingEncoder
     sealing: Sealing | None = None
     charges: PredictionCharges | None = None
 

@@ -110,7 +110,7 @@ def served(
     thread = server.in_thread()
     features: dict[str, Feature] = {}
     try:
-        until(server.started)
+        until(server.is_listening)
         for name in place.feature_parties:
             if name not in without:
                 features[name] = Feature(place, name, runs[name], which)

@@ -38,7 +38,7 @@ def test_a_client_with_a_certificate_asks_over_grpc(tmp_path: Path) -> None:
             return ask(target, RPCS["Score"], request)
 
         answer = score("app", {"rows": [2, 3]})
-        assert torch.equal(torch.tensor(answer["scores"]), run.outputs.shown(outputs)[[2, 3]])
+        assert torch.equal(torch.tensor(answer["scores"]), run.outputs.format_scores(outputs)[[2, 3]])
         wrong = score("app", {"rows": []})["error"]
         assert isinstance(wrong, dict)
         assert wrong["type"] == "empty"
@@ -66,17 +66,17 @@ def test_the_cache_keeps_so_many_for_so_long() -> None:
     terms = CacheTerms(rows=3, seconds=10.0)
     h = torch.arange(8.0).reshape(4, 2)
     cache.keep("bank", "m", np.arange(4), h, terms)
-    assert set(cache.known("bank", "m", np.arange(4), terms)) == {1, 2, 3}
-    assert torch.equal(cache.known("bank", "m", np.array([2]), terms)[2], h[2])
-    assert cache.known("bank", "other", np.arange(4), terms) == {}
-    assert cache.known("shop", "m", np.arange(4), terms) == {}
+    assert set(cache.find("bank", "m", np.arange(4), terms)) == {1, 2, 3}
+    assert torch.equal(cache.find("bank", "m", np.array([2]), terms)[2], h[2])
+    assert cache.find("bank", "other", np.arange(4), terms) == {}
+    assert cache.find("shop", "m", np.arange(4), terms) == {}
     now[0] = 10.0
-    cache.drop_expired()
+    cache.drop_stale()
     assert cache.sizes()["bank"] == 0  # not only not shown: not kept
-    assert cache.known("bank", "m", np.arange(4), terms) == {}
+    assert cache.find("bank", "m", np.arange(4), terms) == {}
     now[0] = 0.0
-    assert cache.known("bank", "m", np.arange(4), None) == {}  # no longer allowed: forgotten
-    assert cache.known("bank", "m", np.arange(4), terms) == {}
+    assert cache.find("bank", "m", np.arange(4), None) == {}  # no longer allowed: forgotten
+    assert cache.find("bank", "m", np.arange(4), terms) == {}
 
 
 @pytest.mark.parametrize("terms", [{"when_missing": "mean"}, {"cache_rows": 5}])

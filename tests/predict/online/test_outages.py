@@ -47,7 +47,7 @@ def test_a_killed_party_is_named_and_comes_back_by_itself(tmp_path: Path) -> Non
     place = made(tmp_path, SVFL)
     folder = trained(place)
     run, outputs = simulated_outputs(folder)
-    expected = run.outputs.shown(outputs)
+    expected = run.outputs.format_scores(outputs)
     port = free_port()
     with processes() as started:
 
@@ -409,7 +409,7 @@ def test_new_models_take_over_without_a_lost_request(tmp_path: Path) -> None:
     expected = {}
     for folder in (first, second):
         run, outputs = simulated_outputs(folder)
-        expected[folder] = run.outputs.shown(outputs)
+        expected[folder] = run.outputs.format_scores(outputs)
     current = tmp_path / "current"
     current.symlink_to(first)
     with served(place, dict.fromkeys(place.names, current)) as found:

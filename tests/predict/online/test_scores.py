@@ -35,7 +35,7 @@ def test_served_scores_are_the_simulators(name: str, tmp_path: Path) -> None:
     place = made(tmp_path, EVERY[name])
     folder = trained(place)
     run, outputs = simulated_outputs(folder, RowSet.ALL)
-    expected = run.outputs.shown(outputs)
+    expected = run.outputs.format_scores(outputs)
     with served(place, dict.fromkeys(place.names, folder), RowSet.ALL) as found:
         reply = found.client.score({"rows": list(range(len(expected)))})
         assert reply.status == 200
@@ -58,17 +58,17 @@ def test_pbm_through_serve_is_the_simulators_question(tmp_path: Path) -> None:
     with served(place, dict.fromkeys(place.names, folder)) as found:
         rows = list(range(len(outputs)))
         first, second = (found.client.score({"rows": rows}) for _ in range(2))
-        assert torch.equal(bits(first.body["scores"]), run.outputs.shown(outputs))
+        assert torch.equal(bits(first.body["scores"]), run.outputs.format_scores(outputs))
         assert first.body["scores"] != second.body["scores"]  # a new question has new noise
     _, again = simulated_outputs(twin)
-    assert torch.equal(bits(second.body["scores"]), run.outputs.shown(again))
+    assert torch.equal(bits(second.body["scores"]), run.outputs.format_scores(again))
 
 
 def test_a_hundred_clients_at_once_get_their_own_rows(tmp_path: Path) -> None:
     place = made(tmp_path, EVERY["svfl"])
     folder = trained(place)
     run, outputs = simulated_outputs(folder)
-    expected = run.outputs.shown(outputs)
+    expected = run.outputs.format_scores(outputs)
     ids = run.job is not None and simulated_ids(folder)
     assert ids
     with served(place, dict.fromkeys(place.names, folder), max_batch=32) as found:

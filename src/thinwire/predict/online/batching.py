@@ -63,25 +63,25 @@ class BatchScorer:
         """Asks for what is not kept. Raises PartyAway where no model was ever whole."""
         ready = self.party.ready()
         if ready is None:
-            away = self.party.away() or list(self.party.own.feature_parties)
-            raise self.party.why_away(away[0])
+            away = self.party.list_absent() or list(self.party.own.feature_parties)
+            raise self.party.explain_absence(away[0])
         distinct = np.unique(rows)
         asked, kept = {}, {}
         for name in self.party.own.feature_parties:
-            terms = None if ready.half.summed else self.party.cache_terms.get(name)
-            kept[name] = self.cache.known(name, ready.hashes[name], distinct, terms)
+            terms = None if ready.scorer.uses_secure_sum else self.party.cache_terms.get(name)
+            kept[name] = self.cache.find(name, ready.hashes[name], distinct, terms)
             wanted = distinct[[row not in kept[name] for row in distinct.tolist()]] if kept[name] else distinct
             if len(wanted):
                 asked[name] = wanted
         answers = self.party.ask(ready, {name: torch.from_numpy(wanted) for name, wanted in asked.items()})
         return ScoringBatch(ready, distinct, answers, asked, kept)
 
-    def scored(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
+    def compute_scores(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
         """Of these rows of the batch; raises what a party refused with, unless a default stands for it."""
-        half, names = batch.ready.half, self.party.own.feature_parties
+        half, names = batch.ready.scorer, self.party.own.feature_parties
         missing: list[PartyName] = []
         places = torch.from_numpy(np.searchsorted(batch.rows, rows))
-        if half.summed:
+        if half.uses_secure_sum:
             total = self._summed(batch)
             embeddings = [total[places]]
         else:
@@ -92,18 +92,18 @@ class BatchScorer:
                     missing.append(name)
                     found = torch.tensor(batch.ready.defaults[name]).expand(len(batch.rows), -1)
                 embeddings.append(found[places])
-        outputs = half.scored(embeddings, torch.from_numpy(rows), own)
-        return ScoredRows(half.outputs.shown(outputs), batch.ready, missing)
+        outputs = half.score(embeddings, torch.from_numpy(rows), own)
+        return ScoredRows(half.outputs.format_scores(outputs), batch.ready, missing)
 
     def _summed(self, batch: ScoringBatch) -> Tensor:
         if "" not in batch.embeddings:
-            half = batch.ready.half
+            half = batch.ready.scorer
             symbols = {
-                name: half.decoded(_result(name, waiting), name, len(batch.rows))
-                for name, waiting in batch.answers.waiting.items()
+                name: half.decode(_result(name, waiting), name, len(batch.rows))
+                for name, waiting in batch.answers.futures.items()
             }
             rows = torch.from_numpy(batch.rows)
-            batch.embeddings[""] = half.embeddings(symbols, rows, batch.answers.number)[0]
+            batch.embeddings[""] = half.combine(symbols, rows, batch.answers.number)[0]
         return batch.embeddings[""]
 
     def _embedding(self, batch: ScoringBatch, name: PartyName) -> Tensor | None:
@@ -114,12 +114,12 @@ class BatchScorer:
         fresh = None
         if wanted is not None:
             try:
-                body = _result(name, batch.answers.waiting[name])
+                body = _result(name, batch.answers.futures[name])
             except (PartyAway, NoAnswer):
                 if name in batch.ready.defaults:
                     return None
                 raise
-            fresh = batch.ready.half.embedding(body, name, len(wanted))
+            fresh = batch.ready.scorer.decode_embedding(body, name, len(wanted))
             terms = self.party.cache_terms.get(name)
             self.cache.keep(name, batch.ready.hashes[name], wanted, fresh, terms)
         if fresh is None or kept:
@@ -127,10 +127,10 @@ class BatchScorer:
         batch.embeddings[name] = fresh
         return fresh
 
-    def forget(self, batch: ScoringBatch) -> None:
+    def cancel(self, batch: ScoringBatch) -> None:
         """Nobody waits for it any more."""
         self.party.forget(batch.answers)
-        for name, waiting in batch.answers.waiting.items():
+        for name, waiting in batch.answers.futures.items():
             with suppress(InvalidStateError):  # it is answered
                 waiting.set_exception(NoAnswer(name, 0.0))
 
@@ -260,14 +260,14 @@ class RequestBatcher:
         finally:
             if batch is not None:
                 self._batches.discard(batch)
-                self._scorer.forget(batch)
+                self._scorer.cancel(batch)
             if place.when() > asyncio.get_running_loop().time():
                 place.cancel()
                 self._leave_place()
 
     async def _await_answers(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
         """Until every party has answered or is lost; one that never answers is not waited for for ever."""
-        every = asyncio.gather(*map(asyncio.wrap_future, batch.answers.waiting.values()), return_exceptions=True)
+        every = asyncio.gather(*map(asyncio.wrap_future, batch.answers.futures.values()), return_exceptions=True)
         await asyncio.wait([every], timeout=max(one.request.deadline_seconds for one in members))
 
     async def _answer(self, batch: ScoringBatch, members: list[_Waiting]) -> None:
@@ -282,7 +282,7 @@ class RequestBatcher:
         rows = np.concatenate([one.request.rows for one in members])
         own = _own_features(batch, members)
         return await asyncio.get_running_loop().run_in_executor(
-            self._computing, self._scorer.scored, batch, rows, own
+            self._computing, self._scorer.compute_scores, batch, rows, own
         )
 
     def _leave_place(self) -> None:

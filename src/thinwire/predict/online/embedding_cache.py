@@ -27,7 +27,7 @@ class EmbeddingCache:
         self._lock = Lock()  # batches begin in one thread and are scored in another
         self._kept: dict[PartyName, _Kept] = {}
 
-    def known(
+    def find(
         self, party: PartyName, model: str, rows: npt.NDArray[np.int64], terms: CacheTerms | None
     ) -> dict[int, Tensor]:
         """What is kept of these rows and has not expired."""
@@ -55,7 +55,7 @@ class EmbeddingCache:
             while len(kept) > terms.rows:
                 kept.popitem(last=False)
 
-    def drop_expired(self) -> None:
+    def drop_stale(self) -> None:
         """From time to time: what may not be kept any longer is not in memory any longer."""
         with self._lock:
             for party in self._kept:

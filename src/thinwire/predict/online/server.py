@@ -201,7 +201,7 @@ class LabelServer:
         server = self._server
         self._idle.close_idle(server.server_state.connections, server.config.limit_concurrency or 0)
 
-    def started(self) -> bool:
+    def is_listening(self) -> bool:
         return bool(self._server.started)
 
     def in_thread(self) -> Thread:

@@ -39,7 +39,7 @@ class ScoreService:
         self._batcher = RequestBatcher(self.scorer, settings, self.metrics)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over_grpc = BoundedSemaphore(_MOST_OVER_GRPC)
-        party.on_score = self.score_over_grpc
+        party.score_handler = self.score_over_grpc
 
     def close(self) -> None:
         self._batcher.close()
@@ -55,7 +55,7 @@ class ScoreService:
             self.metrics.count_default(party)
         return {
             "model": scored.ready.version,
-            "columns": list(scored.ready.half.outputs.columns(scored.table.shape[1])),
+            "columns": list(scored.ready.scorer.outputs.name_columns(scored.table.shape[1])),
             "scores": scored.table.tolist(),
             "missing": scored.missing,
         }
@@ -96,7 +96,7 @@ class ScoreService:
 
     def _tidy(self, loop: asyncio.AbstractEventLoop) -> None:
         """What a party allowed to be kept for a while goes then, whether or not somebody asks."""
-        self.scorer.cache.drop_expired()
+        self.scorer.cache.drop_stale()
         loop.call_later(_TIDY_SECONDS, self._tidy, loop)
 
     def version(self) -> str:
@@ -110,7 +110,7 @@ class ScoreService:
     def model(self) -> dict[str, Any]:
         """What is served."""
         table, ready = self._table(), self.party.ready()
-        away = set(self.party.away())
+        away = set(self.party.list_absent())
         return {
             "model": self.version() or None,
             "run": None if ready is None else ready.run,
@@ -124,12 +124,12 @@ class ScoreService:
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether a request would be answered, and who is missing."""
-        ready, away = self.party.ready(), self.party.away()
+        ready, away = self.party.ready(), self.party.list_absent()
         able = ready is not None and all(name in ready.defaults for name in away)
         return able, {"ok": able, "missing": away, "model": self.version() or None}
 
     def _read_metrics(self) -> Iterator[Metric]:
-        away, cache, version = set(self.party.away()), self.scorer.cache, self.version()
+        away, cache, version = set(self.party.list_absent()), self.scorer.cache, self.version()
         here = {(name,): name not in away for name in self.party.own.feature_parties}
         yield gauge("peer_connected", "Whether a peer is connected.", ("peer",), here)
         cached = {(party,): count for party, count in sorted(cache.sizes().items())}
