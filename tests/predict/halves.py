@@ -21,7 +21,6 @@ from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
 from thinwire.predict.run import TrainedRun, load_run, read_own_rows
-from thinwire.predict.run_source import load_identity
 from thinwire.predict.score_file import score_over_network
 from training.party.parties import LABEL_PARTY, Place
 
@@ -43,7 +42,7 @@ class Answering:
         self, own: PartyView, folder: Path, which: RowSet | None, terms: ServingTerms, new: NewRows | None = None
     ) -> None:
         self.sentences: list[str] = []
-        model = FeatureModel(own.me, RunFolder(folder), which, new, load_identity(own))
+        model = FeatureModel(own.me, RunFolder(folder), which, new, own.network_party.identity())
         self.party = EmbeddingServer(own, model, terms, self.sentences.append)
         self.error: BaseException | None = None
         self._thread = Thread(target=self._run, name=f"party {own.me}")

@@ -249,10 +249,9 @@ class PartyHalf:
     def answer(self) -> dict[str, Any]:
         from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
         from thinwire.predict.party_models import FeatureModel
-        from thinwire.predict.run_source import load_identity
 
         own = self._own
-        model = FeatureModel(own.me, self._folder, self._which, self._new, load_identity(own))
+        model = FeatureModel(own.me, self._folder, self._which, self._new, own.network_party.identity())
         party = EmbeddingServer(own, model, ServingTerms(), say)
         party.start()
         try:

@@ -47,7 +47,7 @@ def serve(
     """Answer requests for scores; a run's path that leads to a new run later is followed without a break."""
     from thinwire.net.links.endpoint import Endpoint
     from thinwire.net.pki.certificates import load_credentials
-    from thinwire.predict.online.server import ServerSource, feature_server, label_server
+    from thinwire.predict.online.server import FeatureServer, LabelServer, ServerSource
     from thinwire.predict.run_source import align_new_rows, find_run
 
     which = parse_table(table, features)
@@ -66,7 +66,7 @@ def serve(
     require_approval(own.consent.describe_scoring(_list_allowances(own)), own.me, yes, own.consent)
     new = None if file is None and id_file is None else align_new_rows(found, file, id_file, say)
     sources = ServerSource(found, which, new)
-    server = label_server(sources, say, served) if own.is_label_party else feature_server(sources, say)
+    server = LabelServer(sources, say, served) if own.is_label_party else FeatureServer(sources, say)
     _stop_on_signals(server)
     server.run()
     say("stopped")

@@ -17,7 +17,6 @@ from thinwire.base.types import PartyName
 from thinwire.engine.channel.base import TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.privacy import SecureSum
-from thinwire.engine.streams import Rows
 from thinwire.job.party_view import PartyView
 from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import NotYet, Refused, Rpc
@@ -27,7 +26,7 @@ from thinwire.net.links.peer_link import LinkEnds
 from thinwire.net.links.question_line import QuestionLine
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
 from thinwire.predict.party_models import LabelModel, ReadyModel, check_same_hash
-from thinwire.predict.pending_requests import PendingAnswers, PendingRequests
+from thinwire.predict.pending_requests import PendingRequests
 from thinwire.training.program_factory import derive_run_number
 
 _MOST_MODELS = 2  # the one in use, and the next
@@ -59,16 +58,14 @@ class EmbeddingClient:
         self._changed = Condition(self._lock)
         self._choosing = Lock()
         self._offers: dict[PartyName, dict[str, OfferedModel]] = {}  # by party and run, of those that were met
-        self._ready: ReadyModel | None = None
+        self.ready: ReadyModel | None = None  # the newest model that every party has, or had when it was last here
         parties = (*own.feature_parties, own.label_party)
         number = derive_run_number(own.recipe, 0, own.feature_parties)
-        self.lines = {
-            party: QuestionLine(
-                LinkEnds(number, own.me, party, parties), self.ledger, self._heard, partial(self._take, party)
-            )
-            for party in own.feature_parties
-        }
+        self.lines: dict[PartyName, QuestionLine] = {}
         self.pending = PendingRequests(self.lines, self.explain_absence)
+        for party in own.feature_parties:
+            ends, receive = LinkEnds(number, own.me, party, parties), partial(self.pending.receive_answer, party)
+            self.lines[party] = QuestionLine(ends, self.ledger, self._heard, receive)
         network = own.network_party
         self._listener = Listener(
             network.listen_address(),
@@ -99,7 +96,7 @@ class EmbeddingClient:
     def wait_for_parties(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> ReadyModel:
         """Waits until all parties are here with one model; names whom it waits for."""
         began = told = monotonic()
-        while (ready := self.ready()) is None or self.list_absent():
+        while (ready := self.ready) is None or self.list_absent():
             interrupted()
             missing = self.list_absent() or list(self.own.feature_parties)
             if monotonic() - began > seconds:
@@ -112,10 +109,6 @@ class EmbeddingClient:
                 self._changed.wait(0.1)
         return ready
 
-    def ready(self) -> ReadyModel | None:
-        """The newest model that every party has, or had when it was last here."""
-        return self._ready
-
     def add(self, model: LabelModel) -> None:
         """A newer model beside the one in use, which takes its place once all parties have it."""
         first = next(iter(self.models.values())).rows
@@ -127,7 +120,7 @@ class EmbeddingClient:
             return
         with self._lock:
             self.models[model.run] = model
-            serving = None if self._ready is None else self._ready.run
+            serving = None if self.ready is None else self.ready.run
             for run in [run for run in self.models if run != serving][:-1]:
                 if len(self.models) > _MOST_MODELS:
                     del self.models[run]
@@ -142,7 +135,7 @@ class EmbeddingClient:
             with self._lock:
                 models = list(self.models.values())
             for model in reversed(models):
-                if self._ready is not None and self._ready.run == model.run:
+                if self.ready is not None and self.ready.run == model.run:
                     return
                 known = self._offered_by_all(model)
                 if known is None:
@@ -166,19 +159,18 @@ class EmbeddingClient:
         return known
 
     def _use(self, model: LabelModel, known: dict[PartyName, OfferedModel]) -> None:
-        half = model.build_scorer({party: one.width for party, one in known.items()})
-        defaults = (
-            {} if half.uses_secure_sum else {p: one.default for p, one in known.items() if one.default is not None}
-        )
+        scorer = model.build_scorer({party: one.width for party, one in known.items()})
+        stated = {party: one.default for party, one in known.items() if one.default is not None}
+        defaults = {} if scorer.uses_secure_sum else stated
         with self._lock:
-            self._ready = ReadyModel(model, scorer, {p: one.hash for p, one in known.items()}, defaults)
+            self.ready = ReadyModel(model, scorer, {p: one.hash for p, one in known.items()}, defaults)
             for party, line in self.lines.items():
                 line.max_body = (1 << 16) + _MOST_BYTES * _MOST_ROWS * known[party].width
             self._changed.notify_all()
         self._pass_on_keys(model.run, known)
         for line in self.lines.values():
             _told(line, {"serving": model.run})
-        self._say(f"the model {self._ready.version[:12]} is in use")
+        self._say(f"the model {self.ready.version[:12]} is in use")
 
     def _pass_on_keys(self, run: str, known: Mapping[PartyName, OfferedModel]) -> None:
         """Signed by their owners; this party can neither read what they protect nor change them unnoticed."""
@@ -263,20 +255,9 @@ class EmbeddingClient:
 
     # Questions ------------------------------------------------------------------------------------------------------
 
-    def ask(self, ready: ReadyModel, rows: Mapping[PartyName, Rows]) -> PendingAnswers:
-        """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
-        return self.pending.ask(ready, rows)
-
     def explain_absence(self, party: PartyName) -> QuestionFailed:
         """What to tell whoever asks for a party that is not there."""
         return self.refused.get(party) or PartyAway(party)
-
-    def forget(self, answers: PendingAnswers) -> None:
-        """Nobody waits for these any more."""
-        self.pending.cancel(answers)
-
-    def _take(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
-        self.pending.receive_answer(party, number, body)
 
     # What happens meanwhile -----------------------------------------------------------------------------------------
 
@@ -296,7 +277,7 @@ class EmbeddingClient:
 
     def _welcome_back(self, peer: PartyName | None) -> None:
         """A party that was started again needs the others' keys again."""
-        ready = self._ready
+        ready = self.ready
         if ready is None or peer is None:
             return
         known = {party: held.get(ready.run) for party, held in self._offers.items()}

@@ -15,7 +15,6 @@ from thinwire.base.types import PartyName
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import IdTable
 from thinwire.net.grpc.service import Refused
-from thinwire.net.pki.signing import CertifiedIdentity
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.party_models import NewRows
 from thinwire.predict.rows import read_new_ids
@@ -28,11 +27,11 @@ class RunSource:
     """A party's part of the job, and the path to its run; the path may lead elsewhere later."""
 
     own: PartyView
-    run: Path
+    path: Path
 
     def folder(self) -> RunFolder:
         """Where the path leads now."""
-        return RunFolder(self.run.resolve())
+        return RunFolder(self.path.resolve())
 
 
 def find_run(source: Path, name: PartyName, run: Path | None, settings: Sequence[str] = ()) -> RunSource:
@@ -52,11 +51,6 @@ def add_import_paths(source: Path) -> None:
         text = str(folder.resolve())
         if text not in sys.path:
             sys.path.append(text)
-
-
-def load_identity(own: PartyView) -> CertifiedIdentity:
-    """Who this party is to the others, where keys are agreed on."""
-    return own.network_party.identity()
 
 
 def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:

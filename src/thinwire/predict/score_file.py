@@ -220,7 +220,7 @@ def score_over_network(
 
 def _answered(party: EmbeddingClient, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
     ready = party.wait_for_parties(seconds, interrupted)
-    answers = party.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
+    answers = party.pending.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
     try:
         began = monotonic()
         while wait(answers.futures.values(), _LOOK_SECONDS).not_done:
@@ -231,4 +231,4 @@ def _answered(party: EmbeddingClient, rows: Tensor, seconds: float, interrupted:
         symbols = {name: half.decode(one.result(), name, len(rows)) for name, one in answers.futures.items()}
         return half.score(half.combine(symbols, rows, answers.number), rows)
     finally:
-        party.forget(answers)
+        party.pending.cancel(answers)

@@ -155,6 +155,11 @@ class TopScorer:
         like = next(self.top.parameters(), embeddings[0])
         return run_in_blocks(self.top, fuse(self.fusion, [cast_like(like, h) for h in embeddings]), rows).cpu()
 
+    def score_table(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None) -> tuple[Tensor, tuple[str, ...]]:
+        """Probabilities or values of these rows, and the names of their columns."""
+        table = self.outputs.format_scores(self.score(embeddings, rows, own))
+        return table, self.outputs.name_columns(table.shape[1])
+
     def _own(self, rows: Rows, own: Tensor | None) -> Tensor:
         if own is not None:
             return own

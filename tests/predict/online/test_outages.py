@@ -308,11 +308,11 @@ def test_a_client_that_insists_on_a_model_never_gets_another(tmp_path: Path, mon
         score = service._batcher.score
 
         async def after_a_change(request: Any) -> Any:
-            ready = party.ready()
+            ready = party.ready
             assert ready is not None
             other = copy(ready.model)
             other.hash = "0" * 64
-            party._ready = replace(ready, model=other)
+            party.ready = replace(ready, model=other)
             return await score(request)
 
         monkeypatch.setattr(service._batcher, "score", after_a_change)
@@ -325,7 +325,7 @@ def test_a_question_for_another_model_is_refused_every_time(tmp_path: Path) -> N
     place = made(tmp_path, SVFL)
     folder = trained(place)
     with served(place, dict.fromkeys(place.names, folder)) as found:
-        ready = found.server.party.ready()
+        ready = found.server.party.ready
         assert ready is not None
         assert isinstance(ready.hashes, dict)
         ready.hashes["shop"] = "0" * 64

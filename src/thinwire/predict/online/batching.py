@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,7 @@ class ScoredRows:
     """Probabilities or values, [rows, columns]; `missing` parties were replaced by their defaults."""
 
     table: Tensor
+    columns: tuple[str, ...]
     ready: ReadyModel
     missing: list[PartyName]
 
@@ -61,7 +61,7 @@ class BatchScorer:
 
     def begin(self, rows: RowNumbers) -> ScoringBatch:
         """Asks for what is not kept. Raises PartyAway where no model was ever whole."""
-        ready = self.party.ready()
+        ready = self.party.ready
         if ready is None:
             away = self.party.list_absent() or list(self.party.own.feature_parties)
             raise self.party.explain_absence(away[0])
@@ -73,7 +73,7 @@ class BatchScorer:
             wanted = distinct[[row not in kept[name] for row in distinct.tolist()]] if kept[name] else distinct
             if len(wanted):
                 asked[name] = wanted
-        answers = self.party.ask(ready, {name: torch.from_numpy(wanted) for name, wanted in asked.items()})
+        answers = self.party.pending.ask(ready, {name: torch.from_numpy(wanted) for name, wanted in asked.items()})
         return ScoringBatch(ready, distinct, answers, asked, kept)
 
     def compute_scores(self, batch: ScoringBatch, rows: RowNumbers, own: Tensor | None) -> ScoredRows:
@@ -92,8 +92,8 @@ class BatchScorer:
                     missing.append(name)
                     found = torch.tensor(batch.ready.defaults[name]).expand(len(batch.rows), -1)
                 embeddings.append(found[places])
-        outputs = half.score(embeddings, torch.from_numpy(rows), own)
-        return ScoredRows(half.outputs.format_scores(outputs), batch.ready, missing)
+        table, columns = half.score_table(embeddings, torch.from_numpy(rows), own)
+        return ScoredRows(table, columns, batch.ready, missing)
 
     def _summed(self, batch: ScoringBatch) -> Tensor:
         if "" not in batch.embeddings:
@@ -121,7 +121,8 @@ class BatchScorer:
                 raise
             fresh = batch.ready.scorer.decode_embedding(body, name, len(wanted))
             terms = self.party.cache_terms.get(name)
-            self.cache.keep(name, batch.ready.hashes[name], wanted, fresh, terms)
+            if terms is not None:
+                self.cache.keep(name, batch.ready.hashes[name], wanted, fresh, terms)
         if fresh is None or kept:
             fresh = _together(batch.rows, kept, wanted, fresh)
         batch.embeddings[name] = fresh
@@ -129,7 +130,7 @@ class BatchScorer:
 
     def cancel(self, batch: ScoringBatch) -> None:
         """Nobody waits for it any more."""
-        self.party.forget(batch.answers)
+        self.party.pending.cancel(batch.answers)
         for name, waiting in batch.answers.futures.items():
             with suppress(InvalidStateError):  # it is answered
                 waiting.set_exception(NoAnswer(name, 0.0))
@@ -145,8 +146,7 @@ def _together(rows: RowNumbers, kept: dict[int, Tensor], wanted: RowNumbers | No
     found: dict[int, Tensor] = dict(kept)
     if wanted is not None and fresh is not None:
         found |= dict(zip(wanted.tolist(), fresh, strict=True))
-    parts: Sequence[Tensor] = [found[row] for row in rows.tolist()]
-    return torch.stack(list(parts))
+    return torch.stack([found[row] for row in rows.tolist()])
 
 
 _MOST_WAITING_ROWS = 1 << 18

@@ -41,11 +41,7 @@ class EmbeddingCache:
             self.misses += len(rows) - len(found)
             return found
 
-    def keep(
-        self, party: PartyName, model: str, rows: npt.NDArray[np.int64], h: Tensor, terms: CacheTerms | None
-    ) -> None:
-        if terms is None:
-            return
+    def keep(self, party: PartyName, model: str, rows: npt.NDArray[np.int64], h: Tensor, terms: CacheTerms) -> None:
         with self._lock:
             kept = self._fresh(party)
             expires = self._clock() + terms.seconds

@@ -22,8 +22,10 @@ from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.online.service import ScoreService
 from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.run_source import RunSource, load_identity
+from thinwire.predict.run_source import RunSource
 from thinwire.storage import layout
+
+Say = Callable[[str], None]
 
 _LOOK_SECONDS = 1.0
 
@@ -31,17 +33,11 @@ _LOOK_SECONDS = 1.0
 class RunWatcher:
     """Looks once a second; `found` gets the folder of a run that was not there before."""
 
-    def __init__(
-        self,
-        path: Path,
-        found: Callable[[RunFolder], None],
-        say: Callable[[str], None],
-        seconds: float = _LOOK_SECONDS,
-    ) -> None:
+    def __init__(self, path: Path, found: Callable[[RunFolder], None], say: Say) -> None:
         self._path = path
         self._found = found
         self._say = say
-        self._seconds = seconds
+        self._seconds = _LOOK_SECONDS
         self._seen = _signature(path)
         self._over = Event()
         self._thread = Thread(target=self._watch, name="watch models", daemon=True)
@@ -84,20 +80,17 @@ def _signature(path: Path) -> tuple[object, ...]:
         return ()
 
 
-Say = Callable[[str], None]
-
-
 @dataclass(frozen=True)
 class ServerSource:
     """Where the models are, and which rows are served."""
 
-    named: RunSource
+    run: RunSource
     which: RowSet | None = None
     new: NewRows | None = None
 
     @property
     def own(self) -> PartyView:
-        return self.named.own
+        return self.run.own
 
 
 def read_serving_terms(own: PartyView) -> ServingTerms:
@@ -118,16 +111,16 @@ def read_serving_terms(own: PartyView) -> ServingTerms:
 class FeatureServer:
     """Answers until stopped, through any outage of the label party."""
 
-    def __init__(self, sources: ServerSource, say: Say) -> None:
-        own = sources.own
-        self._sources = sources
+    def __init__(self, source: ServerSource, say: Say) -> None:
+        own = source.own
+        self._source = source
         terms = read_serving_terms(own)
-        self._identity = load_identity(own)
-        self._watcher = RunWatcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
-        self.party = EmbeddingServer(own, self._model(sources.named.folder()), terms, say)
+        self._identity = own.network_party.identity()
+        self._watcher = RunWatcher(source.run.path, lambda folder: self.party.add(self._model(folder)), say)
+        self.party = EmbeddingServer(own, self._model(source.run.folder()), terms, say)
 
     def _model(self, folder: RunFolder) -> FeatureModel:
-        return FeatureModel(self._sources.own.me, folder, self._sources.which, self._sources.new, self._identity)
+        return FeatureModel(self._source.own.me, folder, self._source.which, self._source.new, self._identity)
 
     def run(self) -> None:
         self.party.start()
@@ -143,20 +136,22 @@ class FeatureServer:
 
 
 class LabelServer:
-    """HTTP and gRPC until stopped."""
+    """HTTP and gRPC until stopped; refuses where the extra is not installed."""
 
-    def __init__(self, sources: ServerSource, say: Say, settings: ServeSection | None = None) -> None:
-        import uvicorn
+    def __init__(self, source: ServerSource, say: Say, settings: ServeSection | None = None) -> None:
+        try:
+            import uvicorn
 
-        from thinwire.predict.online.http import IdleConnections, find_most_connections, make_app
-
-        own = sources.own
-        self._sources = sources
+            from thinwire.predict.online.http import IdleConnections, find_most_connections, make_app
+        except ImportError:
+            raise BadInput("thinwire serve needs starlette and uvicorn: pip install 'thinwire[serve]'") from None
+        own = source.own
+        self._source = source
         self._say = say
         settings = settings or own.serve
-        self._watcher = RunWatcher(sources.named.run, lambda folder: self.party.add(self._model(folder)), say)
-        folder = sources.named.folder()
-        self._socket = _listening(settings.http)
+        self._watcher = RunWatcher(source.run.path, lambda folder: self.party.add(self._model(folder)), say)
+        folder = source.run.folder()
+        self._socket = _open_socket(settings.http)
         self.address = f"http://{Endpoint(*self._socket.getsockname()[:2])}"
         self.party = EmbeddingClient(own, self._model(folder), say, settings.clients)
         self.service = ScoreService(self.party, settings, say)
@@ -180,7 +175,7 @@ class LabelServer:
         self._server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
 
     def _model(self, folder: RunFolder) -> LabelModel:
-        return LabelModel(self._sources.own.me, folder, self._sources.which, self._sources.new)
+        return LabelModel(self._source.own.me, folder, self._source.which, self._source.new)
 
     def run(self) -> None:
         """Until stopped; what is under way is answered first."""
@@ -211,21 +206,7 @@ class LabelServer:
         return thread
 
 
-def feature_server(sources: ServerSource, say: Say) -> FeatureServer:
-    return FeatureServer(sources, say)
-
-
-def label_server(sources: ServerSource, say: Say, settings: ServeSection | None = None) -> LabelServer:
-    """Refuses where the extra is not installed."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise BadInput("thinwire serve needs starlette and uvicorn: pip install 'thinwire[serve]'") from None
-    return LabelServer(sources, say, settings)
-
-
-def _listening(address: str) -> Any:
+def _open_socket(address: str) -> Any:
     place = Endpoint.parse(address)
     family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
     # With its protocol said, asyncio sends what is small at once; otherwise every answer waits 40 ms for company.

@@ -55,7 +55,7 @@ class ScoreService:
             self.metrics.count_default(party)
         return {
             "model": scored.ready.version,
-            "columns": list(scored.ready.scorer.outputs.name_columns(scored.table.shape[1])),
+            "columns": list(scored.columns),
             "scores": scored.table.tolist(),
             "missing": scored.missing,
         }
@@ -100,16 +100,16 @@ class ScoreService:
         loop.call_later(_TIDY_SECONDS, self._tidy, loop)
 
     def version(self) -> str:
-        ready = self.party.ready()
+        ready = self.party.ready
         return "" if ready is None else ready.version
 
     def _table(self) -> Any:
-        ready = self.party.ready()
+        ready = self.party.ready
         return (next(iter(self.party.models.values())) if ready is None else ready.model).rows
 
     def model(self) -> dict[str, Any]:
         """What is served."""
-        table, ready = self._table(), self.party.ready()
+        table, ready = self._table(), self.party.ready
         away = set(self.party.list_absent())
         return {
             "model": self.version() or None,
@@ -124,7 +124,7 @@ class ScoreService:
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether a request would be answered, and who is missing."""
-        ready, away = self.party.ready(), self.party.list_absent()
+        ready, away = self.party.ready, self.party.list_absent()
         able = ready is not None and all(name in ready.defaults for name in away)
         return able, {"ok": able, "missing": away, "model": self.version() or None}
 
