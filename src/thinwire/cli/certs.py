@@ -34,8 +34,7 @@ def certs(
     ] = [],  # noqa: B006
     days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Validity of new certificates in days.")] = 365,
     renewed: Annotated[
-        list[str],
-        typer.Option("--renew", metavar="NAME", help="Replace the key and the certificate of this party."),
+        list[str], typer.Option("--renew", metavar="NAME", help="Replace the key and the certificate of this party.")
     ] = [],  # noqa: B006
     revoked: Annotated[
         list[str],

@@ -88,40 +88,25 @@ def _train_digits(seed: int) -> tuple[Tensor, nn.Module, Tensor]:
 
 
 def _build_compressors() -> list[Compressor]:
-    from thinwire.engine.compress import (
-        QSGD,
-        Cast,
-        Directions,
-        HexLattice,
-        Identity,
-        PoissonBinomial,
-        RandK,
-        RowScale,
-        Shorter,
-        Sign,
-        StdGrid,
-        Then,
-        TopK,
-        Uniform,
-    )
+    from thinwire.engine import compress
 
     return [
-        Identity(),
-        Cast("float16"),
-        RowScale(4),
-        Uniform(4),
-        Uniform(2),
-        HexLattice(2),
-        StdGrid(1.0),
-        StdGrid(2.0, stochastic=True),
-        Directions(0.5),
-        Shorter(StdGrid(1.5), Directions(0.5)),
-        QSGD(bits=4),
-        TopK(0.1),
-        Then(TopK(0.1), Uniform(4)),
-        RandK(0.1),
-        Sign(),
-        PoissonBinomial(trials=16, beta=0.25),
+        compress.Identity(),
+        compress.Cast("float16"),
+        compress.RowScale(4),
+        compress.Uniform(4),
+        compress.Uniform(2),
+        compress.HexLattice(2),
+        compress.StdGrid(1.0),
+        compress.StdGrid(2.0, stochastic=True),
+        compress.Directions(0.5),
+        compress.Shorter(compress.StdGrid(1.5), compress.Directions(0.5)),
+        compress.QSGD(bits=4),
+        compress.TopK(0.1),
+        compress.Then(compress.TopK(0.1), compress.Uniform(4)),
+        compress.RandK(0.1),
+        compress.Sign(),
+        compress.PoissonBinomial(trials=16, beta=0.25),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import AsJson
+from thinwire.cli.options import AsJson, read_ids
 from thinwire.cli.output import print_result
 
 _MOST_ROWS = 10_000_000
@@ -40,20 +40,13 @@ def forget(
     """Remove what a run's folder keeps by row: checkpoints, surrogates, worksets, logged messages. Models stay."""
     from thinwire.training.erase import erase_rows
 
-    found = erase_rows(run, ids=_read_ids(ids), rows=_parse_rows(rows), give_up=give_up)
+    found = erase_rows(
+        run,
+        ids=[] if ids is None else [one.strip() for one in read_ids("--ids", ids)],
+        rows=_parse_rows(rows),
+        give_up=give_up,
+    )
     print_result(asdict(found), as_json, found.describe())
-
-
-def _read_ids(file: Path | None) -> list[str]:
-    if file is None:
-        return []
-    try:
-        found = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"--ids {file}: cannot be read as UTF-8 text: {error}") from None
-    if not found:
-        raise BadInput(f"--ids {file}: it holds no id; write one a line")
-    return found
 
 
 def _parse_rows(text: str) -> list[int]:

@@ -121,59 +121,45 @@ def _find_files() -> list[str]:
     return sorted(file.name for kind in ("csv", "parquet", "npz") for file in Path().glob(f"*.{kind}"))
 
 
+def _ask(question: str, missing: str, default: str | None = None) -> str:
+    """Whoever sits at the terminal; where nobody does, the error says what is missing."""
+    if not sys.stdin.isatty():
+        raise BadInput(missing)
+    answer: str = typer.prompt(question, default=default, err=True)
+    return answer
+
+
 def _ask_parties() -> list[str]:
     """One for each file that is here, if somebody says so."""
-    proposed = " ".join(f"{Path(file).stem}={file}" for file in _find_files())
-    if not sys.stdin.isatty():
-        raise BadInput(
-            "--party is missing: say who takes part, such as "
-            + (
-                " ".join(f"--party {one}" for one in proposed.split())
-                or "--party bank=bank.csv --party shop=shop.csv"
-            )
-        )
-    told: str = typer.prompt("Parties and their files, as name=file", default=proposed or None, err=True)
-    return told.split()
+    found = [f"{Path(file).stem}={file}" for file in _find_files()]
+    example = " ".join(f"--party {one}" for one in found or ["bank=bank.csv", "shop=shop.csv"])
+    missing = f"--party is missing: say who takes part, such as {example}"
+    return _ask("Parties and their files, as name=file", missing, " ".join(found) or None).split()
 
 
 def _ask_label(parties: list[str], question: str) -> str:
-    if not sys.stdin.isatty():
-        name, has_file, _ = parties[-1].partition("=")
-        column = ":COLUMN" if has_file else ""
-        raise BadInput(f"--label is missing: say who holds the label, such as --label {name}{column}")
-    told: str = typer.prompt(question, err=True)
-    return told
+    name, has_file, _ = parties[-1].partition("=")
+    example = f"{name}{':COLUMN' if has_file else ''}"
+    return _ask(question, f"--label is missing: say who holds the label, such as --label {example}")
 
 
 def _ask_address() -> str:
-    if not sys.stdin.isatty():
-        raise BadInput(
-            "--address is missing: say where the label party can be reached, such as --address fl.example.org:7443"
-        )
-    told: str = typer.prompt("Where the label party can be reached, as host:port", err=True)
-    return told
+    missing = "--address is missing: say where the label party can be reached, such as --address fl.example.org:7443"
+    return _ask("Where the label party can be reached, as host:port", missing)
 
 
 def _ask_own(core: RosterFile) -> str:
     """A party of the core whose file seems to be here."""
     names = [*(party.name for party in core.party), core.label_party.name]
     here = [f"{name}={file}" for name in names for file in _find_files() if Path(file).stem == name]
-    if not sys.stdin.isatty():
-        proposed = here[0] if len(here) == 1 else f"{names[0]}=FILE"
-        raise BadInput(
-            f"--party is missing: say which of {', '.join(names)} this is, and its file, as in --party {proposed}"
-        )
-    told: str = typer.prompt(
-        f"Which of {', '.join(names)} this is, and its file, as name=file",
-        default=here[0] if len(here) == 1 else None,
-        err=True,
-    )
-    return told
+    proposed, which = here[0] if len(here) == 1 else None, ", ".join(names)
+    example = proposed or f"{names[0]}=FILE"
+    missing = f"--party is missing: say which of {which} this is, and its file, as in --party {example}"
+    return _ask(f"Which of {which} this is, and its file, as name=file", missing, proposed)
 
 
 def _ask_own_label(core: RosterFile, party: str) -> str:
     """Only the label party has one; without a terminal the part itself says what is missing."""
     if party.partition("=")[0] != core.label_party.name or not sys.stdin.isatty():
         return ""
-    told: str = typer.prompt("Which column holds the label", err=True)
-    return told
+    return _ask("Which column holds the label", "")

@@ -142,6 +142,17 @@ def parse_trackers(names: str | None) -> list[Writer]:
     return build_writers(names)
 
 
+def read_ids(option: str, file: Path) -> list[str]:
+    """A text file, one id a line."""
+    try:
+        found = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{option} {file} cannot be read as text: {error}") from None
+    if not found:
+        raise BadInput(f"{option} {file} is empty; write one id a line")
+    return found
+
+
 def parse_seeds(text: str) -> list[int]:
     try:
         return [int(seed) for seed in text.split(",")]

@@ -125,8 +125,8 @@ def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
         if figures["label_party"]["releases_epsilon"] == "infinity":
             continue
         said = [
-            f"{_format_epsilon(row['releases_epsilon'])} of the releases, "
-            f"{_format_epsilon(row['end_to_end_epsilon'])} end to end against {who}"
+            f"{format_epsilon(row['releases_epsilon'])} of the releases, "
+            f"{format_epsilon(row['end_to_end_epsilon'])} end to end against {who}"
             for who, row in (("the label party", figures["label_party"]), ("all others", figures["all_others"]))
         ]
         lines.append(f"{ledger['party']}: epsilon {'; '.join(said)} (delta {ledger['delta']:g})")
@@ -135,11 +135,11 @@ def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _format_epsilon(value: float | str) -> str:
-    return "infinite" if isinstance(value, str) else f"{value:.3g}"
-
-
-# Consent at the command line: a party reads who sees what, and agrees, before any of its data is read -------------
+def format_epsilon(epsilon: float | str) -> str:
+    """Three digits, and never fewer than before the point."""
+    if isinstance(epsilon, str):
+        return "infinite"
+    return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
 
 
 def require_approval(text: str, me: str, yes: bool, consent: Consent | None = None) -> None:

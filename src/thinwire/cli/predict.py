@@ -12,7 +12,7 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_seconds
-from thinwire.cli.options import TABLES, AsJson, OwnRun, Settings, complete, complete_parties
+from thinwire.cli.options import TABLES, AsJson, OwnRun, Settings, complete, complete_parties, read_ids
 from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
 
@@ -187,14 +187,7 @@ class RowChoice:
             return np.arange(count)
         if ids is None:
             raise BadInput(f"--only {self.only}: these rows have no ids; give --rows")
-        try:
-            lines = self.only.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"--only {self.only} cannot be read as text: {error}") from None
-        wanted = [line for line in lines if line.strip()]
-        if not wanted:
-            raise BadInput(f"--only {self.only} is empty; write one id a line")
-        found = ids.rows(wanted)
+        found = ids.rows(read_ids("--only", self.only))
         if len(np.unique(found)) != len(found):
             raise BadInput(f"--only {self.only} names an id twice; write each once")
         return found

@@ -8,7 +8,7 @@ import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.cli.options import OBSERVERS, AsJson, complete
-from thinwire.cli.output import build_table, print_plain, print_result
+from thinwire.cli.output import build_table, format_epsilon, print_plain, print_result
 
 if TYPE_CHECKING:
     from thinwire.engine.privacy.accounting import BottomModel
@@ -21,13 +21,9 @@ def privacy(
     epochs: Annotated[
         int, typer.Option("--epochs", help="Passes over the training rows with new noise, including evaluations.")
     ],
-    trials: Annotated[
-        int | None,
-        typer.Option("--trials", help="Binomial trials per value, the b of pbm."),
-    ] = None,
+    trials: Annotated[int | None, typer.Option("--trials", help="Binomial trials per value, the b of pbm.")] = None,
     beta: Annotated[
-        float | None,
-        typer.Option("--beta", help="Bias of each trial, above 0 and at most 0.25."),
+        float | None, typer.Option("--beta", help="Bias of each trial, above 0 and at most 0.25.")
     ] = None,
     epsilon: Annotated[
         float | None,
@@ -98,7 +94,7 @@ def _print_costs(facts: dict[str, Any]) -> None:
     title = f"epsilon after {_format_epochs(facts)}, delta {facts['delta']:g}"
     table = build_table(title, ["hidden from"], ("unknown\nnoise of", "releases", "end to end"))
     for row in facts["observers"]:
-        epsilons = (_format_epsilon(row[f"{part}_epsilon"]) for part in ("releases", "end_to_end"))
+        epsilons = (format_epsilon(row[f"{part}_epsilon"]) for part in ("releases", "end_to_end"))
         table.add_row(_format_observer(row["observer"]), _format_parties(row["unknown_parties"]), *epsilons)
     print_plain(table)
     _print_words(facts)
@@ -113,7 +109,7 @@ def _print_plans(facts: dict[str, Any]) -> None:
     for name in ("least_noise", "fewest_bits"):
         plan = facts[name]
         part = "releases_epsilon" if unproven else "end_to_end_epsilon"
-        epsilons = " / ".join(_format_epsilon(row[part]) for row in plan["observers"])
+        epsilons = " / ".join(format_epsilon(row[part]) for row in plan["observers"])
         numbers = (f"{plan['trials']}", f"{plan['beta']:g}", f"{plan['bits_per_value']}", f"{plan['noise_std']:.3g}")
         table.add_row(name.replace("_", " "), *numbers, epsilons)
     print_plain(table)
@@ -130,13 +126,6 @@ def _print_words(facts: dict[str, Any]) -> None:
         typer.echo(f"\n{heading}")
         for line in facts[name]:
             typer.echo(f"  - {line}")
-
-
-def _format_epsilon(epsilon: float | str) -> str:
-    """Three digits, and never fewer than before the point."""
-    if isinstance(epsilon, str):
-        return "infinite"
-    return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.0f}"
 
 
 def _format_epochs(facts: dict[str, Any]) -> str:

@@ -13,8 +13,7 @@ from thinwire.base.errors import BadInput
 
 def schema(
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the schema to this file (default: stdout)."),
+        Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to this file (default: stdout).")
     ] = None,
 ) -> None:
     """Print the JSON schema of job files, for an editor that completes and checks them."""

@@ -27,8 +27,7 @@ def sweep(
         ),
     ] = [],  # noqa: B006
     seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", help="Seeds, separated by commas (default: the job's own)."),
+        str | None, typer.Option("--seeds", help="Seeds, separated by commas (default: the job's own).")
     ] = None,
     workers: Workers = 2,
     executor: Annotated[
@@ -40,8 +39,7 @@ def sweep(
         ),
     ] = "processes",
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder for all runs (default: runs/<job>-sweep)."),
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for all runs (default: runs/<job>-sweep).")
     ] = None,
     settings: Settings = [],  # noqa: B006
     as_json: AsJson = False,

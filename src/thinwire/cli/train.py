@@ -45,8 +45,7 @@ def train(
     *,
     settings: Settings = [],  # noqa: B006
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="The run folder (default: runs/<job>-<time>)."),
+        Path | None, typer.Option("--out", metavar="DIR", help="The run folder (default: runs/<job>-<time>).")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run (default: the job's own).")] = None,
     device: Annotated[

@@ -43,8 +43,7 @@ def tune(
     ] = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Number of recipes to probe.")] = 16,
     rounds: Annotated[
-        int | None,
-        typer.Option("--rounds", min=1, help="Maximum rounds per probe (default: the job's own, or 300)."),
+        int | None, typer.Option("--rounds", min=1, help="Maximum rounds per probe (default: the job's own, or 300).")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of probes at the same time.")] = 1,
     seed: Annotated[
