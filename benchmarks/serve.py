@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 
 from benchmarks.load_test import Load, LoadResult, get_json, load_test
 from thinwire.base.errors import ThinwireError
-from thinwire.job.toml_text import toml_text
+from thinwire.job.job_file import toml_text
 from thinwire.net.pki.authority import issue
 
 CLIENTS = (1, 8, 32)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.base.errors import BadInput
-from thinwire.job.toml_text import inline, toml_text
+from thinwire.job.job_file import inline, toml_text
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 LEAVES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | TEXT

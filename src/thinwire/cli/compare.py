@@ -90,10 +90,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Train the same job under several methods and seeds, and compare what it took."""
-    from thinwire.job.job_file import read_job_file
+    from thinwire.job.job_file import inline, read_job_file
     from thinwire.job.job_loader import load_job
     from thinwire.job.messages import within
-    from thinwire.job.toml_text import inline
 
     chosen = parse_seeds(seeds)
     shared = [*settings, *parse_target(target)]

@@ -93,7 +93,7 @@ def _format_trial(one: Tried) -> str:
 
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
-    from thinwire.job.toml_text import inline
+    from thinwire.job.job_file import inline
     from thinwire.lab.sweep.page import TABLE, ranking_said
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]

@@ -150,7 +150,7 @@ def _format_time(said: Prediction) -> str:
 
 
 def _print(asked: Asked, tuned: Tuned, out: Path | None) -> None:
-    from thinwire.job.toml_text import toml_text
+    from thinwire.job.job_file import toml_text
     from thinwire.lab.tune.outcome import link_said
     from thinwire.lab.tune.tuner import overrides, proposed_recipe
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
@@ -157,6 +158,10 @@ class Recipe:
 
     def digest(self) -> str:
         """SHA-256 of the canonical description; parties compare it when they connect."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         text = json.dumps(self.describe(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

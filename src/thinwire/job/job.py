@@ -16,7 +16,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
-from thinwire.engine.privacy.accounting import Budget, Parties
+from thinwire.engine.privacy.accounting import Budget, Parties, PrivacyLedger
 from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
@@ -88,7 +88,6 @@ class Job:
         for party in self.parties:
             if not isinstance(party, FeatureParty):
                 raise BadParameter(f"parties must be tw.FeatureParty, got {type(party).__name__}")
-        self.settings.check()
         check_names([*self.names, self.label_party.name])
         modules = [party.bottom for party in self.parties] + [self.label_party.top]
         if len({id(module) for module in modules}) != len(modules):
@@ -97,7 +96,7 @@ class Job:
             check_rows(one, self.label_party)
         if self.link_seconds_budget is not None and self.link is None:
             raise BadParameter("link_seconds_budget needs a link")
-        self.divide_rows()
+        self.divide_rows()  # by settings that are right
 
     @property
     def settings(self) -> RunSettings:
@@ -174,6 +173,11 @@ class Job:
     def privacy_plan(self, widths: Mapping[PartyName, int]) -> PrivacyPlan:
         parties = Parties(len(self.parties), self.label_party.features is not None)
         return PrivacyPlan(self.recipe, self.training, self.budget, widths[self.parties[0].name], parties)
+
+    def open_ledgers(self, widths: Mapping[PartyName, int]) -> dict[PartyName, PrivacyLedger]:
+        """What each feature party's rows have lost; nothing yet."""
+        plan = self.privacy_plan(widths)
+        return {name: plan.ledger(name, self.rows + self.test_rows) for name in self.names}
 
     def limit_rounds(self, widths: Mapping[PartyName, int]) -> Batches:
         """The rounds that the privacy budget allows; all of them where there is none."""

@@ -20,14 +20,13 @@ from thinwire.engine.models.losses import Loss
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.job.checks import check_outputs, find_embedding_width
 from thinwire.job.job import Job
-from thinwire.job.job_file import read_text, resolve_document
+from thinwire.job.job_file import read_text, resolve_document, toml_text
 from thinwire.job.messages import at, within
 from thinwire.job.party_tables import PartyTables, TableReader, read_label_column
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_settings, derive_weight_seed
 from thinwire.job.row_selection import RowSource, require_one_alignment, require_same_rows
 from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
 from thinwire.job.settings import RunSettings
-from thinwire.job.toml_text import toml_text
 
 
 @dataclass(frozen=True, eq=False)

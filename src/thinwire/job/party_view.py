@@ -39,7 +39,7 @@ from thinwire.job.checks import (
     find_embedding_width,
 )
 from thinwire.job.disclosure import Consent, Participants, describe_budget, describe_training
-from thinwire.job.job_file import JobText, read_text, resolve_document
+from thinwire.job.job_file import JobText, read_text, resolve_document, toml_text
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.job_snapshot import digest_tables
 from thinwire.job.messages import at, within
@@ -59,7 +59,6 @@ from thinwire.job.schema import (
     SplitSection,
 )
 from thinwire.job.settings import RunSettings
-from thinwire.job.toml_text import toml_text
 from thinwire.net.pki.certificates import CertificateFiles
 
 if TYPE_CHECKING:

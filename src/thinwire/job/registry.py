@@ -84,15 +84,13 @@ def build_settings(section: JobSection, folder: Path) -> RunSettings:
         scratch = None if section.scratch is None else folder / section.scratch
         room = Storage(int(section.memory_limit_mb * 2**20), scratch)
     with at("job"):
-        settings = RunSettings(
+        return RunSettings(
             **section.model_dump(exclude={"split", "target", "training", "budget", *storage}),
             target=None if target is None else (target.metric, target.value),
             storage=room,
             training=build_training("training", section.training),
             budget=None if budget is None else Budget(budget.epsilon, budget.delta, Observer(budget.observer)),
         )
-        settings.check()
-    return settings
 
 
 def build_training(path: str, value: Any) -> Training:

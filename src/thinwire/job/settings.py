@@ -22,7 +22,7 @@ from thinwire.job.messages import at
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How long, how often, until when, and where."""
+    """How long, how often, until when, and where; refuses what no data could make right."""
 
     batch_size: int | None = None  # None: all rows
     batches: str = "derived"  # by every party from the seed; or "announced" by the label party
@@ -41,8 +41,7 @@ class RunSettings:
     training: Training = TrainedOnRawRows()  # of the bottom models; or Frozen(), DPBottom(clip, noise_multiplier)
     budget: Budget | None = None  # of privacy: no round is begun that would exceed it
 
-    def check(self) -> None:
-        """Refuses what no data could make right."""
+    def __post_init__(self) -> None:
         self._check_types()
         check_effort(self.effort)
         with at("metrics"):

@@ -1,20 +1,30 @@
-"""What a run writes down for those who look on, and for its report: of all simulated parties, or of one."""
+"""What a run writes down for those who look on, and for its report: heartbeats, evaluations, the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Literal
 
-from thinwire.base.types import PartyName
-from thinwire.engine.channel.base import Stopwatch
+from thinwire.base.types import PartyName, Round
+from thinwire.engine.channel.base import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.recipe import Recipe
 from thinwire.job.privacy_plan import is_noisy
 from thinwire.report.keeping import keep_about, keep_heartbeat, keep_result
-from thinwire.report.record import Evaluation, LedgerEntry, Quality, RunInfo, RunRecord
-from thinwire.training.heartbeat import HeartbeatMonitor
+from thinwire.report.record import (
+    Evaluation,
+    Heartbeat,
+    LedgerEntry,
+    PartyTime,
+    Quality,
+    RunInfo,
+    RunRecord,
+    append_heartbeat,
+)
 
 
 class RunRecorder:
@@ -76,3 +86,113 @@ def list_spending(recipe: Recipe, spent: Callable[[], list[dict[str, Any]]]) -> 
     if not is_noisy(recipe):
         return []
     return [{key: one[key] for key in ("party", "delta", "observers", "budget")} for one in spent()]
+
+
+# Signs of life between evaluations: where the time and the bytes go, for those who look on ------------------------
+
+
+_SECONDS = 0.25  # between two, at first
+_SELDOM_SECONDS = 2.0  # at most
+_SHARE = 0.02  # of the time so far, up to that
+_COST = 100  # times what a look costs: it takes a hundredth of the time
+_MOST_STRETCHES = 60  # of a party's round
+_LEAST = 0.004  # of a round, to be seen
+
+
+class HeartbeatMonitor:
+    """Looks at the watches and the ledger now and then; `write` gets what it finds, and whether it is to last.
+
+    Those that last grow further apart: their number grows with the logarithm of the run's length.
+    """
+
+    def __init__(
+        self,
+        watches: Mapping[PartyName, Stopwatch],
+        ledger: Ledger,
+        rounds: int,
+        write: Callable[[Heartbeat, bool], None] | None = None,
+        privacy: Callable[[], list[dict[str, Any]]] = list,
+        clock: Literal["link", "real"] = "real",
+    ) -> None:
+        self.lasting: list[Heartbeat] = []
+        self._watches = watches
+        self._ledger = ledger
+        self._rounds = rounds
+        self._write = write
+        self._privacy = privacy
+        self._clock: Literal["link", "real"] = clock
+        self._before = {name: dict(watch.seconds) for name, watch in watches.items()}
+        self.begin(0)
+
+    def begin(self, round: Round) -> None:
+        """The first round that is still to be made; not 0 where a run goes on."""
+        self._since = round
+        self._began = monotonic()
+        self._due = self._lasting_due = self._began + _SECONDS
+
+    def round(self, done: Round) -> None:
+        """After every round; looks seldom. The last one is looked at when the run ends."""
+        now = monotonic()
+        if now >= self._due and done < self._rounds:
+            self.look(done, lasting=now >= self._lasting_due)
+
+    def look(self, done: Round, lasting: bool = True) -> None:
+        began = monotonic()
+        spent = {name: dict(watch.seconds) for name, watch in self._watches.items()}
+        heartbeat = Heartbeat(
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            since=self._since,
+            round=done,
+            rounds=self._rounds,
+            seconds=_rounded(began - self._began),
+            clock=self._clock,
+            parties=self._parties(done - 1, spent),
+            traffic=tuple(tuple(entry.values()) for entry in self._ledger.entries()),
+            privacy=tuple(self._privacy()),
+        )
+        if self._write is not None:
+            self._write(heartbeat, lasting)
+        now = monotonic()
+        some = max(_SECONDS, _SHARE * (now - self._began))
+        self._due = now + max(min(some, _SELDOM_SECONDS), _COST * (now - began))
+        if lasting:
+            append_heartbeat(self.lasting, heartbeat)
+            self._since, self._before, self._lasting_due = done, spent, now + some
+
+    def _parties(self, round: Round, spent: Mapping[PartyName, dict[Activity, float]]) -> dict[str, PartyTime]:
+        stretches = {name: watch.stretches() for name, watch in self._watches.items()}
+        window = _window(stretches, round)
+        found = {}
+        for name, now in spent.items():
+            before = self._before[name]
+            since: dict[str, float] = {
+                what: _rounded(now[what] - before[what]) for what in ACTIVITIES if now[what] > before[what]
+            }
+            found[name] = PartyTime(spent=since, stretches=_within(stretches[name], *window))
+        return found
+
+
+def _window(stretches: Mapping[PartyName, list[Stretch]], round: Round) -> tuple[float, float]:
+    """From when to when this round was, for whoever was in it."""
+    mine = [one for lane in stretches.values() for one in lane if one[3] == round]
+    return (min(one[1] for one in mine), max(one[2] for one in mine)) if mine else (0.0, 0.0)
+
+
+def _within(lane: list[Stretch], first: float, last: float) -> tuple[tuple[str, float, float], ...]:
+    """What of it lies there, the moment at which the round began as 0; what is too short to be seen joins or goes."""
+    least = _LEAST * (last - first)
+    kept: list[tuple[str, float, float]] = []
+    places: dict[str, int] = {}  # where each activity's last stretch is
+    for what, began, ended, _ in lane:
+        start, end = max(began, first) - first, min(ended, last) - first
+        before = places.get(what)
+        if before is not None and start - kept[before][2] <= least:
+            kept[before] = (what, kept[before][1], _rounded(end))
+        elif end - start > least:
+            places[what] = len(kept)
+            kept.append((what, _rounded(start), _rounded(end)))
+    return tuple(kept[-_MOST_STRETCHES:])
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 6)

@@ -43,11 +43,8 @@ class SimulatedParties:
         self.job = job
         settings = job.settings if storage is None else replace(job.settings, storage=storage)
         self.widths = job.check()
-        plan = job.privacy_plan(self.widths)
-        self.spending = {
-            party.name: Spending(plan.ledger(party.name, job.rows + job.test_rows), job.rows, NoChargeLog())
-            for party in job.parties
-        }
+        ledgers = job.open_ledgers(self.widths)
+        self.spending = {name: Spending(ledger, job.rows, NoChargeLog()) for name, ledger in ledgers.items()}
         self.control = Control()
         names = job.names
         label = job.label_party

@@ -27,9 +27,9 @@ from torch import Tensor
 
 import thinwire as tw
 from thinwire.job.init_from import InitFrom
+from thinwire.job.job_file import toml_text
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
-from thinwire.job.toml_text import toml_text
 from thinwire.net.pki.authority import issue
 from thinwire.net.pki.certificates import CertificateFiles, Credentials, load_credentials
 from thinwire.training.party.life_cycle import PartyOutcome

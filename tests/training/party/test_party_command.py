@@ -19,8 +19,8 @@ from net.gate import write_gate
 from net.proxy import ConnectProxy
 from thinwire import cli
 from thinwire.base.errors import BadInput
+from thinwire.job.job_file import toml_text
 from thinwire.job.party_view import read_party_view
-from thinwire.job.toml_text import toml_text
 from thinwire.training.party import life_cycle
 from thinwire.training.party.metrics import MetricsServer
 from thinwire.training.party.party_run import Audience

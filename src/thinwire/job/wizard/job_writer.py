@@ -10,9 +10,9 @@ from typing import Any
 
 from thinwire.base.errors import BadInput
 from thinwire.data.prepare import Task
+from thinwire.job.job_file import inline
 from thinwire.job.registry import build_recipe
 from thinwire.job.schema import JobFile
-from thinwire.job.toml_text import inline
 from thinwire.job.wizard.answers import JobAnswers
 from thinwire.job.wizard.sections import Section, SectionDraft, draft_sections
 from thinwire.job.wizard.templates import Template

@@ -11,11 +11,10 @@ from typing import Any
 from thinwire.base.errors import BadColumn, BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.data.readers.tables import select_columns
-from thinwire.job.job_file import build_text, read_text
+from thinwire.job.job_file import build_text, inline, read_text
 from thinwire.job.messages import within
 from thinwire.job.party_view import build_party_view, read_roster
 from thinwire.job.schema import RosterFile
-from thinwire.job.toml_text import inline
 from thinwire.job.wizard.answers import CoreAnswers, PartAnswers
 from thinwire.job.wizard.file_inspection import Arrays, Table, guess_own_id, inspect_file
 from thinwire.job.wizard.job_writer import (

@@ -20,7 +20,7 @@ import numpy as np
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.channel.link import Link
-from thinwire.job.toml_text import toml_text
+from thinwire.job.job_file import toml_text
 from thinwire.lab.datasets.vertical import LABEL, VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
 from thinwire.lab.papers.jobs import add_categories, build_link

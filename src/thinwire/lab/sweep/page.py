@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
-from thinwire.job.toml_text import inline
+from thinwire.job.job_file import inline
 from thinwire.report.figures import Figure, curve_figures, totals_figure
 from thinwire.report.keeping import write_page
 from thinwire.report.reading import is_run, read_run

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from thinwire.base.errors import BadInput, BadParameter, ThinwireError
-from thinwire.job.toml_text import inline
+from thinwire.job.job_file import inline
 from thinwire.lab.runner import can_resume, run_each, train_to_end
 from thinwire.lab.sweep.page import averaged
 from thinwire.storage import layout

@@ -17,8 +17,8 @@ from typing import Any, Literal
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.channel.link import Link
 from thinwire.job.job import Job
+from thinwire.job.job_file import inline
 from thinwire.job.job_loader import load_job
-from thinwire.job.toml_text import inline
 from thinwire.lab.runner import train_to_end
 from thinwire.training.result import better
 from thinwire.training.train import train

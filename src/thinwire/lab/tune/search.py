@@ -14,8 +14,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from thinwire.engine.methods import METHODS
+from thinwire.job.job_file import inline
 from thinwire.job.registry import list_parameters
-from thinwire.job.toml_text import inline
 from thinwire.lab.runner import WorkerPool, is_stopping
 from thinwire.lab.tune.probe import Ground, Probe, Probed, probed
 

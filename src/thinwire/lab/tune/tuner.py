@@ -14,10 +14,9 @@ from thinwire.engine.channel.link import Link
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.job.job import Job
-from thinwire.job.job_file import read_job_file
+from thinwire.job.job_file import inline, read_job_file
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.messages import within
-from thinwire.job.toml_text import inline
 from thinwire.lab.tune.outcome import Candidate, Tuned
 from thinwire.lab.tune.probe import Aim, Ground, Probe, Probed, best_value, predicted, probed, timed_events
 from thinwire.lab.tune.search import METHODS_TRIED, Budget, Searched, one_step, recipe_said, search
