@@ -29,10 +29,10 @@ from job.small import JOB, ROWS, TESTS, write_job
 from thinwire import __version__, cli
 from thinwire.base.format import format_bytes
 from thinwire.job.party_view import read_party_view
-from thinwire.net.doctor import listening as desks
-from thinwire.net.doctor import measuring
+from thinwire.net.doctor import dial
+from thinwire.net.doctor import listen as desks
 from thinwire.net.doctor.check import Check, CheckVerdict
-from thinwire.net.doctor.listening import ProbeDesk
+from thinwire.net.doctor.listen import ProbeDesk
 from thinwire.net.doctor.route import NetworkRoute
 from thinwire.net.grpc.client import ask
 from thinwire.net.grpc.server import Listener
@@ -421,11 +421,11 @@ def test_networks_without_a_proxy() -> None:
 
 
 def test_a_short_transfer_bounds_the_bandwidth_from_below() -> None:
-    slow = measuring._rate(0.01, lambda size: 0.01 + size / 125_000)  # 1 Mbit/s
+    slow = dial._rate(0.01, lambda size: 0.01 + size / 125_000)  # 1 Mbit/s
     assert slow.mbit == pytest.approx(1.0)
     assert not slow.is_bound
-    assert measuring._rate(0.01, lambda _: 0.011).is_bound
-    assert measuring._rate(0.1, lambda _: 0.5).is_bound
+    assert dial._rate(0.01, lambda _: 0.011).is_bound
+    assert dial._rate(0.1, lambda _: 0.5).is_bound
 
 
 # Certificates ---------------------------------------------------------------------------------------------------

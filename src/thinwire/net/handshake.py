@@ -5,7 +5,6 @@ Nothing of it becomes a path, a class or a callable. A probe carries sizes and d
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -261,9 +260,6 @@ class OfferedModel(_Message):
     key: Annotated[str, Field(max_length=1 << 17)] | None = None  # signed, for the secure sum
     next_number: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     default: list[_Finite] | None = None  # an embedding to take where this party is missing
-
-    def signed_key(self) -> bytes:
-        return base64.b64decode(self.key or "")
 
 
 class PredictionHello(_Message):

@@ -23,10 +23,19 @@ from thinwire.engine.programs.parties import FeatureParty
 from thinwire.job.job_loader import LabelData
 from thinwire.job.job_snapshot import require_same_text
 from thinwire.job.party_view import PartyView, read_party_view
-from thinwire.net.doctor.calling import check_call
-from thinwire.net.doctor.certificates import check_certificates
-from thinwire.net.doctor.check import BytesShown, Check, Checks, CheckVerdict, ok, problem, skip_checks, warning
-from thinwire.net.doctor.listening import check_listening
+from thinwire.net.doctor.check import (
+    BytesShown,
+    Check,
+    Checks,
+    CheckVerdict,
+    check_certificates,
+    ok,
+    problem,
+    skip_checks,
+    warning,
+)
+from thinwire.net.doctor.dial import check_call
+from thinwire.net.doctor.listen import check_listening
 from thinwire.net.grpc.client import grpc
 from thinwire.net.handshake import ProbeHello
 from thinwire.storage import layout

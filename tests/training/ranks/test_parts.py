@@ -35,6 +35,11 @@ class _Lines:
         self.barrier = Barrier(size, timeout=300)
 
 
+def _rows_of(shares: RowShares, rank: int) -> slice:
+    own = shares.of(rank)
+    return slice(own.start, own.stop)
+
+
 @dataclass(frozen=True)
 class ThreadRanks(Ranks):
     """The same calls, between threads."""
@@ -127,8 +132,8 @@ def test_ranks_together_are_one_process(
 
     def part(rank: int) -> RankModel:
         learner = Learner("m", modules[rank], spec if rank == 0 else NoOptimizer(), 0, batches.rounds)
-        held = None if test_features is None else test_shares.copy_rows(test_features, rank)
-        return RankModel(learner, rank, shares, shares.copy_rows(features, rank), held)
+        held = None if test_features is None else test_features[_rows_of(test_shares, rank)]
+        return RankModel(learner, rank, shares, features[_rows_of(shares, rank)], held)
 
     ranks = [ThreadRanks(rank, size, lines) for rank in range(size)]
     followers = [Thread(target=follow, args=(ranks[r], part(r), batches, WIDTH)) for r in range(1, size)]

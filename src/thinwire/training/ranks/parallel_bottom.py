@@ -27,11 +27,6 @@ class RowShares:
     def of(self, rank: int) -> range:
         return range(self.rows * rank // self.ranks, self.rows * (rank + 1) // self.ranks)
 
-    def copy_rows(self, table: Tensor, rank: int) -> Tensor:
-        """A copy of the rank's rows: the rest need not stay in memory."""
-        own = self.of(rank)
-        return table[own.start : own.stop].clone()
-
     def places(self, rows: Rows, rank: int) -> Tensor:
         """Where in a batch the rank's rows stand."""
         own = self.of(rank)

@@ -1,24 +1,101 @@
-"""A feature party calls the label party, or its doctor, and measures the way there."""
+"""A feature party calls the label party, or its doctor, and measures the link: round trips, clocks, bandwidth."""
 
 from __future__ import annotations
 
+import json
 import os
+import secrets
 import socket
-from collections.abc import Iterator, Mapping
-from time import monotonic, sleep
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+from time import monotonic, perf_counter, sleep, time
 from typing import Any
 
 from thinwire import __version__
-from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.errors import BadInput, Malformed, ThinwireError
 from thinwire.base.format import printable
 from thinwire.net.doctor.check import Check, CheckVerdict, ok, problem, skip_checks, warning
-from thinwire.net.doctor.measuring import LinkMeasurement, LinkRate, measure_link
 from thinwire.net.doctor.route import NetworkRoute, RouteProblem, check_tls
-from thinwire.net.grpc.client import ask
+from thinwire.net.grpc.client import DialTarget, Unreached, ask, grpc
 from thinwire.net.grpc.service import RPCS
-from thinwire.net.handshake import ProbeHello
+from thinwire.net.handshake import MOST_FILLER, ProbeHello, make_filler
 from thinwire.net.links.network_party import NetworkParty
 from thinwire.net.pki.certificates import Credentials
+
+_SIZES = (16_000, 64_000, 256_000, MOST_FILLER)
+_ROUND_TRIPS = 10
+_PROBE_SECONDS = 30.0
+_LONG_ENOUGH = 1.0  # seconds that a probe took: a larger one would say no more
+
+
+@dataclass(frozen=True)
+class LinkRate:
+    """How fast a direction carried the largest probe; a short transfer only bounds it from below."""
+
+    mbit: float
+    is_bound: bool
+
+
+@dataclass(frozen=True)
+class LinkMeasurement:
+    """A link as probes see it."""
+
+    round_trip_ms: float  # the median
+    clock_seconds: float  # how far the other clock is ahead of ours
+    up: LinkRate  # towards the label party
+    down: LinkRate
+
+
+def measure_link(target: DialTarget, brought: ProbeHello) -> LinkMeasurement:
+    """About ten small probes, then growing ones; the last one says that we are done."""
+    with target.open() as channel:
+        call: Any = channel.unary_unary(RPCS["Probe"].path)
+
+        def probe(request: Mapping[str, Any]) -> tuple[float, dict[str, Any]]:
+            body = json.dumps(request).encode()
+            began = perf_counter()
+            answer = call(body, timeout=_PROBE_SECONDS, metadata=target.claim)
+            took = perf_counter() - began
+            return took, json.loads(answer)
+
+        try:
+            probe({})  # connects
+            trips = list(_round_trips(probe))
+            usual = median(took for took, _ in trips)
+            up = _rate(usual, lambda size: probe({"filler": make_filler(size)})[0])
+            down = _rate(usual, lambda size: probe({"want": size})[0])
+            probe({"brought": brought.model_dump(), "done": True})
+        except grpc.RpcError as error:
+            raise Unreached(f"{target.address}: the measurement broke off: {error.code().name}") from None
+        except (ValueError, TypeError, KeyError) as error:
+            raise Malformed(f"{target.address} answers probes with what cannot be read: {error}") from None
+    return LinkMeasurement(1000 * usual, min(trips)[1], up, down)
+
+
+def _round_trips(probe: Callable[[Mapping[str, Any]], tuple[float, dict[str, Any]]]) -> Iterator[tuple[float, float]]:
+    """Seconds there and back, and how far the other clock is ahead; the fastest one tells it best."""
+    for _ in range(_ROUND_TRIPS):
+        began = time()
+        took, answer = probe({"echo": secrets.token_hex(4)})
+        yield took, float(answer["time"]) - (began + took / 2)
+
+
+def _rate(round_trip: float, seconds_for: Callable[[int], float]) -> LinkRate:
+    """By the largest of growing sizes, or by the first that takes long enough."""
+    found = LinkRate(0.0, is_bound=True)
+    for size in _SIZES:
+        took = seconds_for(size)
+        carried = max(took - round_trip, took / 2)
+        # A connection begins slowly: within a few round trips it shows its beginning, not the link.
+        found = LinkRate(8e-6 * size / carried, is_bound=carried < max(0.02, 8 * round_trip))
+        if took > _LONG_ENOUGH:
+            break
+    return found
+
+
+# A feature party calls the label party, or its doctor, and measures the way there ---------------------------------
+
 
 _CLOCK_SECONDS = 60.0
 _OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
@@ -134,9 +211,9 @@ def _link(link: LinkMeasurement) -> Iterator[Check]:
     yield ok("round trip", f"{link.round_trip_ms:.3g} ms, the median of ten", round_trip_ms=link.round_trip_ms)
     facts = {"up_mbit": link.up.mbit, "down_mbit": link.down.mbit}
     facts |= {"up_is_bound": link.up.is_bound, "down_is_bound": link.down.is_bound}
-    yield ok("bandwidth", f"{_rate(link.up)} up, {_rate(link.down)} down", **facts)
+    yield ok("bandwidth", f"{_format_rate(link.up)} up, {_format_rate(link.down)} down", **facts)
 
 
-def _rate(rate: LinkRate) -> str:
+def _format_rate(rate: LinkRate) -> str:
     shown = f"{rate.mbit:.3g} Mbit/s" if rate.mbit < 1000 else f"{rate.mbit / 1000:.3g} Gbit/s"
     return f"at least {shown}" if rate.is_bound else shown
