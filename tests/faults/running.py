@@ -32,7 +32,8 @@ ROLES = (LABEL, "shop")  # one of each kind
 RECIPE = '{ method = "efvfl", compressor = { name = "TopK", fraction = 0.3 }, labels = "private" }'
 
 _TESTS = Path(__file__).resolve().parents[1]
-_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_TESTS)}
+_PATHS = os.pathsep.join(path for path in (str(_TESTS), os.environ.get("PYTHONPATH", "")) if path)
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _PATHS}
 _SLOW = '''
 import os
 import time
