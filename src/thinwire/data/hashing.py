@@ -60,6 +60,14 @@ def hash_codes(column: str, values: Any, buckets: int) -> NDArray[np.float32]:
     return encode_words(values, table)
 
 
+def code_known_words(values: Any, codes: Mapping[str, int], unknown: int, missing: int) -> NDArray[np.float32]:
+    """Each value's code; `unknown` for a word that has none, `missing` where there is no word."""
+    known = {word.encode(): code for word, code in codes.items()}
+    return encode_words(
+        values, lambda words: np.array([*(known.get(word, unknown) for word in words), missing], dtype=np.float32)
+    )
+
+
 def encode_words(values: Any, table: Callable[[list[bytes]], NDArray[np.float32]]) -> NDArray[np.float32]:
     """Looks every value up in `table(words)`: a number for each of the words, and a last one for missing values."""
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from thinwire.data.hashing import encode_words, hash_codes
+from thinwire.data.hashing import code_known_words, hash_codes
 from thinwire.data.prepare import parsing
 from thinwire.data.prepare.settings import Buckets, Finite, StrictModel
 from thinwire.data.readers.cells import Cells
@@ -202,13 +202,9 @@ class CategoryColumn(_Coded):
         return ("unseen", *(f"= {word}" for word in self.words), *(["missing"] if self.gaps else []))
 
     def apply(self, cells: Cells) -> NDArray[np.int64]:
-        known = {word.encode(): code for code, word in enumerate(self.words, 1)}
+        known = {word: code for code, word in enumerate(self.words, 1)}
         nothing = len(self.words) + 1 if self.gaps else 0
-
-        def table(some: list[bytes]) -> NDArray[np.float32]:
-            return np.array([*(known.get(word, 0) for word in some), nothing], dtype=np.float32)
-
-        return encode_words(parsing.parse_words(cells, self.name), table).astype(np.int64)
+        return code_known_words(parsing.parse_words(cells, self.name), known, 0, nothing).astype(np.int64)
 
     @property
     def says(self) -> str:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadColumn, BadFile, BadTable
 from thinwire.base.format import quote_names
 from thinwire.data.readers.tables import (
+    GAPS,
     find_line,
+    open_parquet,
     parse_csv,
     read_header,
     read_parquet_columns,
     select_columns,
 )
-
-GAPS = ("", "NA", "N/A", "n/a", "NULL", "null", "#N/A", "<NA>", "NaN", "nan")  # what people write for "nothing"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,14 +107,8 @@ def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
         return tuple(read_header(file, delimiter))
     if file.suffix.lower() != ".parquet":
         raise _no_table(file)
-    found: list[str] = []
-
-    def none_of(names: Sequence[str]) -> Sequence[str]:
-        found.extend(names)
-        return []
-
-    read_parquet_columns(file, none_of)
-    return tuple(found)
+    with open_parquet(file) as opened:
+        return tuple(opened.schema_arrow.names)
 
 
 def _no_table(file: Path) -> BadFile:

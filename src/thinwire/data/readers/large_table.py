@@ -17,14 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
-import pyarrow.parquet
 import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.data.hashing import row_keys
 from thinwire.data.readers.files import require_file
-from thinwire.data.readers.tables import select_columns
+from thinwire.data.readers.tables import open_parquet, select_columns
 from thinwire.storage.atomic_file import stage_file
 
 _WRITTEN_ROWS = 8_192  # in a record batch of an Arrow file that we write
@@ -180,10 +179,7 @@ class _ParquetFile:
     """A Parquet file is decoded a column of a row group at a time."""
 
     def __init__(self, file: Path) -> None:
-        try:
-            self._opened = pa.parquet.ParquetFile(file, memory_map=True)
-        except (pa.ArrowException, OSError) as error:
-            raise BadInput(f"{file}: not a Parquet file, or a damaged one: {error}") from None
+        self._opened = open_parquet(file)
         groups = range(self._opened.metadata.num_row_groups)
         self.sizes = [self._opened.metadata.row_group(piece).num_rows for piece in groups]
         self.names: list[str] = self._opened.schema_arrow.names

@@ -63,7 +63,7 @@ def _is_pattern(text: str) -> bool:
 
 
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
-_GAPS = ("", "NA", "N/A", "NULL", "null", "#N/A", "n/a", "<NA>")
+GAPS = ("", "NA", "N/A", "n/a", "NULL", "null", "#N/A", "<NA>", "NaN", "nan")  # what people write for "nothing"
 
 
 def read_header(file: Path, delimiter: str) -> list[str]:
@@ -128,7 +128,7 @@ def is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
-        return text.strip() in _GAPS
+        return text.strip() in GAPS
     return "_" not in text
 
 
@@ -145,11 +145,19 @@ def _require_text(file: Path) -> None:
 
 def read_parquet_columns(file: Path, chosen: Callable[[Sequence[str]], Sequence[str]]) -> Any:
     """A pyarrow table of the columns that are `chosen` of those there are."""
+    with open_parquet(file) as opened:
+        try:
+            return opened.read(columns=list(chosen(opened.schema_arrow.names)), use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise BadFile(f"{file}: a damaged Parquet file: {error}") from None
+
+
+def open_parquet(file: Path) -> Any:
+    """A pyarrow.parquet.ParquetFile; the file is mapped, not loaded."""
     require_file(file)
     try:
-        with pa.parquet.ParquetFile(file) as opened:
-            return opened.read(columns=list(chosen(opened.schema_arrow.names)), use_threads=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        return pa.parquet.ParquetFile(file, memory_map=True)
+    except (pa.ArrowException, OSError) as error:
         raise BadFile(f"{file}: not a Parquet file, or a damaged one: {error}") from None
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from thinwire.data.hashing import Buckets
 from thinwire.lab.datasets.dataset_files import DataSource, TextStyle, find_or_fetch, table_blocks
-from thinwire.lab.datasets.fields import LabelArrays, column_hasher, label_reader, make_field, split_fields
+from thinwire.lab.datasets.fields import column_hasher, label_reader, make_field, split_fields
 from thinwire.lab.datasets.sampling import draw_rows
 from thinwire.lab.datasets.vertical import LABEL, ColumnsByCount, ColumnsByPattern, Request, Split, VerticalData
 
@@ -56,7 +56,7 @@ class Avazu:
             f"Avazu ({file.name}), every field hashed into {self.buckets}, hour as the hour of the day, "
             "test rows by a hash of the row number (a tenth)"
         )
-        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, (train.labels, test.labels), split, about)
 
 
 def _with_hours_of_day(blocks: Iterable[Any]) -> Iterator[Any]:
@@ -100,7 +100,7 @@ class Criteo:
             f"Criteo ({file.name}), categories hashed into {self.buckets}, counts as log(1 + x) with 0 for missing "
             "ones and those below 0, test rows by a hash of the row number (a tenth)"
         )
-        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, (train.labels, test.labels), split, about)
 
     def _encoded(self, block: Any) -> Any:
         block = column_hasher(CATEGORIES, self.buckets)(block)

@@ -21,11 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 import pyarrow.types
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import read_gzip, require_file
+from thinwire.data.readers.tables import open_parquet
 from thinwire.storage.atomic_file import stage_file
 
 _PIECE = 1 << 20
@@ -155,7 +155,7 @@ def column_names(file: Path, style: TextStyle) -> tuple[str, ...]:
     """The names that the file, or the style, gives its columns."""
     require_file(file)
     if file.suffix == ".parquet":
-        with _parquet(file) as opened:
+        with open_parquet(file) as opened:
             return tuple(opened.schema_arrow.names)
     if style.header is not None:
         return style.header
@@ -214,19 +214,12 @@ def _text_blocks(file: Path, numbers: Sequence[str], words: Sequence[str], style
 
 
 def _parquet_blocks(file: Path, columns: Sequence[str]) -> Iterator[Any]:
-    with _parquet(file) as opened:
+    with open_parquet(file) as opened:
         try:
             for batch in opened.iter_batches(_BLOCK_ROWS, columns=list(columns), use_threads=False):
                 yield pa.Table.from_batches([batch])
         except (pa.ArrowException, OSError) as error:
             raise BadInput(f"{file}: a damaged Parquet file: {error}") from None
-
-
-def _parquet(file: Path) -> Any:
-    try:
-        return pa.parquet.ParquetFile(file, memory_map=True)
-    except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{file}: not a Parquet file, or a damaged one: {error}") from None
 
 
 def _with_numbers(file: Path, block: Any, numbers: Sequence[str]) -> Any:

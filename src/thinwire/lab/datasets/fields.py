@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from thinwire.base.errors import BadInput, BadParameter
-from thinwire.data.hashing import Buckets, encode_words, hash_codes
+from thinwire.data.hashing import Buckets, code_known_words, hash_codes
 from thinwire.lab.datasets.sampling import RowSample
 from thinwire.lab.datasets.vertical import LABEL, ColumnSplit, Split, VerticalData
+
+ClassLabels: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # of training rows, and of test rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +33,6 @@ class Field:
     def array(self, part: str) -> NDArray[np.float32]:
         array: NDArray[np.float32] = getattr(self, part)
         return array[:, None] if array.ndim == 1 else array
-
-
-@dataclass(frozen=True, eq=False)
-class LabelArrays:
-    """Classes of training and test rows."""
-
-    train: NDArray[np.int64]
-    test: NDArray[np.int64]
 
 
 def column_hasher(columns: Sequence[str], buckets: Buckets) -> Callable[[Any], Any]:
@@ -58,7 +52,7 @@ def make_field(name: str, train: RowSample, test: RowSample, categories: int = 0
     return Field(name, train.table[name].to_numpy(), test.table[name].to_numpy(), categories)
 
 
-def split_fields(name: str, fields: Sequence[Field], labels: LabelArrays, split: Split, about: str) -> VerticalData:
+def split_fields(name: str, fields: Sequence[Field], labels: ClassLabels, split: Split, about: str) -> VerticalData:
     """Each party's fields side by side: category codes first, then numbers."""
     if not isinstance(split, ColumnSplit):
         raise BadParameter(
@@ -73,8 +67,8 @@ def split_fields(name: str, fields: Sequence[Field], labels: LabelArrays, split:
         names=tuple(held),
         features=tuple(_joined(some, "train") for some in held.values()),
         test_features=tuple(_joined(some, "test") for some in held.values()),
-        labels=torch.from_numpy(labels.train),
-        test_labels=torch.from_numpy(labels.test),
+        labels=torch.from_numpy(labels[0]),
+        test_labels=torch.from_numpy(labels[1]),
         label_features=_joined(own, "train") if own else None,
         test_label_features=_joined(own, "test") if own else None,
         categories={
@@ -82,7 +76,7 @@ def split_fields(name: str, fields: Sequence[Field], labels: LabelArrays, split:
             for party, some in {**held, LABEL: own or []}.items()
             if (sizes := tuple(field.categories for field in some if field.categories))
         },
-        about=f"{about}{without}; {len(labels.train)} training and {len(labels.test)} test rows",
+        about=f"{about}{without}; {len(labels[0])} training and {len(labels[1])} test rows",
     )
 
 
@@ -96,13 +90,10 @@ def _joined(fields: list[Field], part: str) -> Tensor:
 
 def label_reader(file: Path, column: str, words: Sequence[str]) -> Callable[[Any, int], NDArray[np.int64]]:
     """A function that reads a block's column: the place of each label among `words`."""
-    places = {word.encode(): place for place, word in enumerate(words)}
+    places = {word: place for place, word in enumerate(words)}
 
     def labels(block: Any, start: int) -> NDArray[np.int64]:
-        def table(some: list[bytes]) -> NDArray[np.float32]:
-            return np.array([*(places.get(word, -1) for word in some), -1], dtype=np.float32)
-
-        found = encode_words(block[column], table).astype(np.int64)
+        found = code_known_words(block[column], places, -1, -1).astype(np.int64)
         if len(found) and found.min() < 0:
             row = int(np.argmin(found))
             raise BadInput(

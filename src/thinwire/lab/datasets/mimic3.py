@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
 from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file
-from thinwire.lab.datasets.fields import HOURS, Field, LabelArrays, split_fields
+from thinwire.lab.datasets.fields import HOURS, Field, split_fields
 from thinwire.lab.datasets.sampling import choose_rows, standardize
 from thinwire.lab.datasets.vertical import ColumnsByCount, Request, Split, VerticalData
 
@@ -122,7 +122,7 @@ class Mimic3:
             "of an hour, gaps filled from the hour before or with the benchmark's normal value, numbers standardised "
             "by the training rows"
         )
-        return split_fields(self.name, fields, LabelArrays(y, yt), split, about)
+        return split_fields(self.name, fields, (y, yt), split, about)
 
 
 def _part(folder: Path, rows: int | None, seed: int, name: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:

@@ -20,7 +20,7 @@ from thinwire.base.errors import BadInput
 from thinwire.data.hashing import Buckets, hash_codes
 from thinwire.data.readers.files import read_bytes
 from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file, table_blocks
-from thinwire.lab.datasets.fields import Field, LabelArrays, split_fields
+from thinwire.lab.datasets.fields import Field, split_fields
 from thinwire.lab.datasets.sampling import RowSample, code_words, draw_rows
 from thinwire.lab.datasets.vertical import LABEL, ColumnsByName, Request, Split, VerticalData
 
@@ -77,7 +77,7 @@ class MovieLens:
             f"MovieLens-1M ({tables.files[0].name}), liked = rating 4 or 5, ids and zip codes hashed into "
             f"{self.buckets}, 18 genres as 0 or 1, time left out, test rows by a hash of the row number (a tenth)"
         )
-        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, (train.labels, test.labels), split, about)
 
     def _tables(self, folder: Path) -> _Tables:
         for root in ("ml-1m", "movielens/ml-1m", "movielens"):

@@ -21,7 +21,7 @@ from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
 from thinwire.data.readers.npz import read_npz, read_words
 from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file
-from thinwire.lab.datasets.fields import HOURS, Field, LabelArrays, fill_forward, split_fields
+from thinwire.lab.datasets.fields import HOURS, Field, fill_forward, split_fields
 from thinwire.lab.datasets.sampling import choose_rows, standardize
 from thinwire.lab.datasets.vertical import ColumnsByCount, ColumnsByName, Request, Split, VerticalData
 
@@ -158,7 +158,7 @@ class PhysioNet2012:
             f"{', with masks' if self.masks else ''}, standardised by the training rows, clipped at their "
             f"percentiles {_RARE[0]} and {_RARE[1]}, 0 where never measured"
         )
-        return split_fields(self.name, fields, LabelArrays(stays.died[train], stays.died[test]), split, about)
+        return split_fields(self.name, fields, (stays.died[train], stays.died[test]), split, about)
 
     def _stays(self, folder: Path) -> Stays:
         for root in ("physionet2012", "."):

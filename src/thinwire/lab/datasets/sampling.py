@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadParameter
-from thinwire.data.hashing import encode_words, row_keys
+from thinwire.data.hashing import code_known_words, row_keys
 
 _PENDING = 65_536  # rows that may wait before a stream's candidates are thinned out
 
@@ -173,19 +173,11 @@ def standardize(train: NDArray[Any], test: NDArray[Any]) -> tuple[Floats, Floats
     mean = np.nansum(values, axis=axes) / counts
     deviation = np.sqrt(np.nansum((values - mean) ** 2, axis=axes) / counts)
     deviation[deviation == 0] = 1.0  # a constant column says nothing: all zeros
-    return _floats((values - mean) / deviation), _floats((test - mean) / deviation)
+    return ((values - mean) / deviation).astype(np.float32), ((test - mean) / deviation).astype(np.float32)
 
 
 def code_words(train: Any, test: Any) -> tuple[Floats, Floats, int]:
     """Codes of two Arrow columns, and how many there are; 0 is a word that no training row has, or none at all."""
     words = sorted({str(word) for word in train.unique().to_pylist() if word is not None})
-    codes = {word.encode(): code for code, word in enumerate(words, 1)}
-
-    def table(some: list[bytes]) -> Floats:
-        return np.array([*(codes.get(word, 0) for word in some), 0], dtype=np.float32)
-
-    return encode_words(train, table), encode_words(test, table), len(words) + 1
-
-
-def _floats(x: NDArray[np.float64]) -> Floats:
-    return x.astype(np.float32)
+    codes = {word: code for code, word in enumerate(words, 1)}
+    return code_known_words(train, codes, 0, 0), code_known_words(test, codes, 0, 0), len(words) + 1

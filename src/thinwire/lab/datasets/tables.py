@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import require_file
 from thinwire.lab.datasets.dataset_files import DataSource, TextStyle, column_names, find_or_fetch, table_blocks
-from thinwire.lab.datasets.fields import Field, LabelArrays, label_reader, split_fields
+from thinwire.lab.datasets.fields import Field, label_reader, split_fields
 from thinwire.lab.datasets.sampling import RowSample, code_words, draw_rows, standardize
 from thinwire.lab.datasets.vertical import ColumnsByName, Request, Split, VerticalData
 
@@ -58,7 +58,7 @@ class TabularSet:
             f"{self.source.title} ({file.name}), numbers standardised and words coded by the training rows{self.note}"
             ", test rows by a hash of the row number (a fifth)"
         )
-        return split_fields(self.name, fields, LabelArrays(train.labels, test.labels), split, about)
+        return split_fields(self.name, fields, (train.labels, test.labels), split, about)
 
     def _opened(self, file: Path) -> tuple[str, Iterable[Any]]:
         if self.other is not None and file.suffix in self.other[0]:
