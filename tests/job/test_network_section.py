@@ -93,7 +93,8 @@ def test_listen_and_address_follow_from_each_other() -> None:
 def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -> None:
     certs = path.parent / "certs"
     usual = read_party_view(path, "bank")
-    assert (usual.authority, usual.certificate, usual.key) == (
+    files = usual.certificate_files
+    assert (files.authority, files.certificate, files.key) == (
         certs / "ca.pem",
         certs / "bank.pem",
         certs / "bank.key",
@@ -111,8 +112,9 @@ def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -
             "label_party.certificate_name='clinic.example'",
         ],
     )
-    assert (own.authority, own.certificate) == (Path("/etc/pki/ca.pem"), path.parent / "own/a.pem")
-    assert (own.key, own.revoked) == (Path("/keys/a.key"), path.parent / "r.txt")
+    files = own.certificate_files
+    assert (files.authority, files.certificate) == (Path("/etc/pki/ca.pem"), path.parent / "own/a.pem")
+    assert (files.key, files.revoked) == (Path("/keys/a.key"), path.parent / "r.txt")
     assert own.certificate_names == {"bank": "bank.example", "shop": "shop", "clinic": "clinic.example"}
     with pytest.raises(BadInput, match="certificate_name: 'bank' and 'shop' would both be 'bank'"):
         read_party_view(path, "bank", ["party.shop.certificate_name='bank'"])
@@ -121,8 +123,8 @@ def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -
 def test_an_approval_is_the_partys_own(path: Path) -> None:
     digest = load_job(path).recipe.digest()
     settings = [f"party.bank.approved='{digest[:12].upper()}'"]
-    assert read_party_view(path, "bank", settings).approved == digest[:12]
-    assert read_party_view(path, "shop", settings).approved is None
+    assert read_party_view(path, "bank", settings).section.approved == digest[:12]
+    assert read_party_view(path, "shop", settings).section.approved is None
 
 
 def test_the_simulator_takes_no_notice_of_the_network(path: Path) -> None:

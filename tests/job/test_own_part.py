@@ -52,7 +52,7 @@ def same_weights(one: nn.Module | None, two: nn.Module | None) -> bool:
 
 
 def labels_of(own: PartyView, widths: dict[str, int] | None = None) -> tw.LabelParty:
-    return own.label_party_of(own.load_label_data(), widths or {"bank": 4, "shop": 4})
+    return own.build_label_party(own.load_label_data(), widths or {"bank": 4, "shop": 4})
 
 
 def test_what_a_party_knows(path: Path) -> None:
@@ -102,7 +102,7 @@ def test_clinic_loads_what_the_simulator_loads_and_touches_nothing_else(path: Pa
     own = read_party_view(path, "clinic", ['party.shop.model={module="raises:Bottom"}'])
     data = own.load_label_data()
     assert data.width == 4
-    party = own.label_party_of(data, {"shop": 4, "bank": 4})
+    party = own.build_label_party(data, {"shop": 4, "bank": 4})
     assert torch.equal(party.labels, job.labels)
     assert torch.equal(party.test_labels, job.test_labels)
     assert torch.equal(party.features, job.features)
@@ -152,11 +152,11 @@ def test_under_shared_labels_every_party_builds_the_same_top_model(path: Path) -
     widths = {"bank": 4, "shop": 4, "clinic": 4}
     theirs = labels_of(read_party_view(path, "clinic", settings), widths)
     forget(path, "clinic.csv", "clinic_test.csv", "own.npz")
-    top, loss, fusion = read_party_view(path, "bank", settings).top_module(widths)
+    top, loss, fusion = read_party_view(path, "bank", settings).build_top(widths)
     assert same_weights(top, theirs.top)
     assert loss == theirs.loss == WeightedLoss(cross_entropy, (1.0, 2.0))
     assert fusion == "concat"
-    without = read_party_view(path, "bank", settings).top_module({"shop": 4, "bank": 4})[0]
+    without = read_party_view(path, "bank", settings).build_top({"shop": 4, "bank": 4})[0]
     assert next(without.parameters()).shape == (2, 8)
 
 
@@ -187,7 +187,7 @@ def test_under_shared_labels_the_shared_part_holds_the_top_model(path: Path) -> 
 
 def test_private_labels_have_no_top_model_elsewhere(path: Path) -> None:
     with pytest.raises(BadInput, match="labels are private: the top model is the label party's alone"):
-        read_party_view(path, "bank").top_module({"bank": 4, "shop": 4})
+        read_party_view(path, "bank").build_top({"bank": 4, "shop": 4})
 
 
 # What is refused ------------------------------------------------------------------------------------------------

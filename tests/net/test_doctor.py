@@ -106,7 +106,7 @@ def reception(job: Path, **changes: Any) -> Iterator[ProbeDesk]:
     """The label party's doctor, as long as the block lasts."""
     own = read_party_view(job, "clinic")
     desk = ProbeDesk(brought(job, **changes))
-    roster = AccessList(own.label_party, own.certificate_names, Revocations(own.revoked))
+    roster = AccessList(own.label_party, own.certificate_names, Revocations(own.certificate_files.revoked))
     listener = Listener(
         own.network_party.listen_address(), own.network_party.load_credentials, roster, desk, desk.report, 2
     )

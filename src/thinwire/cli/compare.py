@@ -231,15 +231,16 @@ def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _run_method(run: _MethodRun) -> dict[str, Any]:
     """The run's numbers, to its target where it has one; or the error that ended it, as text."""
-    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import save_job
     from thinwire.lab.runner import train_to_end
     from thinwire.training.result import meets
 
     try:
         overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
-        job = load_job(Path(run.job), overrides)
-        save_job(Path(run.out), resolve_job(Path(run.job), overrides), job)
+        source = JobSource(run.job, overrides)
+        job = source.load()
+        save_job(Path(run.out), source.resolve(), job)
         result = train_to_end(job, out=Path(run.out))
     except ThinwireError as error:
         return {"error": str(error)}

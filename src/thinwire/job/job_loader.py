@@ -51,19 +51,19 @@ class PartyLoader:
     seed: int
     split: SplitSection | None = None
 
-    def feature_party(self, section: PartySection) -> FeatureParty:
+    def load_feature_party(self, section: PartySection) -> FeatureParty:
         path = f"party.{section.name}"
         held = TableReader(path, section, self.folder, self.split).read_features(section.features)
         return FeatureParty(
             section.name,
             held.features,
-            self.bottom(path, section.name, section.model, held),
+            self.build_bottom(path, section.name, section.model, held),
             held.test_features,
             None if section.optimizer is None else build_optimizer(f"{path}.optimizer", section.optimizer),
             held.preparation,
         )
 
-    def label_data(self, section: LabelSection) -> LabelData:
+    def load_label_data(self, section: LabelSection) -> LabelData:
         path = "label_party"
         find_loss(section)
         reader = TableReader(path, section, self.folder, self.split)
@@ -74,7 +74,7 @@ class PartyLoader:
             raise BadInput.of(f"{path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.read_features(section.features, [] if own is None else [own])
-        bottom = self.bottom(path, section.name, section.model, held)
+        bottom = self.build_bottom(path, section.name, section.model, held)
         features = torch.as_tensor(held.features)
         return LabelData(
             labels,
@@ -87,9 +87,9 @@ class PartyLoader:
             coding,
         )
 
-    def label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
+    def load_label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
         """The label party whose top model takes embeddings of the feature parties' `widths`, and its own last."""
-        top = self.top(section, widths if data.width is None else [*widths, data.width], data.coding)
+        top = self.build_top(section, widths if data.width is None else [*widths, data.width], data.coding)
         with at("label_party"):
             return LabelParty(
                 section.name,
@@ -107,7 +107,7 @@ class PartyLoader:
                 coding=data.coding,
             )
 
-    def top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
+    def build_top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
         """The same first weights wherever it is built; how many classes there are follows from the labels' coding."""
         with at("label_party.fusion"):
             width = fusion_width(section.fusion, widths)
@@ -118,7 +118,7 @@ class PartyLoader:
         with at("label_party"):
             return build_module("top", section.top, [width], seed, self.folder, follows)
 
-    def bottom(self, path: str, name: str, table: dict[str, Any], held: PartyTables) -> nn.Module:
+    def build_bottom(self, path: str, name: str, table: dict[str, Any], held: PartyTables) -> nn.Module:
         seed = derive_weight_seed(self.seed, name, "bottom")
         shape = held.features.shape[1:]
         return build_module(f"{path}.model", table, shape, seed, self.folder, held.follows)
@@ -157,13 +157,13 @@ class JobSource:
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
         sections = PartyLoader(self._folder, settings.seed, file.job.split)
-        parties = [sections.feature_party(section) for section in file.party]
-        data = sections.label_data(file.label_party)
+        parties = [sections.load_feature_party(section) for section in file.party]
+        data = sections.load_label_data(file.label_party)
         widths = {
             party.name: find_embedding_width(f"party.{party.name}.model:", party.bottom, party.features)
             for party in parties
         }
-        label_party = sections.label_party(file.label_party, data, list(widths.values()))
+        label_party = sections.load_label_party(file.label_party, data, list(widths.values()))
         if data.width is not None:
             widths[label_party.name] = data.width
         with at("job"):

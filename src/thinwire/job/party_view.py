@@ -5,7 +5,7 @@ own.agreement(), own.who_sees()               # to compare, and to show, before 
 party = own.load_features()                   # a feature party's data and bottom model
 
 data = own.load_label_data()                  # the label party's, while it waits for the others
-party = own.label_party_of(data, {"bank": 16, "shop": 16})"""
+party = own.build_label_party(data, {"bank": 16, "shop": 16})"""
 
 from __future__ import annotations
 
@@ -101,22 +101,6 @@ class PartyView:
         return self.me == self.label_party
 
     @property
-    def authority(self) -> Path:
-        return self.certificate_files.authority
-
-    @property
-    def certificate(self) -> Path:
-        return self.certificate_files.certificate
-
-    @property
-    def key(self) -> Path:
-        return self.certificate_files.key
-
-    @property
-    def revoked(self) -> Path | None:
-        return self.certificate_files.revoked
-
-    @property
     def encryption_key(self) -> Path | None:
         """Of its run's folder."""
         section = self.document.get("encryption")
@@ -140,11 +124,6 @@ class PartyView:
 
     # Meeting the others ------------------------------------------------------------------------------------
 
-    @property
-    def approved(self) -> str | None:
-        """The digest of the recipe that this organisation has approved, or its first digits."""
-        return self.section.approved
-
     def agreement(self) -> dict[str, str]:
         """Every field that all parties must read alike; `differences` compares two of them."""
         return agreements.agreement(self.recipe, self.job, self.roster, self.shared_top)
@@ -152,7 +131,7 @@ class PartyView:
     @property
     def consent(self) -> Consent:
         """What this party is asked to agree to."""
-        return Consent(self.me, self.recipe, self.roster, self.budget(), self.approved)
+        return Consent(self.me, self.recipe, self.roster, self.budget(), self.section.approved)
 
     def who_sees(self) -> dict[PartyName, list[str]]:
         """In words, for every party."""
@@ -179,14 +158,14 @@ class PartyView:
         if not isinstance(self.section, PartySection):
             raise BadInput(f"{self.me!r} is the label party: load its label data")
         with self.text.locate_errors():
-            party = self._sections.feature_party(self.section)
+            party = self._sections.load_feature_party(self.section)
             party.optimizer = self.optimizer
             self.check_features(party, len(party.features), _count(party.test_features))
         return party
 
-    def bottom_of(self, section: PartySection, few: PartyTables) -> nn.Module:
+    def build_bottom(self, section: PartySection, few: PartyTables) -> nn.Module:
         """A feature party's bottom model for rows like these."""
-        return self._sections.bottom(f"party.{section.name}", section.name, section.model, few)
+        return self._sections.build_bottom(f"party.{section.name}", section.name, section.model, few)
 
     def check_features(self, party: FeatureParty, rows: int, tests: int | None) -> None:
         """Refuses what cannot run; `party` may hold some of its rows alone, where it has several processes."""
@@ -206,18 +185,18 @@ class PartyView:
         """What the label party holds before it knows the others' widths."""
         section = self._label_section
         with self.text.locate_errors():
-            data = self._sections.label_data(section)
+            data = self._sections.load_label_data(section)
             self._check_rows(len(data.labels), _count(data.test_labels))
         return data
 
-    def label_party_of(self, data: LabelData, widths: Mapping[PartyName, int]) -> LabelParty:
+    def build_label_party(self, data: LabelData, widths: Mapping[PartyName, int]) -> LabelParty:
         """The label party with the top model for embeddings of the parties' `widths`; its own may be left out."""
         section = self._label_section
         if widths.get(self.me, data.width) != data.width:
             raise BadInput(f"party {self.me!r}: its own embedding is {data.width} wide, not {widths[self.me]}")
         others = _checked({name: width for name, width in widths.items() if name != self.me}, self.feature_parties)
         with self.text.locate_errors():
-            party = self._sections.label_party(section, data, list(others.values()))
+            party = self._sections.load_label_party(section, data, list(others.values()))
             party.optimizer = self.optimizer
             every = [*others.values()] if data.width is None else [*others.values(), data.width]
             check_rows(party, party)
@@ -230,7 +209,7 @@ class PartyView:
             check_outputs(party, every, self.settings)
         return party
 
-    def top_module(self, widths: Mapping[PartyName, int]) -> tuple[nn.Module, Loss, str]:
+    def build_top(self, widths: Mapping[PartyName, int]) -> tuple[nn.Module, Loss, str]:
         """Under shared labels: the top model as the label party builds it, the loss and the fusion.
 
         `widths` are those of all parties with features, the label party's among them where it has any.
@@ -240,7 +219,7 @@ class PartyView:
         names = (*self.feature_parties, self.label_party) if self.label_party in widths else self.feature_parties
         ordered = _checked(widths, names)
         with self.text.locate_errors():
-            top = self._sections.top(self.shared_top, list(ordered.values()))
+            top = self._sections.build_top(self.shared_top, list(ordered.values()))
             loss, weights = find_loss(self.shared_top), self.shared_top.class_weights
             with at("label_party"):
                 return top, loss if weights is None else with_class_weights(loss, weights), self.shared_top.fusion

@@ -267,7 +267,7 @@ def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[d
     if not isinstance(own.section, LabelEntry):
         raise BadInput(f"{own.me!r} is no label party")
     widths = {name: width for name, width in facts.widths.items() if name != own.me}
-    party = own.label_party_of(data, widths)
+    party = own.build_label_party(data, widths)
     models, rows = {"top": party.top}, {"top": _made_up(fusion_width(party.fusion, list(facts.widths.values())))}
     if data.bottom is not None and data.features is not None:
         models[own.me], rows[own.me] = data.bottom, data.features[:_LOOKED_AT]

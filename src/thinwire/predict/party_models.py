@@ -175,7 +175,7 @@ class LabelModel:
 
     def build_scorer(self, widths: dict[PartyName, int]) -> TopScorer:
         own, data = self._own, self._data
-        party = own.label_party_of(data, widths)
+        party = own.build_label_party(data, widths)
         load_model(self._folder.path, "top", party.top)
         seat = make_silent_seat(
             own.me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort

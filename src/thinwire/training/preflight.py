@@ -203,7 +203,7 @@ def check_top_model(own: PartyView, held: OwnData | None, widths: Mapping[PartyN
         )
         return Check("top model", CheckVerdict.NOT_CHECKED, says)
     try:
-        party = own.label_party_of(held.data, widths)
+        party = own.build_label_party(held.data, widths)
     except BadInput as error:
         return problem("top model", "does not fit the parties' embeddings", str(error))
     count, shown = count_parameters(party.top), ", ".join(f"{name} {width}" for name, width in widths.items())

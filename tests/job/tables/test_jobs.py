@@ -155,7 +155,7 @@ def test_models_follow_from_the_preparation(path: Path) -> None:
     shared = ['recipe={method="cvfl", compressor="Identity"}']
     assert classes(load_job(path, shared).label_party.top) == 2
     with pytest.raises(BadInput, match="classes is missing"):
-        read_party_view(path, "bank", shared).top_module({"bank": 8, "shop": 8})
+        read_party_view(path, "bank", shared).build_top({"bank": 8, "shop": 8})
 
 
 def classes(top: nn.Module) -> int:

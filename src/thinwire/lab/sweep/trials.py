@@ -189,12 +189,12 @@ def _made(pair: tuple[Trial, str]) -> Tried:
 
 
 def _run(trial: Trial, folder: Path) -> Tried:
-    from thinwire.job.job_loader import load_job, resolve_job
+    from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.storage.run_directory import RunDirectory
 
-    text = resolve_job(trial.job, trial.overrides)
-    job = load_job(trial.job, trial.overrides)
+    source = JobSource(trial.job, trial.overrides)
+    text, job = source.resolve(), source.load()
     resume = can_resume(folder)
     if resume:
         require_same_job(folder, text, job)

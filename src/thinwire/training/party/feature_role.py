@@ -120,7 +120,7 @@ class FeatureRole:
 
     def _shared_side(self, widths: dict[PartyName, int]) -> LabelSide:
         """The label party's top model as this party's own job file describes it; its weights come every round."""
-        top, loss, fusion = self._own.top_module(widths)
+        top, loss, fusion = self._own.build_top(widths)
         labels = self._party.features.new_zeros(0).long()
         learner = Learner(f"{self._own.label_party}/top", top.to(self._own.settings.device), NoOptimizer(), 0, 1)
         return LabelSide(learner, labels.to(self._own.settings.device), loss, fusion)

@@ -78,7 +78,7 @@ class LabelRole:
     def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
         session, widths, me = self._session, self.widths(), self._own.me
         self._batches = factory.batches
-        party = self._party = self._own.label_party_of(self._data, widths)
+        party = self._party = self._own.build_label_party(self._data, widths)
         bottom = {} if party.bottom is None else {me: party.bottom}
         factory = self._weights.apply(factory, {**bottom, "top": party.top}, widths, party.fusion)
         program = self._program = factory.label_program(

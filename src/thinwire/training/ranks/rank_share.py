@@ -184,7 +184,7 @@ def _read(own: PartyView, section: PartySection, ranks: Ranks) -> RankShare:
         if tests.table.columns != features.table.columns:
             raise BadInput(f"{path}.test_features has other columns than features; name the same ones")
     few = PartyTables(features.read(0, min(3, len(features))).numpy(), None)
-    party = FeatureParty(own.me, few.features, own.bottom_of(section, few), optimizer=own.optimizer)
+    party = FeatureParty(own.me, few.features, own.build_bottom(section, few), optimizer=own.optimizer)
     return _shared(party, features, tests, ranks)
 
 
