@@ -26,7 +26,7 @@ from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
 from thinwire.predict.party_models import FeatureModel, check_same_hash
 from thinwire.predict.pending_requests import Question, answer_body, refuse_body
-from thinwire.training.party.session import StoppedByPeer
+from thinwire.training.party.session import ToldToStop
 from thinwire.training.program_factory import derive_run_number
 
 _MOST_MODELS = 2  # the one in use, and the next
@@ -275,7 +275,7 @@ class EmbeddingServer:
             with self._lock:
                 self._serving = news.serving
         if news.stopped is not None:
-            self.stop(StoppedByPeer(printable(news.stopped)))
+            self.stop(ToldToStop(printable(news.stopped)))
         elif news.done:
             self.stop()
 

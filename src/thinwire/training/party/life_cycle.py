@@ -20,7 +20,7 @@ from thinwire.net.grpc.client import HandshakeFailed
 from thinwire.net.grpc.service import Denied, Refused, RunAborted
 from thinwire.net.links.network_channel import PartyMissing
 from thinwire.net.links.peer_link import PeerLink, WrongMessage
-from thinwire.training.party.session import Aborted, FailedInRun, Interrupted, PartySession, StoppedByPeer
+from thinwire.training.party.session import Aborted, FailedInRun, Interrupted, PartySession, ToldToStop
 
 _LAST_WORD_SECONDS = 10.0  # that a finished party waits to hear that its end was noted
 _STOPPED_WORD_SECONDS = 1.0  # and one whose people have stopped it: they wait too
@@ -87,7 +87,7 @@ class LifeCycle:
             if self.begun and isinstance(error, BadInput):
                 raise FailedInRun(str(error)) from error
             raise
-        except (PartyMissing, StoppedByPeer) as error:
+        except (PartyMissing, ToldToStop) as error:
             session.tell_all({"stopped": str(error)})
             raise
         finally:

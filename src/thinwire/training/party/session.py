@@ -133,7 +133,7 @@ class PartySession:
             self.events("paused", peer, at_round=news["paused"])
             self.links[peer].tell({"noted": True})
         if "stopped" in news:
-            self._fail(StoppedByPeer(printable(news["stopped"][:_LONGEST_REASON])))
+            self._fail(ToldToStop(printable(news["stopped"][:_LONGEST_REASON])))
         if "aborted" in news:
             self.abort(printable(news["aborted"]))
 
@@ -256,7 +256,7 @@ class FailedInRun(ThinwireError):
     """What was given turned out to be wrong only after the start."""
 
 
-class StoppedByPeer(Stopped):
+class ToldToStop(Stopped):
     """A peer cannot go on, and nobody can without it."""
 
 
