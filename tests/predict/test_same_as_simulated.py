@@ -63,7 +63,7 @@ def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: P
     before = log.read_text().splitlines()
     with predicting(place, folders) as (asking, others):
         first, second = asked(asking, torch.arange(4)), asked(asking, torch.arange(4))
-        ledger = others["bank"].party._models[asking.models.popitem()[0]][0].outgoing.charges
+        ledger = others["bank"].party._models[asking.models.popitem()[0]][0].encoder.charges
         assert ledger is not None
         uses = ledger._ledger.state()["releases"]
         with pytest.raises(BadInput, match="another process predicts with this run already"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from thinwire.base.errors import BadInput, ThinwireError
+from thinwire.base.errors import ThinwireError
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.base import TransportError
@@ -25,7 +25,7 @@ from thinwire.net.links.network_channel import PartyMissing
 from thinwire.net.links.peer_link import LinkEnds
 from thinwire.net.links.question_line import QuestionLine
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
-from thinwire.predict.party_models import LabelModel, ReadyModel, check_same_hash
+from thinwire.predict.party_models import LabelModel, ReadyModel, is_new_run
 from thinwire.predict.pending_requests import PendingRequests
 from thinwire.training.program_factory import derive_run_number
 
@@ -111,12 +111,7 @@ class EmbeddingClient:
 
     def add(self, model: LabelModel) -> None:
         """A newer model beside the one in use, which takes its place once all parties have it."""
-        first = next(iter(self.models.values())).rows
-        if (model.rows.count, model.rows.digest) != (first.count, first.digest):
-            raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
-        before = self.models.get(model.run)
-        if before is not None:
-            check_same_hash(before.hash, model.hash)
+        if not is_new_run(model, self.models):
             return
         with self._lock:
             self.models[model.run] = model

@@ -24,7 +24,7 @@ from thinwire.net.links.peer_link import LinkEnds
 from thinwire.net.links.question_line import NotConnected, QuestionLine
 from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
-from thinwire.predict.party_models import FeatureModel, check_same_hash
+from thinwire.predict.party_models import FeatureModel, is_new_run
 from thinwire.predict.pending_requests import Question, answer_body, refuse_body
 from thinwire.training.party.session import ToldToStop
 from thinwire.training.program_factory import derive_run_number
@@ -128,45 +128,35 @@ class EmbeddingServer:
         self.line.drain(1.0)
         self._dialer.close()
         for model, _ in self._models.values():
-            model.outgoing.close()
+            model.encoder.close()
 
     # Models ---------------------------------------------------------------------------------------------------------
 
     def _add(self, model: FeatureModel) -> None:
-        sealing = model.outgoing.sealing
+        sealing = model.encoder.sealing
         key = None if sealing is None else base64.b64encode(sealing.offer()).decode()
         offered = model.make_offer(self._terms.embedding(model), key)
         with self._lock:
             self._models[model.run] = (model, offered)
             for run in [run for run in self._models if run != self._serving][:-1]:
                 if len(self._models) > _MOST_MODELS:
-                    self._models.pop(run)[0].outgoing.close()
+                    self._models.pop(run)[0].encoder.close()
 
     def add(self, model: FeatureModel) -> None:
         """A newer model beside the one in use; the label party hears of it."""
         try:
-            if not self._is_new(model):
+            if not is_new_run(model, {run: held for run, (held, _) in self._models.items()}):
                 return
         except BadInput:
-            model.outgoing.close()
+            model.encoder.close()
             raise
         self._add(model)
         self.line.tell({"models": [offered.model_dump() for offered in self._offers()]})
 
-    def _is_new(self, model: FeatureModel) -> bool:
-        """Refuses other rows, and a run in use whose file has changed."""
-        first = next(iter(self._models.values()))[0]
-        if (model.rows.count, model.rows.digest) != (first.rows.count, first.rows.digest):
-            raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
-        before = self._models.get(model.run)
-        if before is not None:
-            check_same_hash(before[0].hash, model.hash)
-        return before is None
-
     def _offers(self) -> list[OfferedModel]:
         with self._lock:
             held = list(self._models.values())
-        return [offered.model_copy(update={"next_number": model.outgoing.next_number}) for model, offered in held]
+        return [offered.model_copy(update={"next_number": model.encoder.next_number}) for model, offered in held]
 
     # The greeter ----------------------------------------------------------------------------------------------------
 
@@ -283,9 +273,9 @@ class EmbeddingServer:
         for run, offers in keys.items():
             with self._lock:
                 held = self._models.get(run)
-            if held is None or held[0].outgoing.sealing is None:
+            if held is None or held[0].encoder.sealing is None:
                 continue
             try:
-                held[0].outgoing.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
+                held[0].encoder.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
             except (ThinwireError, ValueError) as error:
                 self.stop(error if isinstance(error, ThinwireError) else BadInput(f"a key cannot be: {error}"))

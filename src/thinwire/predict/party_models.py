@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,9 @@ from thinwire.job.schema import LabelEntry
 from thinwire.net.handshake import OfferedModel
 from thinwire.predict.fixed_batch import run_in_blocks
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
-from thinwire.predict.rows import read_new_features
+from thinwire.predict.rows import join_tables, read_new_features, resolve_row_set
 from thinwire.predict.scoring import (
     BottomScorer,
-    EncoderState,
     LedgerRows,
     PrivacySource,
     ScoreFormat,
@@ -66,10 +65,8 @@ def read_party_rows(
 ) -> PartyRows:
     """The job's own rows, or new ones, prepared as those of the run."""
     tests = held.test_labels if isinstance(held, LabelData) else held.test_features
-    count, more = (
-        len(held.labels if isinstance(held, LabelData) else held.features),
-        0 if tests is None else len(tests),
-    )
+    count = len(held.labels if isinstance(held, LabelData) else held.features)
+    more = 0 if tests is None else len(tests)
     path = "label_party" if own.is_label_party else f"party.{own.me}"
     if new is not None:
         fresh = None
@@ -78,25 +75,16 @@ def read_party_rows(
         size = len(new.chosen)
         counted = LedgerRows(_digest(new.digest, fresh), rows=size)
         return PartyRows(fresh, size, new.digest, new.ids, counted)
-    which = which or (RowSet.TEST if more else RowSet.TRAINING)
-    if which is RowSet.TEST and not more:
-        raise BadInput("--table test: the job has no test rows; give --table training")
-    which = RowSet.TRAINING if which is RowSet.ALL and not more else which
-    parts = {
-        RowSet.TRAINING: [held.features],
-        RowSet.TEST: [held.test_features],
-        RowSet.ALL: [held.features, held.test_features],
-    }[which]
-    features = None if held.features is None else torch.cat([torch.as_tensor(part) for part in parts])
+    which = resolve_row_set(which, more)
+    features = None if held.features is None else join_tables(which, held.features, held.test_features)
     found = [own.row_ids()] if which is not RowSet.TEST else []
     found += [own.test_row_ids()] if which is not RowSet.TRAINING else []
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.locate_errors():
         ids = own.rows.list_ids(which) if own.is_label_party else None
     size = {RowSet.TRAINING: count, RowSet.TEST: more, RowSet.ALL: count + more}[which]
-    return PartyRows(
-        features, size, digest, ids, LedgerRows(offset=count if which is RowSet.TEST else 0, rows=count + more)
-    )
+    counted = LedgerRows(offset=count if which is RowSet.TEST else 0, rows=count + more)
+    return PartyRows(features, size, digest, ids, counted)
 
 
 class FeatureModel:
@@ -122,8 +110,8 @@ class FeatureModel:
         adds = folder.label_party_adds(own.label_party)
         widths = {me: self.width} | ({own.label_party: self.width} if adds else {})
         plan = own.privacy_plan(widths)
-        self.outgoing: EncoderState = open_encoder(seat, PrivacySource(folder, plan, self.rows.counted, identity))
-        self.scorer = BottomScorer(self._module, self.rows.features, self.outgoing.encoder)
+        self.encoder = open_encoder(seat, PrivacySource(folder, plan, self.rows.counted, identity))
+        self.scorer = BottomScorer(self._module, self.rows.features, self.encoder)
         self._training = party.features
 
     def compute_mean(self) -> list[float]:
@@ -139,7 +127,7 @@ class FeatureModel:
             recipe=self._recipe,
             width=self.width,
             key=key,
-            next_number=self.outgoing.next_number,
+            next_number=self.encoder.next_number,
             default=default,
         )
 
@@ -185,13 +173,26 @@ class LabelModel:
         return TopScorer(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
 
 
-def check_same_hash(before: str, now: str) -> None:
-    """A run's models stay what they were when they were first loaded."""
+_AnyModel = TypeVar("_AnyModel", FeatureModel, LabelModel)
+
+
+def is_new_run(model: _AnyModel, held: Mapping[str, _AnyModel]) -> bool:
+    """Whether a model is of a run beside those that are held; refuses other rows.
+
+    A run's models stay what they were when they were first loaded: refuses a file that has changed.
+    """
+    first = next(iter(held.values())).rows
+    if (model.rows.count, model.rows.digest) != (first.count, first.digest):
+        raise BadInput("the new run has other rows than the one in use; start anew with it at every party")
+    if model.run not in held:
+        return True
+    before, now = held[model.run].hash, model.hash
     if before != now:
         raise BadInput(
             f"it is the run that is in use, but its file has changed: its model was {before[:12]} and is {now[:12]} "
             "now. Bring back the file that the run wrote, or train a new run"
         )
+    return False
 
 
 def _digest(of: str, table: Tensor | None) -> str:

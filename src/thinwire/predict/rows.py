@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from thinwire.align import Ids
@@ -15,10 +16,25 @@ from thinwire.data.prepare import Preparation
 from thinwire.data.readers.cells import read_cells
 from thinwire.data.readers.features import Values, read_features
 from thinwire.job.messages import within
-from thinwire.job.row_selection import read_ids
+from thinwire.job.row_selection import RowSet, read_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import files_of
+
+
+def resolve_row_set(which: RowSet | None, tests: int) -> RowSet:
+    """Test rows where there are any, unless told otherwise."""
+    if which is RowSet.TEST and not tests:
+        raise BadInput("--table test: the job has no test rows; give --table training")
+    if not tests:
+        return RowSet.TRAINING
+    return which or RowSet.TEST
+
+
+def join_tables(which: RowSet, training: Any, test: Any) -> Tensor:
+    """These rows of a party's tables, training rows first."""
+    parts = {RowSet.TRAINING: [training], RowSet.TEST: [test], RowSet.ALL: [training, test]}[which]
+    return torch.cat([torch.as_tensor(part) for part in parts])
 
 
 def read_new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:

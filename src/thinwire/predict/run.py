@@ -33,10 +33,10 @@ from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.predict.export import RunInputs, export_models
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
-from thinwire.predict.rows import read_new_features, read_new_ids
+from thinwire.predict.rows import join_tables, read_new_features, read_new_ids, resolve_row_set
 from thinwire.predict.scoring import (
     BottomScorer,
-    EncoderState,
+    EmbeddingEncoder,
     LedgerRows,
     PrivacySource,
     ScoreFormat,
@@ -189,12 +189,12 @@ class TrainedRun:
             name: make_silent_seat(name, self.label_party, self.feature_parties, recipe, seed, effort)
             for name in (*self.feature_parties, self.label_party)
         }
-        ways: dict[PartyName, EncoderState] = {}
+        encoders: dict[PartyName, EmbeddingEncoder] = {}
         for name, means in self._means(tables, widths, counted).items():
-            ways[name] = open_encoder(seats[name], means)
-            stack.callback(ways[name].close)
-        _agree(ways)
-        halves = {name: BottomScorer(self.models[name], tables[name], way.encoder) for name, way in ways.items()}
+            encoders[name] = open_encoder(seats[name], means)
+            stack.callback(encoders[name].close)
+        _agree(encoders)
+        halves = {name: BottomScorer(self.models[name], tables[name], encoder) for name, encoder in encoders.items()}
         label = TopScorer(
             seats[self.label_party],
             self.models["top"],
@@ -204,7 +204,7 @@ class TrainedRun:
             self.models.get(self.label_party),
             tables.get(self.label_party),
         )
-        return halves, label, max(way.next_number for way in ways.values())
+        return halves, label, max(encoder.next_number for encoder in encoders.values())
 
     def _means(
         self, tables: Mapping[PartyName, Tensor], widths: Mapping[PartyName, int], counted: LedgerRows | None
@@ -217,12 +217,12 @@ class TrainedRun:
         return {name: PrivacySource(self.folder, plan, counted, identities[name]) for name in self.feature_parties}
 
 
-def _agree(ways: Mapping[PartyName, EncoderState]) -> None:
+def _agree(encoders: Mapping[PartyName, EmbeddingEncoder]) -> None:
     """Signed keys pass between all, as the label party would pass them on."""
-    offers = {name: way.sealing.offer() for name, way in ways.items() if way.sealing is not None}
-    for name, way in ways.items():
-        if way.sealing is not None:
-            way.sealing.take({other: offer for other, offer in offers.items() if other != name})
+    offers = {name: encoder.sealing.offer() for name, encoder in encoders.items() if encoder.sealing is not None}
+    for name, encoder in encoders.items():
+        if encoder.sealing is not None:
+            encoder.sealing.take({other: offer for other, offer in offers.items() if other != name})
 
 
 def _digest(tables: Mapping[PartyName, Tensor]) -> str:
@@ -284,20 +284,16 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     """The job's own rows: test rows where there are any, unless told otherwise."""
     job = _job(run)
     tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
-    which = which or (RowSet.TEST if tests else RowSet.TRAINING)
-    if which is RowSet.TEST and not tests:
-        raise BadInput("--table test: the job has no test rows; give --table training")
-    tables = {}
+    which = resolve_row_set(which, tests)
     everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-    for party in everyone:
-        if party.features is None:
-            continue
-        parts = {RowSet.TEST: [party.test_features], RowSet.TRAINING: [party.features]}
-        chosen = parts.get(which, [party.features, *([] if party.test_features is None else [party.test_features])])
-        tables[party.name] = torch.cat(chosen)
+    tables = {
+        party.name: join_tables(which, party.features, party.test_features)
+        for party in everyone
+        if party.features is not None
+    }
     file, folder = _file(run)
     rows = RowSelection("label_party", file.label_party, folder, file.job.split)
-    ids = rows.list_ids(which if tests else RowSet.TRAINING)
+    ids = rows.list_ids(which)
     offset = job.rows if which is RowSet.TEST else 0
     return SimulatedRows(tables, ids, LedgerRows(offset=offset, rows=job.rows + tests))
 

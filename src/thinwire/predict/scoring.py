@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -67,33 +66,32 @@ class ScoreFormat:
         return table
 
 
-class EmbeddingEncoder(Protocol):
-    """How embeddings leave a feature party."""
-
-    def encode(self, h: Tensor, rows: Rows, number: int) -> bytes: ...
-
-
 @dataclass(frozen=True)
-class PlainEncoder:
-    """As in an evaluation: every value as it is, or as the recipe's `scoring` rounds it."""
+class EmbeddingEncoder:
+    """How embeddings leave a feature party: sealed under a secure sum, otherwise as in an evaluation.
+
+    What a secure sum needs before the first question: keys, and numbers that were not used.
+    """
 
     seat: PartyContext
+    sealing: Sealing | None = None
+    charges: PredictionCharges | None = None
 
     def encode(self, h: Tensor, rows: Rows, number: int) -> bytes:
-        return self.seat.encode(self.seat.recipe.scoring.compress(h.cpu(), torch.Generator()))
-
-
-@dataclass(frozen=True)
-class SealedEncoder:
-    """Under secure sum: the recipe's integers, with noise and masks of this question alone."""
-
-    seat: PartyContext
-    sealing: Sealing
-
-    def encode(self, h: Tensor, rows: Rows, number: int) -> bytes:
+        """The recipe's integers with noise and masks of this question alone, or values as `scoring` rounds them."""
+        if self.sealing is None:
+            return self.seat.encode(self.seat.recipe.scoring.compress(h.cpu(), torch.Generator()))
         noise = self.sealing.noise(number, PREDICTION)
         symbols = sum_compressor(self.seat.recipe, PREDICTION).compress(h.cpu(), noise, Hint(number))
         return self.seat.encode(self.sealing.seal(symbols, number, rows, PREDICTION))
+
+    def close(self) -> None:
+        if self.charges is not None:
+            self.charges.close()
+
+    @property
+    def next_number(self) -> int:
+        return 0 if self.charges is None else self.charges.next_number
 
 
 @dataclass(frozen=True)
@@ -191,23 +189,6 @@ class LedgerRows:
 
 
 @dataclass(frozen=True)
-class EncoderState:
-    """A way, and what it needs before it can be used: keys, and numbers that were not used."""
-
-    encoder: EmbeddingEncoder
-    sealing: Sealing | None = None
-    charges: PredictionCharges | None = None
-
-    def close(self) -> None:
-        if self.charges is not None:
-            self.charges.close()
-
-    @property
-    def next_number(self) -> int:
-        return 0 if self.charges is None else self.charges.next_number
-
-
-@dataclass(frozen=True)
 class PrivacySource:
     """What a secure sum needs: the run's folder, which remembers what was spent, and who this party is."""
 
@@ -217,11 +198,11 @@ class PrivacySource:
     identity: PartyIdentity
 
 
-def open_encoder(seat: PartyContext, means: PrivacySource | None) -> EncoderState:
+def open_encoder(seat: PartyContext, means: PrivacySource | None) -> EmbeddingEncoder:
     """Plain embeddings, or sealed ones where the recipe says so."""
     aggregation = seat.recipe.aggregation
     if not isinstance(aggregation, SecureSum) or means is None:
-        return EncoderState(PlainEncoder(seat))
+        return EmbeddingEncoder(seat)
     folder, counted = means.folder, means.counted
     ledger = means.plan.ledger(seat.me, counted.rows)
     if counted.of == LedgerRows.of:
@@ -230,7 +211,7 @@ def open_encoder(seat: PartyContext, means: PrivacySource | None) -> EncoderStat
     charges = PredictionCharges(log, ledger, counted.of, counted.offset, folder.files.lines(log))
     secret, nonce = folder.secret(seat.me), f"{folder.run} prediction"
     sealing = Sealing(seat, aggregation, means.identity, secret, charges, nonce)
-    return EncoderState(SealedEncoder(seat, sealing), sealing, charges)
+    return EmbeddingEncoder(seat, sealing, charges)
 
 
 def make_silent_seat(

@@ -16,7 +16,7 @@ from thinwire.net.grpc.client import DialTarget, ask
 from thinwire.net.grpc.service import RPCS, Denied
 from thinwire.net.handshake import CacheTerms
 from thinwire.net.pki.authority import issue
-from thinwire.predict.online.embedding_cache import EmbeddingCache
+from thinwire.predict.online.batching import EmbeddingCache
 from thinwire.predict.online.server import LabelServer, ServerSource, read_serving_terms
 from thinwire.predict.run_source import RunSource
 from training.party.parties import LABEL_PARTY, Shape, made
