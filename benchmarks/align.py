@@ -134,7 +134,7 @@ class SocketChannel:
     def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
         return False
 
-    def untimed(self) -> AbstractContextManager[None]:
+    def pause_clock(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def count_steps(self, steps: int) -> None:

@@ -81,8 +81,8 @@ class Recording:
     def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
         return self.channel.away(awaited)
 
-    def untimed(self) -> AbstractContextManager[None]:
-        return self.channel.untimed()
+    def pause_clock(self) -> AbstractContextManager[None]:
+        return self.channel.pause_clock()
 
     def count_steps(self, steps: int) -> None:
         self.channel.count_steps(steps)

@@ -15,7 +15,7 @@ import pytest
 
 from browser.chromium import Chromium, chromium
 from cli.running import ENVIRONMENT, THINWIRE, run
-from thinwire.report.reading import found_runs
+from thinwire.report.reading import find_runs
 
 pytestmark = pytest.mark.browser
 
@@ -192,7 +192,7 @@ def test_several_runs_side_by_side_wide_dark_and_on_a_phone(browser: Chromium, d
             browser.size(*size, phone=size == PHONE, dark=dark)
             browser.open(address)
             browser.until("document.getElementById('live').textContent === 'Live.'")
-            assert browser.script("document.querySelectorAll('#overview .row').length") == len(found_runs(demo)) == 4
+            assert browser.script("document.querySelectorAll('#overview .row').length") == len(find_runs(demo)) == 4
             require_fits(browser)
             kept(browser, f"{name}.png", tmp_path, height)
         require_quiet(browser, address)

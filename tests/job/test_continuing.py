@@ -21,7 +21,7 @@ from thinwire.base.errors import BadInput
 from thinwire.job.init_from import InitFrom
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
-from thinwire.storage.run_facts import Earlier, read_facts
+from thinwire.storage.run_facts import EarlierRun, read_facts
 from thinwire.training.party.startup import open_party_run
 from training.party.parties import Seen, Shape, finished, left_models, made, ran, threads
 
@@ -210,7 +210,7 @@ def test_over_the_network_every_party_takes_over_its_own(tmp_path: Path, optimiz
     for run in earlier_runs.values():
         for file in (run / "models").iterdir():
             (joined / "models" / file.name).write_bytes(file.read_bytes())
-        memories |= Earlier(run).optimizers if optimizers else {}
+        memories |= EarlierRun(run).optimizers if optimizers else {}
     alone.start_from(joined)
     alone.memories = memories
     expected = tw.train(alone, callbacks=[])

@@ -372,7 +372,7 @@ def test_a_refused_caller_leaves_no_trace_at_the_label_party(
             assert refusal(channel, rpc, [], hellos["bank"]).code() is PERMISSION_DENIED
     assert contents(run.session.folder) == before
     assert not any(link.is_connected or link.describe_state()["received"] for link in run.session.links.values())
-    assert run.session.private.aborted is None
+    assert run.session.private.abort_reason is None
     assert run.session.peers["bank"].incarnation == 0
 
 

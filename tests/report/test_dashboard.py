@@ -188,9 +188,9 @@ def test_runs_are_shown_by_choice_or_the_newest_four(tmp_path: Path) -> None:
         folder = written(tmp_path / f"run{number}", made_up(f"run{number}"))
         os.utime(folder / "about.json", (number, number))
     board = Board(tmp_path)
-    assert [run.name for _, run in board.shown([])] == ["run2", "run3", "run4", "run5"]
+    assert [run.name for _, run in board.select_runs([])] == ["run2", "run3", "run4", "run5"]
     keys = {run.name: key for key, run in board.runs.items()}
-    assert [run.name for _, run in board.shown([keys["run1"], "nothing", keys["run0"], keys["run1"]])] == [
+    assert [run.name for _, run in board.select_runs([keys["run1"], "nothing", keys["run0"], keys["run1"]])] == [
         "run1",
         "run0",
     ]
@@ -205,7 +205,7 @@ def test_a_run_has_the_colour_of_its_lines(tmp_path: Path) -> None:
     for name in ("b", "c"):
         written(tmp_path / name, made_up(name))
     shown = sections(Board(tmp_path), [])
-    assert [run.name for _, run in Board(tmp_path).shown([])] == ["a", "b", "c"]
+    assert [run.name for _, run in Board(tmp_path).select_runs([])] == ["a", "b", "c"]
     swatches = re.findall(r'class="swatch s(\d)"[^>]*></span>(\w)', shown["overview"])
     assert swatches == [("0", "b"), ("1", "c")]
     lines = dict(re.findall(r'class="line c(\d)".*?<title>(\w)</title>', shown["curves"]))

@@ -15,10 +15,10 @@ from report.records import EVIL, Page, folder_of, made_up, refers_outside, small
 from thinwire.base.errors import BadInput
 from thinwire.report.figures import curve_figures
 from thinwire.report.keeping import write_report
-from thinwire.report.reading import found_runs, read_run, runs_in
+from thinwire.report.reading import find_runs, read_run, runs_in
 from thinwire.report.record import Evaluation, Heartbeat, append_heartbeat
 from thinwire.report.rendering import report_html
-from thinwire.report.summary import each_alone, grouped
+from thinwire.report.summary import each_alone, group_runs
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_a_resumed_run_reports_all_of_itself(tmp_path: Path) -> None:
 
 
 def test_seeds_are_one_line_with_a_band() -> None:
-    groups = grouped([made_up("a", 0), made_up("b", 2), made_up("c", 0, "svfl")])
+    groups = group_runs([made_up("a", 0), made_up("b", 2), made_up("c", 0, "svfl")])
     assert [(group.name, len(group.runs)) for group in groups] == [("thin", 2), ("svfl", 1)]
     points = groups[0].points("epoch", "test.accuracy")
     for point, (first, second) in zip(points, zip(*(run.events for run in groups[0].runs), strict=True), strict=True):
@@ -152,7 +152,7 @@ def test_seeds_are_one_line_with_a_band() -> None:
 def test_runs_that_differ_in_more_than_the_seed_stay_apart() -> None:
     other = made_up("b", 1)
     changed = type(other)(**{**vars(other), "about": other.about.model_copy(update={"batch_size": 7})})
-    assert [group.name for group in grouped([made_up("a"), changed])] == ["thin, a", "thin, b"]
+    assert [group.name for group in group_runs([made_up("a"), changed])] == ["thin, a", "thin, b"]
 
 
 def test_every_metric_that_a_run_is_judged_by_has_its_curves() -> None:
@@ -220,7 +220,7 @@ def test_runs_are_found_by_name_and_no_link_leads_out(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "about.json").write_text("{}")
     (root / "link").symlink_to(tmp_path / "elsewhere")
     (root / "round").symlink_to(root)
-    assert [str(one.relative_to(root)) for one in found_runs(root)] == ["a", "b/one", "b/two"]
+    assert [str(one.relative_to(root)) for one in find_runs(root)] == ["a", "b/one", "b/two"]
     assert runs_in(root / "a") == [root / "a"]
 
 

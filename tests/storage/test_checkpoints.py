@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadInput, BadState
-from thinwire.storage.checkpoints import CheckpointFailed, Checkpoints, Loaded
+from thinwire.storage.checkpoints import CheckpointFailed, Checkpoints, LoadedCheckpoint
 from thinwire.storage.json_file import canonical_json
 
 KEY = b"k" * 32
@@ -44,7 +44,7 @@ def saved(folder: Path, *generations: int, incarnation: int = 0) -> Checkpoints:
     return checkpoints
 
 
-def loaded(checkpoints: Checkpoints, newest: int) -> Loaded:
+def loaded(checkpoints: Checkpoints, newest: int) -> LoadedCheckpoint:
     found = checkpoints.load(newest, any_state)
     assert found is not None
     assert found.data == {"round": found.generation}

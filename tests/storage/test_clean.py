@@ -124,7 +124,7 @@ def test_runs_that_may_go_on_are_left_alone_and_rules_are_needed(tmp_path: Path,
     shown = here("clean", "run", folder=tmp_path)
     assert (shown.returncode, "has no [retention] section" in shown.stderr) == (2, True)
     private = PrivateState.open(tmp_path / "run")
-    assert private.finished
+    assert private.is_finished
     private.set_finished(False)
     shown = here("clean", "run", "--checkpoints-days", "0", folder=tmp_path)
     assert (shown.returncode, "run: not finished: nothing was removed" in shown.stdout) == (0, True)

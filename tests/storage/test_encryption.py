@@ -22,7 +22,7 @@ from thinwire.lab.attacks import audit_run
 from thinwire.predict.model_store import load_model
 from thinwire.report.reading import read_run
 from thinwire.storage.encrypted_files import DamagedFile
-from thinwire.storage.encryption_key import BadKey, begin_files, files_of, new_key
+from thinwire.storage.encryption_key import BadKey, begin_files, new_key, open_folder
 from thinwire.storage.private_state import PrivateState
 from thinwire.storage.retention import Retention, clean
 from thinwire.training.erase import erase_rows
@@ -105,7 +105,7 @@ def weights_in(run: Path) -> dict[str, bytes]:
 
     found = {}
     for path in (run / "models").glob("*.safetensors"):
-        for name, tensor in load(files_of(run).read(path)).items():
+        for name, tensor in load(open_folder(run).read(path)).items():
             found[f"{path.stem}.{name}"] = tensor.numpy().tobytes()
     return {name: data for name, data in found.items() if len(data) >= 8}
 
@@ -211,7 +211,7 @@ def test_encryption_changes_no_result(tmp_path: Path) -> None:
     assert weights_in(tmp_path / "encrypted") == weights_in(tmp_path / "readable")
     for name in ("shop.preparation.json", "clinic.labels.json"):
         written = (tmp_path / "readable" / "models" / name).read_bytes()
-        assert files_of(tmp_path / "encrypted").read(tmp_path / "encrypted" / "models" / name) == written
+        assert open_folder(tmp_path / "encrypted").read(tmp_path / "encrypted" / "models" / name) == written
 
 
 def test_a_resumed_run_goes_on_to_the_bit(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_the_run_opens_for_every_use(run: Path, tmp_path: Path) -> None:
     assert erase_rows(run, rows=[3]).removed
     assert erase_rows(run, rows=[4]).rows == [4]
     assert (run / "forgotten.jsonl").read_bytes().startswith(MARK)
-    assert b'"rows": [3]' in files_of(run).read(run / "forgotten.jsonl")
+    assert b'"rows": [3]' in open_folder(run).read(run / "forgotten.jsonl")
 
 
 def test_a_run_from_python_is_encrypted_with_its_jobs_key(tmp_path: Path) -> None:

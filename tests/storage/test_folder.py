@@ -10,7 +10,7 @@ import pytest
 
 from thinwire.base.errors import BadInput, BadState
 from thinwire.storage.encrypted_files import PLAIN
-from thinwire.storage.encryption_key import BadKey, begin_files, files_of, new_key, read_key
+from thinwire.storage.encryption_key import BadKey, begin_files, new_key, open_folder, read_key
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +32,11 @@ def run(tmp_path: Path, key: Path) -> Path:
 
 
 def content(run: Path, key: Path | None = None) -> bytes:
-    return files_of(run, key).read(run / "private.json")
+    return open_folder(run, key).read(run / "private.json")
 
 
 def test_a_folder_without_a_key_is_readable(tmp_path: Path) -> None:
-    assert files_of(tmp_path) is PLAIN
+    assert open_folder(tmp_path) is PLAIN
     assert begin_files(tmp_path, None) is PLAIN
     assert not list(tmp_path.iterdir())
 
@@ -106,14 +106,14 @@ def test_a_run_that_began_readable_stays_so(tmp_path: Path, key: Path) -> None:
 def test_a_damaged_marker_is_refused(run: Path, damage: bytes) -> None:
     (run / "encryption.json").write_bytes(damage)
     with pytest.raises(BadState, match=r"encryption\.json is damaged; bring it back from a copy"):
-        files_of(run)
+        open_folder(run)
 
 
 def test_a_later_format_is_refused(run: Path) -> None:
     marker = json.loads((run / "encryption.json").read_text())
     (run / "encryption.json").write_text(json.dumps(marker | {"format": 2}))
     with pytest.raises(BadState, match="has format 2, this version reads 1; use the version that wrote it"):
-        files_of(run)
+        open_folder(run)
 
 
 # Key files --------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_a_new_one_has_fresh_secrets_and_is_found_again(tmp_path: Path) -> None:
     made.set_noise_secret(b"n" * 32)
     found = PrivateState.open(tmp_path / "a")
     assert (found.incarnation, found.run_nonce, found.generation) == (1, "nonce", 4)
-    assert (found.aborted, found.finished, found.noise_secret) == ("a party left", True, b"n" * 32)
+    assert (found.abort_reason, found.is_finished, found.noise_secret) == ("a party left", True, b"n" * 32)
     assert found.mac_key == made.mac_key
 
 

@@ -18,7 +18,7 @@ from thinwire.storage.encrypted_files import (
     Encrypting,
     PlainFiles,
     RunKey,
-    decrypted,
+    decrypt_records,
 )
 
 KEY = RunKey(b"k" * 32, b"r" * 16)
@@ -41,7 +41,7 @@ def written(pieces: list[bytes], key: RunKey = KEY, name: str = "a") -> bytes:
 
 
 def read(data: bytes, key: RunKey = KEY, name: str = "a") -> bytes:
-    return b"".join(decrypted(io.BytesIO(data).read, key, name, WHERE))
+    return b"".join(decrypt_records(io.BytesIO(data).read, key, name, WHERE))
 
 
 @given(st.lists(st.binary(max_size=3 * SMALL), max_size=6))
@@ -112,5 +112,5 @@ def test_both_kinds_of_files_read_what_they_wrote_in_pieces(tmp_path: Path) -> N
             write(b"0123456789" * 5)
             write(memoryview(b"abc"))
         assert path.stat().st_mode & 0o777 == 0o600
-        with files.opened(path) as content:
+        with files.open_file(path) as content:
             assert b"".join(content.pieces(7)) == bytes(content.area()) == b"0123456789" * 5 + b"abc"

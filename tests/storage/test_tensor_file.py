@@ -15,7 +15,7 @@ from thinwire.base.errors import BadState
 from thinwire.engine.streams import Storage, Surrogate
 from thinwire.engine.streams import storage as storage_module
 from thinwire.storage import tensor_file
-from thinwire.storage.tensor_file import Written, read_tensors, write_tensors
+from thinwire.storage.tensor_file import WrittenTensors, read_tensors, write_tensors
 
 
 def every_kind() -> dict[str, Tensor]:
@@ -24,7 +24,7 @@ def every_kind() -> dict[str, Tensor]:
     return {**found, "scalar": torch.tensor(3.0), "empty": torch.zeros(0, 4), "turned": values.t()}
 
 
-def written(path: Path, tensors: dict[str, Tensor]) -> Written:
+def written(path: Path, tensors: dict[str, Tensor]) -> WrittenTensors:
     with path.open("wb") as file:
         return write_tensors(lambda piece: (file.write(piece), None)[1], tensors)
 
@@ -51,7 +51,7 @@ def test_the_library_reads_what_we_write_and_we_what_it_writes(tmp_path: Path) -
     save_file({name: tensor.contiguous() for name, tensor in every_kind().items()}, tmp_path / "theirs")
     content = (tmp_path / "theirs").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    require_same(read_tensors(tmp_path / "theirs", Written(len(content), digest)), every_kind())
+    require_same(read_tensors(tmp_path / "theirs", WrittenTensors(len(content), digest)), every_kind())
 
 
 def test_any_changed_bit_is_found(tmp_path: Path) -> None:

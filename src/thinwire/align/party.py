@@ -181,7 +181,7 @@ class AligningParty:
     def check_welcome(self, welcome: dict[str, Any]) -> None:
         self._note(self.own.label_party, self._attempt.require(self.own.label_party, self.own.me, welcome))
 
-    def report_unreached(self, why: str, seconds: float) -> None:
+    def report_no_answer(self, why: str, seconds: float) -> None:
         told, before = self._told
         if why != before or monotonic() - told > _TELL_SECONDS:
             self._told = (monotonic(), why)

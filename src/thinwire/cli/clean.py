@@ -15,7 +15,7 @@ from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
-    from thinwire.storage.retention import Cleaned
+    from thinwire.storage.retention import CleanupResult
 
 
 def clean(
@@ -72,7 +72,7 @@ def apply_retention(run: Path) -> None:
             typer.echo(_format_removal(done), err=True)
 
 
-def _format_removal(one: Cleaned) -> str:
+def _format_removal(one: CleanupResult) -> str:
     if not one.removed:
         return f"{one.folder}: {one.note or 'nothing is older than the rules allow'}"
     listed = ", ".join(f"{gone.path} ({format_bytes(gone.bytes)})" for gone in one.removed)

@@ -14,7 +14,7 @@ import thinwire
 from thinwire.base.errors import BadInput
 
 if TYPE_CHECKING:
-    from thinwire.integrations import Writer
+    from thinwire.integrations import RunWriter
     from thinwire.job.init_from import InitFrom
 
 # What can be completed. Written out, since to import them is to import torch; a test holds them against the code.
@@ -133,7 +133,7 @@ def parse_init_from(run: Path | None, fresh: list[str], optimizers: bool) -> Ini
     return InitFrom(run, fresh, optimizers)
 
 
-def parse_trackers(names: str | None) -> list[Writer]:
+def parse_trackers(names: str | None) -> list[RunWriter]:
     """Before anything is read: one that is not installed is said at once."""
     if names is None:
         return []

@@ -35,10 +35,10 @@ def report(
     from thinwire.report.keeping import write_report
     from thinwire.report.reading import read_run, runs_in
     from thinwire.storage import layout
-    from thinwire.storage.encryption_key import files_of
+    from thinwire.storage.encryption_key import open_folder
 
     folders = list(dict.fromkeys(folder for given in runs for folder in runs_in(given)))
-    closed = [folder for folder in folders if files_of(folder).encrypted]
+    closed = [folder for folder in folders if open_folder(folder).is_encrypted]
     if closed and out is None:
         raise BadInput(f"{closed[0]} is encrypted, and a report of it is not; say where it may lie: --out FILE")
     records = [read_run(folder) for folder in folders]

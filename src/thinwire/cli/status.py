@@ -28,14 +28,14 @@ def status(
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached
-    from thinwire.training.party.party_log import list_stopped
+    from thinwire.training.party.party_log import list_stops
     from thinwire.training.party.status import ask_label_party, read_status
 
     own = read_party_view(job, name, settings)
     try:
         target, answer = ask_label_party(own, "Status")
     except Unreached as error:
-        stopped = list_stopped(out or Path("runs") / job.stem / own.me, own.me)
+        stopped = list_stops(out or Path("runs") / job.stem / own.me, own.me)
         if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
             raise
         address = own.network_party.target().address

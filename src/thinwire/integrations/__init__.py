@@ -4,7 +4,7 @@ thinwire.train(job, callbacks=[TensorBoard("logs")])
 thinwire train job.toml --log-to tensorboard,mlflow
 """
 
-from thinwire.integrations.tracker import Writer
+from thinwire.integrations.tracker import RunWriter
 from thinwire.integrations.trackers import WRITERS, MLflow, TensorBoard, Wandb, build_writers
 
-__all__ = ["WRITERS", "MLflow", "TensorBoard", "Wandb", "Writer", "build_writers"]
+__all__ = ["WRITERS", "MLflow", "RunWriter", "TensorBoard", "Wandb", "build_writers"]

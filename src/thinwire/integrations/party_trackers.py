@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from thinwire.integrations.tracker import Ending, Opening, Writer, plain_parameters
+from thinwire.integrations.tracker import Ending, Opening, RunWriter, plain_parameters
 from thinwire.job.party_view import PartyView
 from thinwire.storage import layout
 from thinwire.storage.json_file import parse_object
@@ -19,7 +19,7 @@ class PartyWriters:
     Started again, a party writes all that its folder holds once more. Rounds that it then repeats are written once.
     """
 
-    def __init__(self, writers: Sequence[Writer], own: PartyView, folder: Path) -> None:
+    def __init__(self, writers: Sequence[RunWriter], own: PartyView, folder: Path) -> None:
         self._writers = writers
         self._own = own
         self._folder = folder
@@ -27,7 +27,7 @@ class PartyWriters:
 
     def begin(self) -> None:
         """One that cannot begin keeps the run from starting."""
-        begun: list[Writer] = []
+        begun: list[RunWriter] = []
         history = _read_evaluations(self._folder) if self._own.is_label_party else []
         name = f"{self._folder.resolve().parent.name}-{self._own.me}"
         opening = Opening(name, part_parameters(self._own), self._folder, bool(history))

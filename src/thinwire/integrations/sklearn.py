@@ -23,7 +23,7 @@ from thinwire.engine.models.optimizers import Adam, OptimizerSpec
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
-from thinwire.integrations.sklearn_columns import Prepared, split
+from thinwire.integrations.sklearn_columns import PreparedColumns, split
 from thinwire.job.job import Job
 from thinwire.job.registry import derive_weight_seed
 from thinwire.training.train import train
@@ -63,7 +63,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, labels: NDArray[Any], classes: int, loss: Loss) -> Self:
         tables = split(self.parties, X)
-        self.prepared_ = Prepared.fit(tables)
+        self.prepared_ = PreparedColumns.fit(tables)
         features = self.prepared_.apply(tables)
         rows = len(next(iter(features.values())))
         if len(labels) != rows:

@@ -18,13 +18,13 @@ Table = dict[str, Any]  # columns by name
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedColumns:
     """Each party's table by its own preparation, fitted on its own rows."""
 
     preparations: dict[PartyName, Preparation]
 
     @classmethod
-    def fit(cls, tables: Mapping[PartyName, Table]) -> Prepared:
+    def fit(cls, tables: Mapping[PartyName, Table]) -> PreparedColumns:
         return cls({name: _fit(name, table) for name, table in tables.items()})
 
     def apply(self, tables: Mapping[PartyName, Table]) -> dict[PartyName, Tensor]:

@@ -44,7 +44,7 @@ class Ending:
     report: Callable[[Path], Path | None]  # writes it there; None where there is none
 
 
-class Writer(ABC):
+class RunWriter(ABC):
     """A follower of one run at a time.
 
     What keeps it from beginning keeps the run from starting. What goes wrong later, such as a server that is away, is

@@ -10,12 +10,12 @@ from typing import Any
 from thinwire.base.errors import BadInput
 from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
-from thinwire.integrations.tracker import Ending, Opening, Writer, with_report
+from thinwire.integrations.tracker import Ending, Opening, RunWriter, with_report
 
 _LONGEST = 500  # characters of a parameter; servers before 2.0 take no more
 
 
-class MLflow(Writer):
+class MLflow(RunWriter):
     """Metrics, parameters, and the report as an artifact.
 
     Into the run that is active (`with mlflow.start_run():`), which stays open; else into a run of its own.
@@ -73,7 +73,7 @@ def _status(ending: Ending | None) -> str:
 # TensorBoard: event files in a folder, by torch's own writer or by tensorboardX -----------------------------------
 
 
-class TensorBoard(Writer):
+class TensorBoard(RunWriter):
     """Curves of every number; the parameters and the way to the report as text. `tensorboard --logdir` shows them."""
 
     name = "tensorboard"
@@ -125,7 +125,7 @@ def _table(rows: Mapping[str, object]) -> str:
 _SETTINGS = {"console": "off", "disable_git": True, "disable_code": True}
 
 
-class Wandb(Writer):
+class Wandb(RunWriter):
     """Metrics, the parameters as the run's config, and the report as an artifact."""
 
     name = "wandb"
@@ -166,10 +166,10 @@ class Wandb(Writer):
 # Writers by their names, as the command line gives them -----------------------------------------------------------
 
 
-WRITERS: dict[str, type[Writer]] = {writer.name: writer for writer in (TensorBoard, MLflow, Wandb)}
+WRITERS: dict[str, type[RunWriter]] = {writer.name: writer for writer in (TensorBoard, MLflow, Wandb)}
 
 
-def build_writers(text: str) -> list[Writer]:
+def build_writers(text: str) -> list[RunWriter]:
     """One for each name, with commas between; refuses what is not known or not installed."""
     names = list(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
     if not names:

@@ -19,7 +19,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
 from thinwire.job.privacy_plan import is_noisy
-from thinwire.storage.run_facts import Earlier
+from thinwire.storage.run_facts import EarlierRun
 
 TOP = "top"
 
@@ -82,7 +82,7 @@ class InitFrom:
         `modules` are those of this process by name, the top model as "top"; `widths` those of all parties with
         features, in the order of fusion.
         """
-        earlier = Earlier(self.folder)
+        earlier = EarlierRun(self.folder)
         self._require_known(modules)
         fitting, notes = {}, []
         for name, module in modules.items():
@@ -121,7 +121,7 @@ class InitFrom:
                 raise BadInput(f"--fresh {name}: there is no such model; there are {', '.join(modules)}{hint}")
 
     def _memories(
-        self, earlier: Earlier, modules: Mapping[str, nn.Module], fitting: Mapping[str, Mapping[str, Tensor]]
+        self, earlier: EarlierRun, modules: Mapping[str, nn.Module], fitting: Mapping[str, Mapping[str, Tensor]]
     ) -> dict[str, dict[str, Tensor]]:
         """Of those models whose shapes are as they were."""
         if not self.optimizers:
@@ -147,7 +147,7 @@ class _Fitted:
     def __init__(
         self,
         name: str,
-        earlier: Earlier,
+        earlier: EarlierRun,
         module: nn.Module,
         widths: Mapping[PartyName, int],
         fusion: str | None,

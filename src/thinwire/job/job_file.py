@@ -27,9 +27,9 @@ from thinwire.base.types import PartyName
 from thinwire.engine.models import OPTIMIZERS
 from thinwire.job.messages import explain_problems, within
 from thinwire.job.registry import fill_defaults, fill_recipe_defaults
-from thinwire.job.schema import JobFile, RosterFile, Section
+from thinwire.job.schema import JobFile, JobFileSection, RosterFile
 
-AnySection = TypeVar("AnySection", bound=Section)
+AnySection = TypeVar("AnySection", bound=JobFileSection)
 
 
 @dataclass(frozen=True)

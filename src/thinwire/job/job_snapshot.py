@@ -25,7 +25,7 @@ from thinwire.storage import layout
 from thinwire.storage.atomic_file import replace_file
 from thinwire.storage.encrypted_files import Files
 from thinwire.storage.encryption_key import begin_files
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.retention import Retention
 
 _PIECE = 65_536  # rows
@@ -71,7 +71,7 @@ def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         files = _files(folder, text)
         replace_file(folder / layout.JOB, text.encode())
-        files.replace(folder / layout.DATA, indented_json(dict(digests)))
+        files.replace(folder / layout.DATA, dump_indented_json(dict(digests)))
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
 

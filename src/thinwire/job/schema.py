@@ -38,13 +38,13 @@ def _approval(text: str) -> str:
     return text.lower()
 
 
-class Section(BaseModel):
+class JobFileSection(BaseModel):
     """No unknown keys; a number in quotes is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class Source(Section):
+class Source(JobFileSection):
     """Features: an array of an NPZ file, or columns of a table."""
 
     file: str
@@ -54,7 +54,7 @@ class Source(Section):
     delimiter: Delimiter | None = None  # a comma
 
 
-class ColumnSource(Section):
+class ColumnSource(JobFileSection):
     """Labels or row ids: an array of an NPZ file, or one column of a table."""
 
     file: str
@@ -73,7 +73,7 @@ class LabelSource(ColumnSource):
 Share = Annotated[Finite, Field(ge=0, lt=1)]
 
 
-class SplitSection(Section):
+class SplitSection(JobFileSection):
     """Which rows train, by a keyed hash of each row's id: the same at every party, without talking."""
 
     test: Share = 0.2
@@ -82,12 +82,12 @@ class SplitSection(Section):
     evaluate: Literal["test", "validation"] = "test"  # which rows a run is judged by
 
 
-class Target(Section):
+class Target(JobFileSection):
     metric: str
     value: Finite
 
 
-class BudgetSection(Section):
+class BudgetSection(JobFileSection):
     """Of privacy: what no row of a feature party may lose more than."""
 
     epsilon: Positive
@@ -95,7 +95,7 @@ class BudgetSection(Section):
     observer: Literal["label_party", "feature_party", "all_others"] = "label_party"
 
 
-class JobSection(Section):
+class JobSection(JobFileSection):
     """How long, how often, and until when."""
 
     epochs: Positive = 10.0
@@ -118,7 +118,7 @@ class JobSection(Section):
     split: SplitSection | None = None  # test rows come from the same tables as training rows
 
 
-class LinkSection(Section):
+class LinkSection(JobFileSection):
     """The simulated link; `parties` holds whole links for single feature parties."""
 
     bandwidth_mbit: Positive | None = None
@@ -129,7 +129,7 @@ class LinkSection(Section):
     parties: dict[str, LinkSection] | None = None
 
 
-class NetworkSection(Section):
+class NetworkSection(JobFileSection):
     """Where the parties meet, and how long they wait for each other."""
 
     listen: Annotated[str, AfterValidator(_place)] | None = None
@@ -141,7 +141,7 @@ class NetworkSection(Section):
     share_log: bool = False  # at the label party: others may ask what happened
 
 
-class ServeSection(Section):
+class ServeSection(JobFileSection):
     """How the label party answers on-line."""
 
     http: Annotated[str, AfterValidator(_place)] = "127.0.0.1:8080"
@@ -153,7 +153,7 @@ class ServeSection(Section):
     clients: list[Text] = []  # names in certificates that may ask over gRPC
 
 
-class ServeTerms(Section):
+class ServeTerms(JobFileSection):
     """What a feature party allows on-line beyond its answers."""
 
     cache_rows: Count | None = None  # of its embeddings that the label party may keep
@@ -161,7 +161,7 @@ class ServeTerms(Section):
     when_missing: Literal["error", "zeros", "mean"] = "error"  # mean: of its training rows' embeddings
 
 
-class RetentionSection(Section):
+class RetentionSection(JobFileSection):
     """In days after the run's end, 0: at once; how many generations of checkpoints. Everyone's own matter."""
 
     checkpoints_days: Annotated[Finite, Field(ge=0)] | None = None
@@ -170,13 +170,13 @@ class RetentionSection(Section):
     logs_days: Annotated[Finite, Field(ge=0)] | None = None
 
 
-class EncryptionSection(Section):
+class EncryptionSection(JobFileSection):
     """Without the key, nobody reads what the run's folder tells of rows, values or weights. Everyone's own matter."""
 
     key: Text  # a file, as `thinwire key FILE` makes it
 
 
-class PartyEntry(Section):
+class PartyEntry(JobFileSection):
     """A feature party as the others may see it: by name."""
 
     name: str
@@ -223,7 +223,7 @@ class LabelSection(LabelEntry):
     top: Table
 
 
-class _Shared(Section):
+class _Shared(JobFileSection):
     """What all parties of a job read alike; the network's places and files may differ."""
 
     job: JobSection = JobSection()

@@ -177,7 +177,7 @@ class EmbeddingServer:
     def check_welcome(self, welcome: dict[str, Any]) -> None:
         read_prediction_hello(self.own.label_party, welcome, self._introduced())
 
-    def report_unreached(self, why: str, seconds: float) -> None:
+    def report_no_answer(self, why: str, seconds: float) -> None:
         told, before = self._told
         if why != before or monotonic() - told > _TELL_SECONDS:
             self._told = (monotonic(), why)

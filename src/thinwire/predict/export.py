@@ -31,7 +31,7 @@ from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.schema import LabelEntry
 from thinwire.predict.model_store import RunFolder, load_model
 from thinwire.storage import layout
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.run_facts import RunFacts, read_facts
 
 _TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
@@ -124,7 +124,7 @@ def _preparations(run: Path, out: Path) -> list[str]:
     """How tables became features belongs to the models; it is no part of them."""
     files = sorted((run / layout.MODELS).glob("*.json"))
     for file in files:
-        (out / file.name).write_bytes(files_of(run).read(file))
+        (out / file.name).write_bytes(open_folder(run).read(file))
     return [file.name for file in files]
 
 

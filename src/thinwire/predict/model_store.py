@@ -23,7 +23,7 @@ from thinwire.net.handshake import OfferedModel
 from thinwire.storage import layout
 from thinwire.storage.checkpoints import Checkpoints
 from thinwire.storage.encrypted_files import PLAIN, Files
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.json_file import canonical_json
 from thinwire.storage.private_state import PrivateState
 from thinwire.training.party.feature_role import derive_run_secret
@@ -45,7 +45,7 @@ def load_model(folder: Path, name: str, module: nn.Module) -> None:
     """Refuses a file that is missing, damaged, of another model, or not finite."""
     file = layout.model_file(folder, name)
     try:
-        tensors = load(_content(file, files_of(folder)))
+        tensors = load(_content(file, open_folder(folder)))
         module.load_state_dict(tensors)
     except (SafetensorError, RuntimeError) as error:
         raise BadInput(f"{file} does not hold this job's model: {error}") from None
@@ -56,7 +56,7 @@ def load_model(folder: Path, name: str, module: nn.Module) -> None:
 
 def hash_models(folder: Path, names: Iterable[str]) -> str:
     """SHA-256 over the models' files, each behind its name and length."""
-    digest, files = hashlib.sha256(), files_of(folder)
+    digest, files = hashlib.sha256(), open_folder(folder)
     for name in sorted(names):
         content = _content(layout.model_file(folder, name), files)
         digest.update(f"{name} {len(content)}\n".encode())
@@ -95,7 +95,7 @@ class RunFolder:
     @cached_property
     def files(self) -> Files:
         """As they are, or encrypted."""
-        return files_of(self.path)
+        return open_folder(self.path)
 
     @cached_property
     def _private(self) -> PrivateState:

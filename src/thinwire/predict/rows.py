@@ -19,7 +19,7 @@ from thinwire.job.messages import within
 from thinwire.job.row_selection import RowSet, read_ids
 from thinwire.job.schema import PartyEntry, Source
 from thinwire.storage import layout
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 
 
 def resolve_row_set(which: RowSet | None, tests: int) -> RowSet:
@@ -62,10 +62,10 @@ def read_new_features(section: PartyEntry, path: str, folder: Path, file: Path, 
 
 
 def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Tensor:
-    kept = layout.kept_file(run, section.name, "preparation")
+    kept = layout.metadata_file(run, section.name, "preparation")
     if not kept.exists():
         raise BadInput(f"{run} does not hold how {section.name!r} prepared its table: {kept.name} is missing")
-    preparation = Preparation.from_json(files_of(run).read(kept))
+    preparation = Preparation.from_json(open_folder(run).read(kept))
     with within(f"--features {section.name}"):
         return preparation.apply(read_cells(file, list(preparation.sources), (), source.delimiter or ","))
 

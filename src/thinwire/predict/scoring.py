@@ -33,7 +33,7 @@ from thinwire.predict.errors import PartyFailed
 from thinwire.predict.fixed_batch import run_in_blocks
 from thinwire.predict.model_store import RunFolder
 from thinwire.storage import layout
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 from thinwire.training.program_factory import derive_run_number
 
 
@@ -47,8 +47,8 @@ class ScoreFormat:
     @classmethod
     def load(cls, outputs: Outputs, run: Path, label_party: PartyName) -> ScoreFormat:
         """As the run's folder keeps them."""
-        file = layout.kept_file(run, label_party, "labels")
-        return cls(outputs, LabelCoding.from_json(files_of(run).read(file)) if file.exists() else None)
+        file = layout.metadata_file(run, label_party, "labels")
+        return cls(outputs, LabelCoding.from_json(open_folder(run).read(file)) if file.exists() else None)
 
     def name_columns(self, width: int) -> tuple[str, ...]:
         classes = () if self.coding is None else self.coding.classes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds, short
 from thinwire.report.record import EVALUATION_KIND, Evaluation, LedgerEntry, Quality, RunRecord
-from thinwire.report.summary import Group
+from thinwire.report.summary import RunGroup
 from thinwire.report.svg.bar_chart import Bar, Bars, Lanes, Stretch
 from thinwire.report.svg.line_chart import HALF, Chart, Line, Point
 
@@ -61,7 +61,7 @@ _X = {
 _QUANTILES = ("5 %", "25 %", "half", "75 %", "95 %")
 
 
-def curve_figures(groups: Sequence[Group], loss_too: bool = True) -> list[Figure]:
+def curve_figures(groups: Sequence[RunGroup], loss_too: bool = True) -> list[Figure]:
     """Those that have points; the same line has the same colour in each."""
     if not groups:
         return []
@@ -203,7 +203,7 @@ def traffic_figures(run: RunRecord) -> list[Figure]:
     return figures
 
 
-def totals_figure(groups: Sequence[Group]) -> Figure | None:
+def totals_figure(groups: Sequence[RunGroup]) -> Figure | None:
     """Several runs beside each other, at their ends."""
     bars = []
     for group in groups:
@@ -214,15 +214,15 @@ def totals_figure(groups: Sequence[Group]) -> Figure | None:
     return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, format_bytes)) if bars else None
 
 
-def kinds_shown(run: RunRecord) -> list[tuple[str, str, str, str, str]]:
+def format_kinds(run: RunRecord) -> list[tuple[str, str, str, str, str]]:
     """Every sort of message: from, to, kind, messages, bytes."""
     return [
-        (one.sender, one.receiver, kind_shown(one.kind), format_count(one.messages), format_bytes(one.bytes))
+        (one.sender, one.receiver, format_kind(one.kind), format_count(one.messages), format_bytes(one.bytes))
         for one in sorted(run.ledger, key=lambda one: -one.bytes)
     ]
 
 
-def kind_shown(kind: str) -> str:
+def format_kind(kind: str) -> str:
     return kind.lower().replace("_", " ")
 
 
@@ -231,7 +231,7 @@ def _by_kind(entries: Sequence[LedgerEntry], run: RunRecord, way: str) -> dict[s
     label = run.about.label_party
     for entry in sorted(entries, key=lambda entry: entry.kind):
         if (entry.receiver == label) if way == "up" else (entry.sender == label):
-            kind = kind_shown(entry.kind)
+            kind = format_kind(entry.kind)
             found[kind] = found.get(kind, 0.0) + entry.bytes
     return found
 

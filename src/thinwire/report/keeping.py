@@ -14,8 +14,8 @@ from thinwire.report.record import Heartbeat, Quality, RunInfo, RunRecord
 from thinwire.report.svg.page import GENERATOR
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import replace_file
-from thinwire.storage.encryption_key import files_of
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.encryption_key import open_folder
+from thinwire.storage.json_file import dump_indented_json
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ def keep_result(folder: Path, summary: Mapping[str, Any] | None, quality: Qualit
     """Once the models are saved; `summary` is None where the run has written result.json itself."""
     with _not_stopping(folder):
         if quality is not None:
-            files_of(folder).replace(folder / layout.QUALITY, quality.model_dump_json().encode() + b"\n")
+            open_folder(folder).replace(folder / layout.QUALITY, quality.model_dump_json().encode() + b"\n")
         if summary is not None:
-            replace_file(folder / layout.RESULT, indented_json(summary))
+            replace_file(folder / layout.RESULT, dump_indented_json(summary))
         write_report([read_openly(folder)], folder / layout.REPORT)
 
 

@@ -14,7 +14,7 @@ _OBSERVERS = {
 
 
 @dataclass(frozen=True)
-class Spent:
+class PrivacySpending:
     """Of one party."""
 
     party: str
@@ -38,7 +38,7 @@ class Gauge:
         return min(1.0, self.spent / self.epsilon) if self.epsilon > 0 else 1.0
 
 
-def spent(ledgers: Sequence[Mapping[str, Any]]) -> list[Spent]:
+def list_spending(ledgers: Sequence[Mapping[str, Any]]) -> list[PrivacySpending]:
     return [_spent(ledger) for ledger in ledgers]
 
 
@@ -52,13 +52,13 @@ def gauges(ledgers: Sequence[Mapping[str, Any]]) -> list[Gauge]:
     return found
 
 
-def _spent(ledger: Mapping[str, Any]) -> Spent:
+def _spent(ledger: Mapping[str, Any]) -> PrivacySpending:
     budget = ledger.get("budget") or {}
     said = "none"
     if budget:
         said = f"epsilon {_epsilon(budget.get('epsilon'))} to {_observer(budget.get('observer'))}"
         said += f", {_epsilon(budget.get('spent'))} of it spent"
-    return Spent(
+    return PrivacySpending(
         party=str(ledger.get("party", "")),
         delta=f"{ledger.get('delta', 0):g}",
         rows=tuple(

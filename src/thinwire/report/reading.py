@@ -27,7 +27,7 @@ from thinwire.report.record import (
 )
 from thinwire.storage import layout
 from thinwire.storage.encrypted_files import PLAIN, Files
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 
 _STARTS = ("listening", "dialling")  # a party's first words; nothing of the kind comes after its stop
 
@@ -73,7 +73,7 @@ def is_run(folder: Path) -> bool:
 def read_openly(folder: Path) -> RunRecord:
     """The same without what is encrypted there: for a page that lies open beside it."""
     record = read_run(folder)
-    return replace(record, quality=None, digests={}) if files_of(folder).encrypted else record
+    return replace(record, quality=None, digests={}) if open_folder(folder).is_encrypted else record
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -94,7 +94,7 @@ def read_run(folder: Path) -> RunRecord:
     summary = _model(folder / layout.RESULT, _Summary) if (folder / layout.RESULT).is_file() else None
     stop = last_stop(_plain_lines(folder / layout.LOG))
     ledger = _entries(folder / layout.LEDGER)
-    files = files_of(folder)
+    files = open_folder(folder)
     return RunRecord(
         name=folder.resolve().name,
         about=about,
@@ -190,7 +190,7 @@ def runs_in(given: Path) -> list[Path]:
     """The folder itself where it holds a run, or those that lie in it; refuses a folder without any."""
     if not given.exists():
         raise BadInput(f"{given}: there is no such folder; give the one that `thinwire train` or `party` named")
-    found = found_runs(given)
+    found = find_runs(given)
     if not found:
         raise BadInput(
             f"{given} holds no run: neither it nor a folder in it has an {layout.ABOUT}, which "
@@ -199,7 +199,7 @@ def runs_in(given: Path) -> list[Path]:
     return found
 
 
-def found_runs(given: Path, begun: bool = True) -> list[Path]:
+def find_runs(given: Path, begun: bool = True) -> list[Path]:
     """By name, at most three folders deep and 200 of them; links are not followed."""
     wanted = is_run if begun else _may_be_run
     if wanted(given):

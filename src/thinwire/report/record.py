@@ -206,7 +206,7 @@ class RunRecord:
         sign = self.about.better.get(name, -1)
         return found is not None and sign * found >= sign * value
 
-    def reached(self) -> Evaluation | None:
+    def find_target(self) -> Evaluation | None:
         """The first evaluation that meets the target."""
         return next((event for event in self.events if self.meets_target(event)), None)
 

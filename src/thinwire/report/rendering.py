@@ -16,14 +16,14 @@ from thinwire.report.figures import (
     confusion_rows,
     cosine_figure,
     curve_figures,
-    kinds_shown,
+    format_kinds,
     time_figures,
     totals_figure,
     traffic_figures,
 )
-from thinwire.report.privacy import spent
+from thinwire.report.privacy import list_spending
 from thinwire.report.record import RunRecord
-from thinwire.report.summary import Group, comparison, grouped, on_what, sentence, tiles
+from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tiles
 from thinwire.report.svg.page import html_page
 
 _MOST_DETAILED = 12  # runs that are told one by one
@@ -52,7 +52,7 @@ def render_page(template: str | Template, title: str, values: Mapping[str, Any])
 
 def report_html(runs: Sequence[RunRecord]) -> str:
     """The page; the same records give the same bytes."""
-    groups = grouped(runs)
+    groups = group_runs(runs)
     several = len(runs) > 1
     title = f"{len(runs)} runs compared" if several else _title(runs[0])
     values = {
@@ -72,7 +72,7 @@ def _title(run: RunRecord) -> str:
     return run.name if run.about.method in run.name else f"{run.name}, trained by {run.about.method}"
 
 
-def _told(group: Group, several: bool) -> dict[str, Any]:
+def _told(group: RunGroup, several: bool) -> dict[str, Any]:
     """One run in detail; of several seeds the first."""
     run = group.first
     return {
@@ -84,14 +84,14 @@ def _told(group: Group, several: bool) -> dict[str, Any]:
         "sentence": sentence(run),
         "tiles": tiles(run),
         "traffic": traffic_figures(run),
-        "kinds": kinds_shown(run),
+        "kinds": format_kinds(run),
         "time": time_figures(run),
         "cosines": cosine_figure(run),
         "quality": run.quality,
         "answers": [] if run.quality is None else answer_figures(run.quality),
         "confusion": [] if run.quality is None else confusion_rows(run.quality),
         "classes": [] if run.quality is None else run.quality.classes or range(len(run.quality.confusion)),
-        "privacy": spent(run.privacy),
+        "privacy": list_spending(run.privacy),
         "no_answers": _no_answers(run),
     }
 

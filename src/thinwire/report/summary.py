@@ -12,19 +12,19 @@ from thinwire.report.svg.line_chart import Point
 
 
 @dataclass(frozen=True)
-class Number:
+class MeanValue:
     """Mean and standard deviation over seeds."""
 
     mean: float
     deviation: float
     count: int
 
-    def shown(self, how: Callable[[float], str]) -> str:
+    def format(self, how: Callable[[float], str]) -> str:
         return how(self.mean) + (f" ± {how(self.deviation)}" if self.count > 1 else "")
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs of one kind, and what to call them."""
 
     name: str
@@ -34,7 +34,7 @@ class Group:
     def first(self) -> RunRecord:
         return self.runs[0]
 
-    def number(self, of: Callable[[RunRecord], float | None]) -> Number | None:
+    def number(self, of: Callable[[RunRecord], float | None]) -> MeanValue | None:
         """None where one of the runs has none."""
         values = [of(run) for run in self.runs]
         known = [value for value in values if value is not None]
@@ -51,7 +51,7 @@ class Group:
         return found
 
 
-def grouped(runs: Sequence[RunRecord]) -> list[Group]:
+def group_runs(runs: Sequence[RunRecord]) -> list[RunGroup]:
     """In the order of the first run of each kind."""
     kinds: dict[str, list[RunRecord]] = {}
     for run in runs:
@@ -62,23 +62,23 @@ def grouped(runs: Sequence[RunRecord]) -> list[Group]:
     for members in kinds.values():
         method = members[0].about.method
         name = method if methods.count(method) == 1 else f"{method}, {members[0].name}"
-        groups.append(Group(name, tuple(members)))
+        groups.append(RunGroup(name, tuple(members)))
     return groups
 
 
-def each_alone(runs: Sequence[RunRecord]) -> list[Group]:
+def each_alone(runs: Sequence[RunRecord]) -> list[RunGroup]:
     """Every run by its own name."""
-    return [Group(run.name, (run,)) for run in runs]
+    return [RunGroup(run.name, (run,)) for run in runs]
 
 
 def _values(events: Sequence[Evaluation], place: str) -> list[float]:
     return [value for event in events if (value := event.value_at(place)) is not None]
 
 
-def _number(values: Sequence[float]) -> Number:
+def _number(values: Sequence[float]) -> MeanValue:
     mean = sum(values) / len(values)
     squares = sum((value - mean) ** 2 for value in values)
-    return Number(mean, sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0, len(values))
+    return MeanValue(mean, sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0, len(values))
 
 
 _STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
@@ -113,7 +113,7 @@ def tiles(run: RunRecord) -> list[Tile]:
         found.append(Tile(f"{place.replace('.', ' ')}", format_number(last), more))
     sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
     fewer = run.times_fewer_bytes()
-    beside = "" if fewer is None else f"{fewer_shown(fewer)} in as many rounds"
+    beside = "" if fewer is None else f"{format_fewer_bytes(fewer)} in as many rounds"
     found.append(Tile("sent in training", format_bytes(sent), beside))
     epochs = run.rounds / about.rounds_per_epoch
     found.append(Tile("rounds", format_count(run.rounds), f"{epochs:.4g} epochs of {format_count(about.rows)} rows"))
@@ -125,7 +125,7 @@ def tiles(run: RunRecord) -> list[Tile]:
         )
     if about.target is not None:
         name, value = about.target
-        reached = run.reached()
+        reached = run.find_target()
         said = "not reached" if reached is None else f"round {format_count(reached.round)}"
         more = f"{name} {value:g}" + ("" if reached is None else f", after {format_bytes(reached.bytes.total)}")
         found.append(Tile("target", said, more))
@@ -146,7 +146,7 @@ def on_what(run: RunRecord) -> str:
     return f"{format_count(about.rows)} training and {format_count(about.test_rows)} test rows, {parties}"
 
 
-def comparison(groups: Sequence[Group]) -> Comparison:
+def comparison(groups: Sequence[RunGroup]) -> Comparison:
     """To the target where there is one, else to the end."""
     target = next((run.about.target for group in groups for run in group.runs if run.about.target), None)
     metric = groups[0].first.about.metric
@@ -158,22 +158,24 @@ def comparison(groups: Sequence[Group]) -> Comparison:
     return Comparison(f"Costs {title}; means and deviations over seeds", tuple(heads), tuple(rows))
 
 
-def _row(group: Group, to_target: bool) -> tuple[str, ...]:
+def _row(group: RunGroup, to_target: bool) -> tuple[str, ...]:
     def cost(place: str) -> str:
         number = group.number(lambda run: _event(run, to_target, place))
-        return "-" if number is None else number.shown(_HOW[place])
+        return "-" if number is None else number.format(_HOW[place])
 
     best = group.number(lambda run: run.best())
     last = group.number(lambda run: run.events[-1].value_at(run.metric_place) if run.events else None)
     fewer = group.number(RunRecord.times_fewer_bytes)
-    reached = [f"{sum(run.reached() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
+    reached = (
+        [f"{sum(run.find_target() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
+    )
     return (
         group.name,
-        "-" if best is None else best.shown(format_number),
-        "-" if last is None else last.shown(format_number),
+        "-" if best is None else best.format(format_number),
+        "-" if last is None else last.format(format_number),
         *reached,
         *(cost(place) for place in ("round", "bytes.up", "bytes.down")),
-        "-" if fewer is None else fewer.shown(lambda value: f"{value:.3g}"),
+        "-" if fewer is None else fewer.format(lambda value: f"{value:.3g}"),
         *(cost(place) for place in ("seconds", "link_seconds")),
     )
 
@@ -190,11 +192,11 @@ _HOW = {
 def _event(run: RunRecord, to_target: bool, place: str) -> float | None:
     if not run.events:
         return None
-    event = (run.reached() if to_target else None) or run.events[-1]
+    event = (run.find_target() if to_target else None) or run.events[-1]
     return event.value_at(place)
 
 
-def fewer_shown(times: float) -> str:
+def format_fewer_bytes(times: float) -> str:
     """Against what svfl sends."""
     if 0.99 <= times <= 1.01:
         return "what svfl sends"

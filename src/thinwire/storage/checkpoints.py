@@ -34,7 +34,7 @@ from thinwire.engine.streams import blocks
 from thinwire.storage.atomic_file import WriteFailed, sync_folder
 from thinwire.storage.encrypted_files import PLAIN, DamagedFile, Files
 from thinwire.storage.json_file import canonical_json
-from thinwire.storage.tensor_file import Written, read_tensors, write_tensors
+from thinwire.storage.tensor_file import WrittenTensors, read_tensors, write_tensors
 
 FORMAT = 2
 _FOLDER = re.compile(r"(\d{10,})-(\d{6,})")
@@ -51,7 +51,7 @@ class _Unusable(Exception):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedCheckpoint:
     """A generation, and what was wrong with newer ones."""
 
     data: dict[str, Any]
@@ -158,7 +158,7 @@ class Checkpoints:
 
     # Loading --------------------------------------------------------------------------------------------
 
-    def load(self, newest: int, check: Callable[[dict[str, Any]], None]) -> Loaded | None:
+    def load(self, newest: int, check: Callable[[dict[str, Any]], None]) -> LoadedCheckpoint | None:
         """The newest generation that is whole; None where none was ever made.
 
         `newest` is the generation that the private state knows of: one below it will do where it cannot be used, an
@@ -180,7 +180,7 @@ class Checkpoints:
             self._good = places[generation]
             if reasons:
                 reasons.append(f"fell back to generation {generation}")
-            return Loaded(data, tensors, generation, reasons)
+            return LoadedCheckpoint(data, tensors, generation, reasons)
         raise BadState(
             f"{self._folder} holds no checkpoint that can be used ({'; '.join(reasons)}); bring the run's folder, "
             "private.json included, back from a copy of one moment, or begin a new run in another folder"
@@ -221,7 +221,7 @@ class Checkpoints:
     def _tensors(self, folder: Path, name: str, told: Mapping[str, Any]) -> dict[str, Tensor]:
         file = f"{name}.safetensors"
         try:
-            tensors = read_tensors(folder / file, Written(told["size"], told["sha256"]), self._files)
+            tensors = read_tensors(folder / file, WrittenTensors(told["size"], told["sha256"]), self._files)
         except OSError as error:
             raise _Unusable(f"{file} cannot be read: {error.strerror}") from None
         except DamagedFile as error:

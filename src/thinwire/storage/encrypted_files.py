@@ -110,7 +110,7 @@ class Encrypting:
         self._index += 1
 
 
-def decrypted(read: Callable[[int], bytes], key: RunKey, name: str, path: Path) -> Iterator[bytes]:
+def decrypt_records(read: Callable[[int], bytes], key: RunKey, name: str, path: Path) -> Iterator[bytes]:
     """A file's content, record by record, each once it is known to be what was written. Raises DamagedFile."""
     header = read(HEADER_SIZE)
     if not header.startswith(MARK):
@@ -260,7 +260,7 @@ class Files(Protocol):
     """Reads and writes them. What is read is what was written, or DamagedFile is raised; OSError as usual."""
 
     @property
-    def encrypted(self) -> bool: ...
+    def is_encrypted(self) -> bool: ...
 
     def read(self, path: Path) -> bytes: ...
 
@@ -272,7 +272,7 @@ class Files(Protocol):
         """A file that was not there, written in pieces; it is on the disk once the block ends."""
         ...
 
-    def opened(self, path: Path) -> AbstractContextManager[Content]: ...
+    def open_file(self, path: Path) -> AbstractContextManager[Content]: ...
 
     def logs(self, folder: Path) -> Logs:
         """For a log's files in this folder."""
@@ -286,7 +286,7 @@ class Files(Protocol):
 class PlainFiles:
     """As they are."""
 
-    encrypted = False
+    is_encrypted = False
 
     def read(self, path: Path) -> bytes:
         data = path.read_bytes()
@@ -303,7 +303,7 @@ class PlainFiles:
             yield lambda piece: write_all(descriptor, [piece])
 
     @contextmanager
-    def opened(self, path: Path) -> Iterator[Content]:
+    def open_file(self, path: Path) -> Iterator[Content]:
         with path.open("rb", buffering=0) as file:
             yield _InFile(file)
 
@@ -323,11 +323,11 @@ class EncryptedFiles:
 
     folder: Path
     key: RunKey
-    encrypted = True
+    is_encrypted = True
 
     def read(self, path: Path) -> bytes:
         with path.open("rb") as file:
-            return b"".join(decrypted(file.read, self.key, self._name(path), path))
+            return b"".join(decrypt_records(file.read, self.key, self._name(path), path))
 
     def replace(self, path: Path, data: bytes, mode: int = 0o666) -> None:
         parts: list[bytes | memoryview] = []
@@ -344,11 +344,11 @@ class EncryptedFiles:
             encrypting.finish()
 
     @contextmanager
-    def opened(self, path: Path) -> Iterator[Content]:
+    def open_file(self, path: Path) -> Iterator[Content]:
         """All of it in memory: what is decrypted must not lie in a file."""
         area = bytearray()
         with path.open("rb") as file:
-            for record in decrypted(file.read, self.key, self._name(path), path):
+            for record in decrypt_records(file.read, self.key, self._name(path), path):
                 area += record
         yield _InMemory(area)
 

@@ -19,7 +19,7 @@ from thinwire.base.errors import BadInput, BadState
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed, new_file, replace_file, sync_folder, write_all
 from thinwire.storage.encrypted_files import MARK, PLAIN, DamagedFile, EncryptedFiles, Files, RunKey
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.json_file import dump_indented_json
 
 KEY_BYTES = 32
 _MOST_BYTES = 4096  # of a file that may hold one
@@ -86,7 +86,7 @@ class _Marker:
     key: str  # the file it was in
 
 
-def files_of(folder: Path, key: Path | None = None) -> Files:
+def open_folder(folder: Path, key: Path | None = None) -> Files:
     """The folder's own files, as they are or encrypted; `key` is where the job says that the key is."""
     marker = _read_marker(folder)
     if marker is None:
@@ -116,7 +116,7 @@ def begin_files(folder: Path, key: Path | None) -> Files:
     """The same for a run that begins or goes on: with a key, a new folder is encrypted from now on."""
     marker = _read_marker(folder)
     if marker is None:
-        found = files_of(folder, key)
+        found = open_folder(folder, key)
         if key is None:
             return found
         run = secrets.token_bytes(16)
@@ -182,7 +182,7 @@ def _read_marker(folder: Path) -> _Marker | None:
 
 def _write_marker(folder: Path, marker: _Marker) -> None:
     held = {"format": FORMAT, "run": marker.run.hex(), "check": marker.check, "key": marker.key}
-    data = indented_json(held)
+    data = dump_indented_json(held)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / layout.ENCRYPTION, data)

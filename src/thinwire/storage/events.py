@@ -91,7 +91,7 @@ class EventLog:
             with suppress(OSError):  # a terminal that is gone
                 self._say(told)
 
-    def shared(self, since: int) -> tuple[list[dict[str, Any]], int]:
+    def read_shared(self, since: int) -> tuple[list[dict[str, Any]], int]:
         """What others may read of the last events, from number `since` on, and the number of the next one.
 
         When, what, with whom and in which round: no reasons, paths or addresses, which may tell of one's own data.
@@ -107,7 +107,7 @@ class EventLog:
                 count for (name, other), count in self.counts.items() if name == event and peer in (None, other)
             )
 
-    def counted(self) -> list[tuple[tuple[str, str], int]]:
+    def list_counts(self) -> list[tuple[tuple[str, str], int]]:
         with self._lock:
             return sorted(self.counts.items())
 

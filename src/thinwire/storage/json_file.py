@@ -17,7 +17,7 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def indented_json(value: Any, sort_keys: bool = False) -> bytes:
+def dump_indented_json(value: Any, sort_keys: bool = False) -> bytes:
     """For files that people look into."""
     return json.dumps(value, indent=2, sort_keys=sort_keys).encode() + b"\n"
 

@@ -58,6 +58,6 @@ def model_files(folder: Path) -> list[Path]:
     return sorted((folder / MODELS).glob("*.safetensors"))
 
 
-def kept_file(folder: Path, party: str, what: str) -> Path:
+def metadata_file(folder: Path, party: str, what: str) -> Path:
     """What a party's model needs beside its weights."""
     return folder / MODELS / f"{party}.{what}.json"

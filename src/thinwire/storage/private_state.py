@@ -18,7 +18,7 @@ from thinwire.base.errors import BadInput, BadState, ThinwireError
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed, sync_folder, write_all
 from thinwire.storage.encrypted_files import PLAIN_RECORDS, Files, Wrapped
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.json_file import canonical_json
 
 FORMAT = 1
@@ -53,7 +53,7 @@ class PrivateState:
     def open(cls, folder: Path, files: Files | None = None) -> PrivateState:
         """The folder's, or a new one with fresh secrets from the system. `files` are the folder's, where at hand."""
         path = folder / layout.PRIVATE
-        files = files or files_of(folder)
+        files = files or open_folder(folder)
         if path.exists():
             return cls(folder, _read(path, files), files)
         made = cls(folder, _Fields(), files)
@@ -88,11 +88,11 @@ class PrivateState:
         return self._fields.generation
 
     @property
-    def aborted(self) -> str | None:
+    def abort_reason(self) -> str | None:
         return self._fields.aborted
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         return self._fields.finished
 
     def begin_incarnation(self) -> int:

@@ -22,7 +22,7 @@ MESSAGES = (layout.SENT, layout.ANSWERS)
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedPart:
     """A file or folder that is gone."""
 
     path: str  # below the run's folder
@@ -44,10 +44,10 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    return PrivateState.open(folder).finished
+    return PrivateState.open(folder).is_finished
 
 
-def removed(folder: Path, names: tuple[str, ...]) -> list[Removed]:
+def remove_parts(folder: Path, names: tuple[str, ...]) -> list[RemovedPart]:
     """Removes these parts of the folder; gives what was there."""
     found = []
     for name in names:
@@ -60,11 +60,11 @@ def removed(folder: Path, names: tuple[str, ...]) -> list[Removed]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         except OSError as error:
             raise WriteFailed(path, 0, error) from error
-        found.append(Removed(name, size))
+        found.append(RemovedPart(name, size))
     return found
 
 
-def unknown_in(folder: Path) -> list[str]:
+def find_unknown(folder: Path) -> list[str]:
     """Files that are not ours: what they hold of single rows, only their owner knows."""
     return sorted(path.name for path in folder.iterdir() if not layout.is_known(path.name))
 
@@ -96,30 +96,30 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class CleanupResult:
     """What is gone, and why nothing is where nothing is."""
 
     folder: str
-    removed: list[Removed]
+    removed: list[RemovedPart]
     note: str | None = None
 
 
-def clean(folder: Path, rules: Retention, now: datetime) -> Cleaned:
+def clean(folder: Path, rules: Retention, now: datetime) -> CleanupResult:
     """Applies the rules to a finished run; one that may go on is left alone."""
     with alone_in(folder):
         if not is_finished(folder):
-            return Cleaned(str(folder), [], "not finished: nothing was removed")
+            return CleanupResult(str(folder), [], "not finished: nothing was removed")
         age = now - _ended(folder)
         gone = []
         if _is_over(rules.checkpoints_days, age):
-            gone += removed(folder, (layout.CHECKPOINTS,))
+            gone += remove_parts(folder, (layout.CHECKPOINTS,))
         elif rules.checkpoints_count is not None:
             gone += _old_generations(folder / layout.CHECKPOINTS, rules.checkpoints_count)
         if _is_over(rules.messages_days, age):
-            gone += removed(folder, MESSAGES)
+            gone += remove_parts(folder, MESSAGES)
         if rules.logs_days is not None:
             gone += _old_lines(folder / layout.LOG, now - timedelta(days=rules.logs_days))
-        return Cleaned(str(folder), gone)
+        return CleanupResult(str(folder), gone)
 
 
 def _is_over(days: float | None, age: timedelta) -> bool:
@@ -133,14 +133,18 @@ def _ended(folder: Path) -> datetime:
     return datetime.fromtimestamp(written, UTC)
 
 
-def _old_generations(folder: Path, count: int) -> list[Removed]:
+def _old_generations(folder: Path, count: int) -> list[RemovedPart]:
     if not folder.is_dir():
         return []
     names = sorted((path.name for path in folder.iterdir() if _GENERATION.fullmatch(path.name)), reverse=True)
-    return [Removed(f"checkpoints/{name}", gone.bytes) for name in names[count:] for gone in removed(folder, (name,))]
+    return [
+        RemovedPart(f"checkpoints/{name}", gone.bytes)
+        for name in names[count:]
+        for gone in remove_parts(folder, (name,))
+    ]
 
 
-def _old_lines(path: Path, since: datetime) -> list[Removed]:
+def _old_lines(path: Path, since: datetime) -> list[RemovedPart]:
     """A line that says no time is kept."""
     if not path.exists():
         return []
@@ -149,7 +153,7 @@ def _old_lines(path: Path, since: datetime) -> list[Removed]:
     if len(kept) == len(lines):
         return []
     replace_file(path, b"".join(kept))
-    return [Removed(f"{layout.LOG}: {len(lines) - len(kept)} lines", sum(map(len, lines)) - sum(map(len, kept)))]
+    return [RemovedPart(f"{layout.LOG}: {len(lines) - len(kept)} lines", sum(map(len, lines)) - sum(map(len, kept)))]
 
 
 def _is_before(line: bytes, since: datetime) -> bool:

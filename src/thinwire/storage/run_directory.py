@@ -18,8 +18,8 @@ from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed, write_all
 from thinwire.storage.checkpoints import Checkpoints, tensor_bytes
 from thinwire.storage.encrypted_files import PLAIN, Files
-from thinwire.storage.encryption_key import begin_files, files_of
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.encryption_key import begin_files, open_folder
+from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.private_state import PrivateState
 from thinwire.storage.retention import require_able_to_go_on
 from thinwire.storage.run_facts import RunFacts, require_readable, write_facts
@@ -36,12 +36,12 @@ class RunDirectory:
     def __init__(self, folder: Path, key: Path | None = None) -> None:
         require_readable(folder)
         self.folder = folder
-        self.files = files_of(folder, key)
+        self.files = open_folder(folder, key)
         self._key = key
 
     def storage(self, wanted: Storage) -> Storage:
         """Where large tables may go: what is encrypted here must not lie readable elsewhere."""
-        return wanted.require_folder() if self._key is not None or self.files.encrypted else wanted
+        return wanted.require_folder() if self._key is not None or self.files.is_encrypted else wanted
 
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
@@ -51,7 +51,7 @@ class RunDirectory:
         self._open()
         self._private.set_noise_secret(noise_secret)
         write_facts(self.folder, facts)
-        self.write(layout.RECIPE, indented_json(recipe, sort_keys=True))
+        self.write(layout.RECIPE, dump_indented_json(recipe, sort_keys=True))
         self.clear()
 
     def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
@@ -86,13 +86,13 @@ class RunDirectory:
         return kept
 
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
-        self.write(layout.LEDGER, indented_json(ledger))
+        self.write(layout.LEDGER, dump_indented_json(ledger))
         for name, module in models.items():
             self._keep(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
 
     def mark_finished(self, finished: bool) -> None:
         """A run that was stopped, or goes on for longer, is not."""
-        if self._private.finished != finished:
+        if self._private.is_finished != finished:
             self._private.set_finished(finished)
 
     @property

@@ -24,8 +24,8 @@ from thinwire.base.types import PartyName
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed, replace_file
 from thinwire.storage.checkpoints import Checkpoints
-from thinwire.storage.encryption_key import files_of
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.encryption_key import open_folder
+from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.private_state import PrivateState
 
 # 0: before run.json; all that lay in the folder is read as it is. 1: run.json says this.
@@ -45,7 +45,7 @@ class RunFacts:
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    data = indented_json({"format": FORMAT, "thinwire": __version__, **asdict(facts)})
+    data = dump_indented_json({"format": FORMAT, "thinwire": __version__, **asdict(facts)})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(folder / layout.RUN, data)
@@ -100,7 +100,7 @@ def _damaged(folder: Path) -> BadState:
     )
 
 
-class Earlier:
+class EarlierRun:
     """A run that has ended; of one party, or of all."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -111,7 +111,7 @@ class Earlier:
             )
             raise BadInput(f"{self.folder} {what}; it holds no models to begin from")
         self.facts: RunFacts | None = read_facts(self.folder)
-        self._files = files_of(self.folder)
+        self._files = open_folder(self.folder)
 
     @cached_property
     def models(self) -> dict[str, dict[str, Tensor]]:

@@ -44,14 +44,14 @@ _ALIGNED = 8
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenTensors:
     """A whole file."""
 
     size: int
     sha256: str
 
 
-def write_tensors(write: Callable[[bytes | memoryview], None], tensors: Mapping[str, Tensor]) -> Written:
+def write_tensors(write: Callable[[bytes | memoryview], None], tensors: Mapping[str, Tensor]) -> WrittenTensors:
     """Gives the file to `write` piece by piece."""
     digest = hashlib.sha256()
     size = 0
@@ -79,16 +79,16 @@ def write_tensors(write: Callable[[bytes | memoryview], None], tensors: Mapping[
     for name in order:
         for block in blocks(tensors[name].detach().cpu().contiguous()):
             put(block.view(torch.uint8).numpy().data)
-    return Written(size, digest.hexdigest())
+    return WrittenTensors(size, digest.hexdigest())
 
 
-def read_tensors(path: Path, told: Written, files: Files = PLAIN) -> dict[str, Tensor]:
+def read_tensors(path: Path, told: WrittenTensors, files: Files = PLAIN) -> dict[str, Tensor]:
     """The file's tensors, once its bytes are the ones that were written.
 
     Those that are large stay in the file; where it is encrypted, in memory. They must not be changed, or the change
     may get lost. Raises BadState where the bytes are others, OSError where it cannot be read.
     """
-    with files.opened(path) as content:
+    with files.open_file(path) as content:
         size, digest = 0, hashlib.sha256()
         for piece in content.pieces(BLOCK):
             digest.update(piece)

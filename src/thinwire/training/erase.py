@@ -15,8 +15,8 @@ from thinwire.data.readers.features import read_id_texts
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import ColumnSource, LabelEntry, PartyEntry, SplitSection
 from thinwire.storage import layout
-from thinwire.storage.encryption_key import files_of
-from thinwire.storage.retention import MESSAGES, Removed, alone_in, is_finished, removed, unknown_in
+from thinwire.storage.encryption_key import open_folder
+from thinwire.storage.retention import MESSAGES, RemovedPart, alone_in, find_unknown, is_finished, remove_parts
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Erasure:
     folder: str
     asked: int  # rows or ids
     rows: list[int]  # of the run's training rows, from 0, as far as they are known
-    removed: list[Removed]
+    removed: list[RemovedPart]
     still_in: dict[str, int]  # tables of the job that hold some of the ids, and how many
     unknown: list[str]  # files in the folder that are not ours
 
@@ -68,14 +68,14 @@ def erase_rows(
         wanted = {_normalize(one) for one in ids}
         known = _training_rows(tables, wanted)
         _require_training_rows(rows, tables, folder)
-        gone = removed(folder, (layout.CHECKPOINTS, *MESSAGES, layout.NEW_ROWS))
+        gone = remove_parts(folder, (layout.CHECKPOINTS, *MESSAGES, layout.NEW_ROWS))
         found = Erasure(
             folder=str(folder),
             asked=len(wanted) + len(set(rows)),
             rows=sorted({*known, *rows}),
             removed=gone,
             still_in={str(one.file): count for one in tables if (count := one.count(wanted))},
-            unknown=unknown_in(folder),
+            unknown=find_unknown(folder),
         )
         _record(folder, found)
     return found
@@ -139,7 +139,7 @@ def _normalize(one: str) -> str:
 def _record(folder: Path, found: Erasure) -> None:
     """A line for every time; never an id."""
     path = folder / layout.FORGOTTEN
-    files = files_of(folder)
+    files = open_folder(folder)
     before = files.read(path) if path.exists() else b""
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

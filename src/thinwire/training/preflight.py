@@ -39,7 +39,7 @@ from thinwire.net.doctor.listen import check_listening
 from thinwire.net.grpc.client import grpc
 from thinwire.net.handshake import ProbeHello
 from thinwire.storage import layout
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.private_state import PrivateState
 from thinwire.training.dry_run import surrogate_bytes, workset_bytes
 
@@ -275,16 +275,16 @@ def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
     if not (folder / layout.PRIVATE).exists():
         return ok("run folder", f"{folder} is new: the run begins there")
     try:
-        private = PrivateState.open(folder, files_of(folder, own.encryption_key))
-        if private.aborted is not None:
+        private = PrivateState.open(folder, open_folder(folder, own.encryption_key))
+        if private.abort_reason is not None:
             return problem(
-                "run folder", f"the run in {folder} was aborted by {private.aborted!r}", "give another --out"
+                "run folder", f"the run in {folder} was aborted by {private.abort_reason!r}", "give another --out"
             )
         if held is not None and (folder / layout.JOB).exists():
             require_same_text(folder, own.format_document(), own.data_digests(held.data))
     except BadInput as error:
         return problem("run folder", "holds another run, or cannot be read", str(error))
-    if private.finished:
+    if private.is_finished:
         return warning("run folder", f"the run in {folder} has finished", "a new run needs another --out")
     return ok("run folder", f"{folder} holds this run, and it goes on there", starts=private.incarnation)
 

@@ -22,7 +22,7 @@ from thinwire.job.job import Job
 from thinwire.report.progress import RunProgress
 from thinwire.report.record import Evaluation, Quality
 from thinwire.storage import layout
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
 from thinwire.training.callbacks import Callback, FollowerScope, RunStart
@@ -59,7 +59,7 @@ def train(
                 everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
                 for party in everyone:
                     directory.keep(party.name, collect_metadata(party))
-                directory.write(layout.MODEL, indented_json({"format": 1, **describe_models(job)}))
+                directory.write(layout.MODEL, dump_indented_json({"format": 1, **describe_models(job)}))
             return following.finish(run.go())
     if directory is None:
         raise BadInput("resume needs the run's directory: give out=")
@@ -209,7 +209,7 @@ class _Run:
             if mine:
                 found[program.seat.me] = mine
         if self.job.diagnostics:
-            gradient = self.parties.squared_gradient_norm()
+            gradient = self.parties.gradient_norm_squared()
             self._gradient_at_0 = gradient if self._gradient_at_0 is None else self._gradient_at_0
             found["squared_gradient_norm"] = gradient
             found["relative_gradient_norm"] = gradient / self._gradient_at_0 if self._gradient_at_0 else 0.0

@@ -82,7 +82,7 @@ def test_steps_in_an_untimed_block_cost_nothing() -> None:
 
     def bank() -> None:
         channel = simulation.channel("bank")
-        with channel.untimed(), channel.untimed():
+        with channel.pause_clock(), channel.pause_clock():
             channel.count_steps(1000)
         channel.count_steps(1)
 
@@ -115,7 +115,7 @@ def test_measured_time_is_the_partys_own_and_leaves_out_untimed_blocks(watch: Wa
         watch.seconds += 1
         channel.receive("shop", UP, 0)  # what shop computes meanwhile is waiting here
         watch.seconds += 2
-        with channel.untimed():
+        with channel.pause_clock():
             watch.seconds += 1000
             channel.receive("shop", Kind.EVALUATION, 0)
             watch.seconds += 1000

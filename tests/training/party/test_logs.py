@@ -104,13 +104,13 @@ def test_what_is_shared_is_bounded_and_says_no_reasons(tmp_path: Path) -> None:
     for number in range(MOST_SHARED + 5):
         log.round = number
         log("connected", "bank")
-    lines, following = log.shared(0)
+    lines, following = log.read_shared(0)
     assert len(lines) == MOST_SHARED
     assert following == MOST_SHARED + 6
     assert lines[-1]["round"] == MOST_SHARED + 4
     assert "secret" not in json.dumps(lines)
-    assert log.shared(following - 2)[0] == lines[-2:]
-    assert log.shared(1 << 62)[0] == []
+    assert log.read_shared(following - 2)[0] == lines[-2:]
+    assert log.read_shared(1 << 62)[0] == []
     log.close()
 
 

@@ -136,7 +136,7 @@ class Channel(Protocol):
     def away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
         """Waits for these messages; True, at once, where a party is away and so one of them may be long in coming."""
 
-    def untimed(self) -> AbstractContextManager[None]:
+    def pause_clock(self) -> AbstractContextManager[None]:
         """What is done in this block costs no time on the link's clock; for evaluations."""
 
     def count_steps(self, steps: int) -> None:

@@ -194,7 +194,7 @@ class SimulatedChannel:
             self._worked(clock, steps * (clock.step_seconds(self.name) or 0.0))
 
     @contextmanager
-    def untimed(self) -> Iterator[None]:
+    def pause_clock(self) -> Iterator[None]:
         """Computation in this block, such as an evaluation, costs no time."""
         self._charge()
         self._untimed += 1

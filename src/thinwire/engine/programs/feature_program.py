@@ -81,14 +81,14 @@ class FeatureProgram(Program):
     def _evaluate(self, done: Round) -> bool:
         if done:
             self.end.show_surrogates(done)
-        with self.seat.channel.untimed():
+        with self.seat.channel.pause_clock():
             send_test_embedding(self.seat, self.bottom.embed_test(), done, self._sealing)
         stop = self._finish_evaluation(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop
 
     def _finish_evaluation(self, done: Round) -> bool:
-        with self.seat.channel.untimed():
+        with self.seat.channel.pause_clock():
             stop, steps = receive_decision(self.seat, done)
         self.plan.set_steps(steps)
         return stop

@@ -107,12 +107,12 @@ class LabelProgram(Program):
     def _evaluate(self, done: Round) -> bool:
         if done:
             self.end.compare_surrogates(done)
-        with self.seat.channel.untimed():
+        with self.seat.channel.pause_clock():
             self.stop_after_evaluation = self._at_rest(EvaluationOutputs(done, self._outputs(done)))
         return self._finish_evaluation(done)
 
     def _finish_evaluation(self, done: Round) -> bool:
-        with self.seat.channel.untimed():
+        with self.seat.channel.pause_clock():
             send_decision(self.seat, done, self.stop_after_evaluation, self.plan.decide_steps(done))
         return self.stop_after_evaluation
 

@@ -158,7 +158,7 @@ def decode_unary(reader: BodyReader, count: int, most: int) -> Array:
     while missing:
         # Two bits each are nearly enough; grow, so that many zeros do not take many steps.
         size = min(max(missing // 4, 2 * size), _MOST_CHUNK)
-        chunk = reader.raw(min(size, reader.left))
+        chunk = reader.raw(min(size, reader.remaining))
         if not len(chunk):
             raise Truncated(f"{count - missing} unary integers where {count} are announced")
         ends = np.flatnonzero(np.unpackbits(np.frombuffer(chunk, np.uint8), bitorder="little").view(np.bool_))

@@ -77,12 +77,12 @@ class BodyReader:
         self.max_values = max_values
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self._data) - self._place
 
     def raw(self, size: int) -> memoryview:
-        if size > self.left:
-            raise Truncated(f"{size} bytes are announced, {self.left} are left")
+        if size > self.remaining:
+            raise Truncated(f"{size} bytes are announced, {self.remaining} are left")
         self._place += size
         return self._data[self._place - size : self._place]
 
@@ -155,8 +155,8 @@ class BodyReader:
         return np.frombuffer(bytes(raw) if len(raw) <= _CHEAP_TO_COPY else raw, dtype)
 
     def finish(self) -> None:
-        if self.left:
-            raise TrailingBytes(f"{self.left} bytes follow the end of the body")
+        if self.remaining:
+            raise TrailingBytes(f"{self.remaining} bytes follow the end of the body")
 
 
 def pack_bundle(bodies: Mapping[int, bytes | memoryview]) -> bytes:
@@ -171,7 +171,7 @@ def pack_bundle(bodies: Mapping[int, bytes | memoryview]) -> bytes:
 def unpack_bundle(data: bytes | memoryview) -> dict[int, memoryview]:
     reader = BodyReader(data, 0)
     bodies: dict[int, memoryview] = {}
-    while reader.left:
+    while reader.remaining:
         index = reader.whole()
         if index in bodies:
             raise Malformed(f"two bodies of party {index} in one bundle")

@@ -84,7 +84,7 @@ def _write(out: BodyWriter, symbols: Any, effort: Effort) -> None:
 
 
 def _read(reader: BodyReader) -> Symbols:
-    if not reader.left:
+    if not reader.remaining:
         raise Truncated("the body is empty")
     tag = reader.byte()
     codec = _BY_TAG.get(tag)
@@ -173,7 +173,7 @@ def _read_columns(reader: BodyReader) -> Columns:
 
 def _read_values(reader: BodyReader, shape: tuple[int, ...]) -> Symbols:
     """The kept values: symbols of their own, but not chosen among once more."""
-    if reader.left and _BY_TAG.get(reader.look()) in _SELECTIONS:
+    if reader.remaining and _BY_TAG.get(reader.look()) in _SELECTIONS:
         raise Malformed("chosen values are chosen among once more")
     values = _read(reader)
     if values.shape != shape:

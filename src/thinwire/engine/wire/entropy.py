@@ -388,7 +388,7 @@ def _read_sparse(reader: BodyReader, count: int, span: int) -> Array:
     if common > span:
         raise Malformed(f"the common integer {common} is above the span {span}")
     places = read_indices(reader, count)
-    if reader.left and reader.look() == Coding.SPARSE:
+    if reader.remaining and reader.look() == Coding.SPARSE:
         raise Malformed("sparse integers inside sparse ones")
     values = read_integers(reader, places.size, 0, span)
     offsets = np.full(count, common, dtype=codes_dtype(0, span))

@@ -27,7 +27,7 @@ _DELIMITERS = ",;\t|"
 
 
 @dataclass(frozen=True)
-class Table:
+class InspectedTable:
     """A CSV or Parquet file."""
 
     file: Path
@@ -76,7 +76,7 @@ class Arrays:
         return ", ".join(f"{key} {list(shape)}" for key, shape in self.shapes.items()) or "nothing"
 
 
-Look = Table | Arrays
+Look = InspectedTable | Arrays
 
 
 def inspect_file(file: Path) -> Look:
@@ -86,7 +86,7 @@ def inspect_file(file: Path) -> Look:
             return Arrays(file, _shapes(file))
         case ".csv" | ".parquet":
             delimiter = _delimiter(file) if file.suffix.lower() == ".csv" else ","
-            return Table(file, delimiter, read_cells(file, delimiter=delimiter))
+            return InspectedTable(file, delimiter, read_cells(file, delimiter=delimiter))
     raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; give .csv, .parquet or .npz")
 
 
@@ -117,7 +117,7 @@ _TELLING = ("id", "customer", "client", "patient", "user", "key", "number", "acc
 class SharedIds:
     """The id column of each party, and how many ids all of them hold."""
 
-    def __init__(self, tables: Mapping[str, Table], columns: Mapping[str, str]) -> None:
+    def __init__(self, tables: Mapping[str, InspectedTable], columns: Mapping[str, str]) -> None:
         self.columns = dict(columns)
         held = {party: parse_words(tables[party].cells, column).to_pylist() for party, column in columns.items()}
         self.common = len(set.intersection(*(set(ids) for ids in held.values())))
@@ -125,7 +125,7 @@ class SharedIds:
         self.in_order = all(ids == every[0] for ids in every)
 
 
-def match_ids(tables: Mapping[str, Table], columns: Mapping[str, str]) -> SharedIds:
+def match_ids(tables: Mapping[str, InspectedTable], columns: Mapping[str, str]) -> SharedIds:
     """Of columns that were named; refuses ids that nobody shares."""
     for party, column in columns.items():
         if column not in tables[party].cells.names:
@@ -137,7 +137,7 @@ def match_ids(tables: Mapping[str, Table], columns: Mapping[str, str]) -> Shared
     return found
 
 
-def guess_ids(tables: Mapping[str, Table]) -> SharedIds:
+def guess_ids(tables: Mapping[str, InspectedTable]) -> SharedIds:
     """By overlap, then by name."""
     candidates = {party: _different(table) for party, table in tables.items()}
     first, *others = tables
@@ -157,7 +157,7 @@ def guess_ids(tables: Mapping[str, Table]) -> SharedIds:
     return SharedIds(tables, best[1])
 
 
-def guess_own_id(table: Table, label: str | None) -> str:
+def guess_own_id(table: InspectedTable, label: str | None) -> str:
     """Of one table alone: by its name, else the first that could be; nobody else's ids are here to compare."""
     candidates = [column for column in _different(table) if column != label]
     return next(filter(_is_telling, candidates), candidates[0]) if candidates else _none(table)
@@ -167,7 +167,7 @@ def _is_telling(column: str) -> bool:
     return any(word in column.lower() for word in _TELLING)
 
 
-def _different(table: Table) -> dict[str, set[str]]:
+def _different(table: InspectedTable) -> dict[str, set[str]]:
     """Columns with a different value in every row, one at least; no fractions, which are measurements."""
     found = {}
     for name in table.cells.names:
@@ -180,14 +180,16 @@ def _different(table: Table) -> dict[str, set[str]]:
     return found or _none(table)
 
 
-def _none(table: Table) -> NoReturn:
+def _none(table: InspectedTable) -> NoReturn:
     raise BadColumn(
         f"{table.file}: no column has a different value in every row, so none can name the rows; it has "
         f"{quote_names(table.cells.names)}. Say which it is by --id COLUMN"
     )
 
 
-def propose_public(table: Table, preparation: Preparation, settings: Settings) -> tuple[Settings, tuple[str, ...]]:
+def propose_public(
+    table: InspectedTable, preparation: Preparation, settings: Settings
+) -> tuple[Settings, tuple[str, ...]]:
     """Settings under which no column is fitted, and the columns that are better left out."""
     known: dict[str, Any] = {}
     types: dict[str, Any] = {}

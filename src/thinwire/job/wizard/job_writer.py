@@ -14,7 +14,7 @@ from thinwire.job.job_file import inline
 from thinwire.job.registry import build_recipe
 from thinwire.job.schema import JobFile
 from thinwire.job.wizard.answers import JobAnswers
-from thinwire.job.wizard.sections import Section, SectionDraft, draft_sections
+from thinwire.job.wizard.sections import DraftSection, SectionDraft, draft_sections
 from thinwire.job.wizard.templates import Template
 from thinwire.storage.atomic_file import replace_file
 
@@ -99,7 +99,7 @@ def build_top(task: Task, classes: int) -> dict[str, Any]:
     return {"top": {"name": "linear_top", "classes": classes}, "loss": loss}
 
 
-def party_section(head: str, section: Section, more: Mapping[str, Any] | None = None) -> str:
+def party_section(head: str, section: DraftSection, more: Mapping[str, Any] | None = None) -> str:
     keys = {"name": section.name, **section.keys, **(more or {})}
     said = {
         "alignment": "written by `thinwire align`",

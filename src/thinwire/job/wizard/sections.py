@@ -16,8 +16,8 @@ from thinwire.data.readers.tables import select_columns
 from thinwire.job.wizard.answers import JobAnswers
 from thinwire.job.wizard.file_inspection import (
     Arrays,
+    InspectedTable,
     SharedIds,
-    Table,
     guess_ids,
     inspect_file,
     match_ids,
@@ -27,20 +27,20 @@ from thinwire.job.wizard.templates import TEMPLATES, Template
 
 
 @dataclass(frozen=True)
-class Section:
+class DraftSection:
     """One party's: its keys, and what is worth saying about its file."""
 
     name: str
     about: tuple[str, ...]
     keys: dict[str, Any]
 
-    def after(self, first: Mapping[str, Any]) -> Section:
+    def after(self, first: Mapping[str, Any]) -> DraftSection:
         """With other keys before its own."""
-        return Section(self.name, self.about, {**first, **self.keys})
+        return DraftSection(self.name, self.about, {**first, **self.keys})
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelChoice:
     """What the labels are, and the keys that name them."""
 
     keys: dict[str, Any]
@@ -58,27 +58,27 @@ def require_for_arrays(template: str) -> None:
         raise BadInput(f"the template {template!r} is for tables, .csv and .parquet")
 
 
-def array_section(name: str, look: Arrays, label: str | None, template: str, folder: Path) -> Section:
+def array_section(name: str, look: Arrays, label: str | None, template: str, folder: Path) -> DraftSection:
     about = (f"{look.file.name} holds {look.names_text}",)
     keys: dict[str, Any] = {}
     if label is not None and all(len(shape) < 2 for key, shape in look.shapes.items() if key != label):
-        return Section(name, about, keys)
+        return DraftSection(name, about, keys)
     file = relative(look.file, folder)
     training, test = look.features(label)
     keys["features"] = {"file": file, "key": training}
     if test is not None:
         keys["test_features"] = {"file": file, "key": test}
-    return Section(name, about, {**keys, "model": _model(look.shapes[training][1:], template)})
+    return DraftSection(name, about, {**keys, "model": _model(look.shapes[training][1:], template)})
 
 
-def array_labels(look: Arrays, label: str, folder: Path) -> Labelled:
+def array_labels(look: Arrays, label: str, folder: Path) -> LabelChoice:
     if label not in look.shapes:
         raise BadColumn(f"{look.file}: there is no array {label!r}, it holds {look.names_text}")
     keys: dict[str, Any] = {"labels": {"file": relative(look.file, folder), "key": label}}
     test = look.test_of(label)
     if test is not None:
         keys["test_labels"] = {"file": relative(look.file, folder), "key": test}
-    return Labelled(keys, *_task(look.file, label))
+    return LabelChoice(keys, *_task(look.file, label))
 
 
 def _task(file: Path, key: str) -> tuple[Task, int]:
@@ -108,8 +108,8 @@ class TableIds:
 
 
 def table_section(
-    name: str, table: Table, ids: TableIds, template: Template, folder: Path, label: str | None = None
-) -> Section:
+    name: str, table: InspectedTable, ids: TableIds, template: Template, folder: Path, label: str | None = None
+) -> DraftSection:
     """Of all columns but the id and the label."""
     column, taken = ids.column, () if label is None else (label,)
     keys: dict[str, Any] = {"ids": {**_file(table, folder), "column": column}, **ids.alignment}
@@ -118,7 +118,7 @@ def table_section(
     if not others:
         if not taken:
             raise BadColumn(f"{table.file}: it holds nothing beside {column!r}; there is nothing to learn from")
-        return Section(name, (*about, "no columns of its own beside id and label"), keys)
+        return DraftSection(name, (*about, "no columns of its own beside id and label"), keys)
     preparation, settings = table.prepare((column, *taken), template.prepare)
     left_out: tuple[str, ...] = ()
     if template.known and not taken:
@@ -131,22 +131,22 @@ def table_section(
     features = {**_file(table, folder), **({"all_but": list(left_out)} if left_out else {})}
     prepare = settings.model_dump(exclude_defaults=True)
     model = template.model if label is None else template.label_model or template.model
-    return Section(name, tuple(about), {"features": features, **keys, "prepare": prepare, "model": model})
+    return DraftSection(name, tuple(about), {"features": features, **keys, "prepare": prepare, "model": model})
 
 
-def table_labels(table: Table, label: str, folder: Path) -> Labelled:
+def table_labels(table: InspectedTable, label: str, folder: Path) -> LabelChoice:
     select_columns(table.file, table.cells.names, [label])
     coding = LabelCoding.fit(table.cells, label)
     keys = {"labels": {**_file(table, folder), "column": label, "task": coding.task}}
-    return Labelled(keys, coding.task, len(coding.classes) or 1)
+    return LabelChoice(keys, coding.task, len(coding.classes) or 1)
 
 
-def _file(table: Table, folder: Path) -> dict[str, Any]:
+def _file(table: InspectedTable, folder: Path) -> dict[str, Any]:
     delimiter = {} if table.delimiter == "," else {"delimiter": table.delimiter}
     return {"file": relative(table.file, folder), **delimiter}
 
 
-def _kind(column: AnyColumn, table: Table) -> str:
+def _kind(column: AnyColumn, table: InspectedTable) -> str:
     """Without a value of the table: job files are passed on."""
     gaps = table.cells.column(column.name).null_count
     missing = f", {gaps} missing" if gaps else ""
@@ -166,8 +166,8 @@ class SectionDraft:
     """All that was found out."""
 
     template: Template
-    parties: tuple[Section, ...]
-    label_party: Section
+    parties: tuple[DraftSection, ...]
+    label_party: DraftSection
     task: Task
     classes: int  # 1 for a regression
     rows: int  # that all parties hold
@@ -179,7 +179,7 @@ def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
     template = TEMPLATES[asked.template]
     require_parties(asked.template, len(asked.files) - 1)
     looks = {name: inspect_file(file) for name, file in asked.files.items()}
-    tables = {name: look for name, look in looks.items() if isinstance(look, Table)}
+    tables = {name: look for name, look in looks.items() if isinstance(look, InspectedTable)}
     if tables and len(tables) < len(looks):
         other = next(name for name in looks if name not in tables)
         raise BadInput(
@@ -200,12 +200,14 @@ def require_parties(template: str, count: int) -> None:
         )
 
 
-def _of_tables(asked: JobAnswers, template: Template, tables: Mapping[str, Table], folder: Path) -> SectionDraft:
+def _of_tables(
+    asked: JobAnswers, template: Template, tables: Mapping[str, InspectedTable], folder: Path
+) -> SectionDraft:
     party, label = asked.label
     labels = table_labels(tables[party], label, folder)
     ids = guess_ids(tables) if asked.ids is None else match_ids(tables, asked.ids)
 
-    def section(name: str, label: str | None = None) -> Section:
+    def section(name: str, label: str | None = None) -> DraftSection:
         return table_section(name, tables[name], _ids(name, tables[name], ids), template, folder, label)
 
     features = tuple(section(name) for name in tables if name != party)
@@ -213,7 +215,7 @@ def _of_tables(asked: JobAnswers, template: Template, tables: Mapping[str, Table
     return SectionDraft(template, features, own, labels.task, labels.classes, ids.common, ids)
 
 
-def _ids(name: str, table: Table, ids: SharedIds) -> TableIds:
+def _ids(name: str, table: InspectedTable, ids: SharedIds) -> TableIds:
     column = ids.columns[name]
     about = f"{table.file.name}: {table.rows} rows, of which all parties hold {ids.common} by {column!r}"
     return TableIds(column, about, {} if ids.in_order else {"alignment": f"{name}.alignment"})

@@ -16,7 +16,7 @@ from thinwire.job.messages import within
 from thinwire.job.party_view import build_party_view, read_roster
 from thinwire.job.schema import RosterFile
 from thinwire.job.wizard.answers import CoreAnswers, PartAnswers
-from thinwire.job.wizard.file_inspection import Arrays, Table, guess_own_id, inspect_file
+from thinwire.job.wizard.file_inspection import Arrays, InspectedTable, guess_own_id, inspect_file
 from thinwire.job.wizard.job_writer import (
     METRICS,
     TEST_SHARE,
@@ -30,8 +30,8 @@ from thinwire.job.wizard.job_writer import (
     save_file,
 )
 from thinwire.job.wizard.sections import (
-    Labelled,
-    Section,
+    DraftSection,
+    LabelChoice,
     TableIds,
     array_labels,
     array_section,
@@ -79,9 +79,9 @@ def _core_text(asked: CoreAnswers, path: Path) -> str:
         job_section(template, {"batch_size": _BATCH_SIZE}, 0.0 if template.arrays else TEST_SHARE),
     ]
     parts += [recipe_section(template), optimizer_section(), _network(asked.address)]
-    parts += [party_section("[[party]]", Section(name, (), {})) for name in asked.parties]
+    parts += [party_section("[[party]]", DraftSection(name, (), {})) for name in asked.parties]
     fusion = {} if template.fusion == "sum" else {"fusion": template.fusion}
-    parts.append(party_section("[label_party]", Section(asked.label_party, _about_widths(template), fusion)))
+    parts.append(party_section("[label_party]", DraftSection(asked.label_party, _about_widths(template), fusion)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -124,10 +124,10 @@ class WrittenPart:
 
 @dataclass(frozen=True)
 class _Draft:
-    section: Section
+    section: DraftSection
     rows: int
     id: str | None
-    labels: Labelled | None
+    labels: LabelChoice | None
 
 
 def read_core(path: Path) -> RosterFile:
@@ -149,7 +149,7 @@ def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPa
     look = inspect_file(asked.file)
     draft = (
         _of_table(asked, look, template, path.parent)
-        if isinstance(look, Table)
+        if isinstance(look, InspectedTable)
         else _of_arrays(asked, look, template, core, path.parent)
     )
     commands = _commands(asked.party, draft.section, path)
@@ -183,7 +183,7 @@ def _template_for(core: RosterFile) -> str:
     return "private" if name == "DPBottom" else "tabular"
 
 
-def _of_table(asked: PartAnswers, table: Table, template: str, folder: Path) -> _Draft:
+def _of_table(asked: PartAnswers, table: InspectedTable, template: str, folder: Path) -> _Draft:
     labels = None if asked.label is None else table_labels(table, asked.label, folder)
     column = asked.id or guess_own_id(table, asked.label)
     select_columns(table.file, table.cells.names, [column])
@@ -227,7 +227,7 @@ def _array_ids(party: str, key: str, look: Arrays, has_tests: bool, folder: Path
     return found
 
 
-def _commands(party: str, section: Section, path: Path) -> list[str]:
+def _commands(party: str, section: DraftSection, path: Path) -> list[str]:
     named = f"{path.name} --name {party}"
     align = [f"thinwire align {named}"] if "alignment" in section.keys else []
     tests = [f"thinwire align {named} --test"] if "test_alignment" in section.keys else []
@@ -255,15 +255,15 @@ def _part_text(asked: PartAnswers, draft: _Draft, core: RosterFile, path: Path, 
         metrics = inline(METRICS[draft.labels.task])
         parts.append(f"[job]\nmetrics = {metrics}  # the label party's matter; the first one decides which is best")
     section = draft.section.after(draft.labels.keys)
-    section = Section(
+    section = DraftSection(
         section.name, section.about, {**section.keys, **build_top(draft.labels.task, draft.labels.classes)}
     )
     parts.append(party_section("[label_party]", _without(section, core.label_party.model_fields_set)))
     return "\n\n".join(parts) + "\n"
 
 
-def _without(section: Section, said: set[str]) -> Section:
+def _without(section: DraftSection, said: set[str]) -> DraftSection:
     """What the core says already is left to it."""
-    return Section(
+    return DraftSection(
         section.name, section.about, {key: value for key, value in section.keys.items() if key not in said}
     )

@@ -39,7 +39,7 @@ from thinwire.lab.attacks.inference import (
 from thinwire.lab.attacks.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
 from thinwire.storage import layout
 from thinwire.storage.encrypted_files import Files
-from thinwire.storage.encryption_key import files_of
+from thinwire.storage.encryption_key import open_folder
 
 _KNOWN_OF_CLASS = 10  # rows of the class that a direction attacker knows
 _KNOWN_LABELS = 40  # that a completing attacker knows
@@ -278,7 +278,7 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
     require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))
     begun = with_own_modules(job)
     for name, module in job.modules().items():
-        _load(layout.model_file(folder, name), module, files_of(folder))
+        _load(layout.model_file(folder, name), module, open_folder(folder))
     return audit_job(job, begun, rows, heard(begun) if replay else None)
 
 

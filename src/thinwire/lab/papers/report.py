@@ -20,7 +20,7 @@ from thinwire.lab.papers.schema import PlotSection
 from thinwire.report.rendering import render_page
 from thinwire.report.svg.line_chart import Chart, Line
 from thinwire.storage import layout
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 
 _COSTS = ("round", "epoch", "bytes.total", "bytes.up", "link_seconds")
@@ -54,7 +54,7 @@ def write_results(
     }
     folder = RunDirectory(out)
     folder.write("results.csv", _csv(experiment, results).encode())
-    folder.write("summary.json", indented_json(summary))
+    folder.write("summary.json", dump_indented_json(summary))
     folder.write(layout.REPORT, render_report(experiment, results, verdicts, words, summary["real_link"]).encode())
     return {**summary, "out": str(out)}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from thinwire.job.schema import Count, Finite, LinkSection, Positive, Section, Table, Text
+from thinwire.job.schema import Count, Finite, JobFileSection, LinkSection, Positive, Table, Text
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 Formula = Literal["efvfl", "cvfl", "pbm"]
@@ -18,7 +18,7 @@ EpochAndFactor = Annotated[list[Positive], Field(min_length=2, max_length=2)]
 Axis = Literal["epoch", "round", "bytes.total", "bytes.up", "paper_bytes", "link_seconds"]
 
 
-class ExperimentSection(Section):
+class ExperimentSection(JobFileSection):
     """Which table or figure, what it claims, on which data, with embeddings how wide."""
 
     paper: Text
@@ -35,7 +35,7 @@ class ExperimentSection(Section):
     notes: list[Text] = []
 
 
-class ModelSection(Section):
+class ModelSection(JobFileSection):
     """The same bottom model at every feature party; sizes that follow from the data may be left out."""
 
     bottom: Table
@@ -46,14 +46,14 @@ class ModelSection(Section):
     class_weights: list[float] | None = None
 
 
-class ExperimentTarget(Section):
+class ExperimentTarget(JobFileSection):
     """A value of a test metric that curves are to reach."""
 
     metric: Text
     value: Finite
 
 
-class BestOf(Section):
+class BestOf(JobFileSection):
     """As `Target`, the value being a curve's best (mean over seeds), less a little."""
 
     metric: Text
@@ -61,7 +61,7 @@ class BestOf(Section):
     less: Annotated[Finite, Field(ge=0)] = 0.0
 
 
-class SettingsSection(Section):
+class SettingsSection(JobFileSection):
     """How each curve is trained; what is left out holds as in a job file."""
 
     epochs: Positive | None = None
@@ -76,7 +76,7 @@ class SettingsSection(Section):
     effort: Literal["small", "fast"] | None = None
 
 
-class SizeSection(Section):
+class SizeSection(JobFileSection):
     """What one size changes, and why that may be."""
 
     says: Text | None = None
@@ -90,7 +90,7 @@ class SizeSection(Section):
     top: Table = {}
 
 
-class CurveSection(Section):
+class CurveSection(JobFileSection):
     """One line of the figure."""
 
     name: Text
@@ -98,7 +98,7 @@ class CurveSection(Section):
     settings: SettingsSection = SettingsSection()
 
 
-class PlotSection(Section):
+class PlotSection(JobFileSection):
     """One of the figure's plots; without any, every metric by epoch, bytes and link time."""
 
     title: Text
@@ -108,7 +108,7 @@ class PlotSection(Section):
     curves: list[Text] | None = None  # all
 
 
-class ExpectSection(Section):
+class ExpectSection(JobFileSection):
     """A claim as a comparison of numbers.
 
     `measure` of `metric` on `curve`, alone or compared (`form`) with that of the curve `of`, must be `at_least` or
@@ -138,7 +138,7 @@ class ExpectSection(Section):
         return self
 
 
-class ExperimentFile(Section):
+class ExperimentFile(JobFileSection):
     """A whole experiment."""
 
     experiment: ExperimentSection

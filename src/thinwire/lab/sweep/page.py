@@ -13,9 +13,9 @@ from thinwire.report.figures import Figure, curve_figures, totals_figure
 from thinwire.report.keeping import write_page
 from thinwire.report.reading import is_run, read_run
 from thinwire.report.rendering import render_page
-from thinwire.report.summary import Group, Tile, on_what
+from thinwire.report.summary import RunGroup, Tile, on_what
 from thinwire.storage import layout
-from thinwire.storage.json_file import indented_json
+from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.training.result import better
 
@@ -108,11 +108,11 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else inline(value)
 
 
-def _group(point: Mapping[str, Any]) -> Group | None:
+def _group(point: Mapping[str, Any]) -> RunGroup | None:
     """Runs whose folders hold what a report needs."""
     folders = [Path(run["run_dir"]) for run in point["runs"]]
     runs = tuple(read_run(folder) for folder in folders if is_run(folder))
-    return Group(point_name(point), runs) if runs else None
+    return RunGroup(point_name(point), runs) if runs else None
 
 
 def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str, Any] | None) -> list[Tile]:
@@ -131,7 +131,7 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
     return found
 
 
-def _figures(groups: Sequence[Group]) -> list[Figure]:
+def _figures(groups: Sequence[RunGroup]) -> list[Figure]:
     totals = totals_figure(groups)
     return [*curve_figures(groups), *([] if totals is None else [totals])]
 
@@ -206,5 +206,5 @@ def keep_sweep(
         "points": ranked(points, metric, target is not None),
     }
     write_page(sweep_html(found), folder / layout.REPORT)
-    RunDirectory(folder).write(TABLE, indented_json(found))
+    RunDirectory(folder).write(TABLE, dump_indented_json(found))
     return found

@@ -133,7 +133,7 @@ class Greeter(Protocol):
     def check_welcome(self, welcome: dict[str, Any]) -> None:
         """Looks at the label party's words; raises Refused where it cannot go on with them."""
 
-    def report_unreached(self, why: str, seconds: float) -> None:
+    def report_no_answer(self, why: str, seconds: float) -> None:
         """Nobody answered for so long."""
 
 
@@ -173,7 +173,7 @@ class Dialer:
                 if not self._ever and (type(error) is not Unreached):
                     self._link.fail(error)
                     return
-                self._greeter.report_unreached(str(error), 0.0 if self._met else monotonic() - away_since)
+                self._greeter.report_no_answer(str(error), 0.0 if self._met else monotonic() - away_since)
             except Malformed as error:
                 damaged += 1
                 if damaged >= _PATIENT_WITH_DAMAGE:

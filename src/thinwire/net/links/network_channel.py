@@ -147,15 +147,15 @@ class NetworkChannel:
         return answer
 
     @contextmanager
-    def untimed(self) -> Iterator[None]:
+    def pause_clock(self) -> Iterator[None]:
         """Real time passes anyway, and is told apart."""
         self._untimed_since = monotonic()
         try:
             yield
         finally:
-            self._untimed_before, self._untimed_since = self.untimed_seconds(), None
+            self._untimed_before, self._untimed_since = self.pause_seconds(), None
 
-    def untimed_seconds(self) -> float:
+    def pause_seconds(self) -> float:
         """So far, in all such blocks of this process."""
         since = self._untimed_since
         return self._untimed_before + (0.0 if since is None else monotonic() - since)
@@ -187,7 +187,7 @@ class NetworkChannel:
         self.ledger.load(state["ledger"])
         self._kept = [state]
 
-    def saved(self, state: dict[str, Any]) -> None:
+    def on_checkpoint(self, state: dict[str, Any]) -> None:
         """A checkpoint of this state is on disk: peers may forget what the one before it had taken in."""
         self._kept = [*self._kept[-1:], state]
         oldest = self._kept[0] if len(self._kept) > 1 else None

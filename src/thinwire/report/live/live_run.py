@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from thinwire.base.errors import BadInput
-from thinwire.report.reading import Stop, found_runs, going_on, last_stop
+from thinwire.report.reading import Stop, find_runs, going_on, last_stop
 from thinwire.report.record import Evaluation, Heartbeat, RunInfo, RunRecord, append_heartbeat
 from thinwire.storage import layout
 from thinwire.storage.json_file import LineFollower, read_object
@@ -156,7 +156,7 @@ class Board:
         self._looked: dict[str, float] = {}
         self._found = -_FIND_SECONDS
 
-    def shown(self, asked: Sequence[str]) -> list[tuple[str, LiveRun]]:
+    def select_runs(self, asked: Sequence[str]) -> list[tuple[str, LiveRun]]:
         """Those that were asked for and exist, or the newest; freshly looked at."""
         with self._lock:
             self._find()
@@ -176,7 +176,7 @@ class Board:
     def _find(self) -> None:
         if monotonic() - self._found < _FIND_SECONDS:
             return
-        folders = {_key(folder, self.root): folder for folder in found_runs(self.root, begun=False)}
+        folders = {_key(folder, self.root): folder for folder in find_runs(self.root, begun=False)}
         self.runs = {
             key: self.runs.get(key) or LiveRun(folder, _name(folder, self.root)) for key, folder in folders.items()
         }

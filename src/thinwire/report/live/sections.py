@@ -13,10 +13,10 @@ from thinwire.base.format import format_bytes, format_number, format_seconds
 from thinwire.report.figures import cosine_figure, curve_figures, time_figures, totals_figure, traffic_figures
 from thinwire.report.live.health import health, log_lines
 from thinwire.report.live.live_run import Board, LiveRun
-from thinwire.report.privacy import gauges, spent
+from thinwire.report.privacy import gauges, list_spending
 from thinwire.report.record import RunRecord
 from thinwire.report.rendering import jinja_environment
-from thinwire.report.summary import each_alone, fewer_shown
+from thinwire.report.summary import each_alone, format_fewer_bytes
 from thinwire.report.svg.drawing import COLOURS
 
 
@@ -45,7 +45,7 @@ class _Shown:
 
 def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
     """By the id of their place."""
-    chosen = board.shown(asked)
+    chosen = board.select_runs(asked)
     names = _short_names([run.name for _, run in chosen])
     shown = _with_styles(chosen, names)
     alone = each_alone([one.record for one in shown if one.record is not None])
@@ -114,7 +114,7 @@ def _row(shown: _Shown) -> dict[str, Any]:
         "value": "-" if value is None else format_number(value),
         "best": "-" if best is None else format_number(best),
         "sent": format_bytes(sent),
-        "fewer": "" if fewer is None else fewer_shown(fewer),
+        "fewer": "" if fewer is None else format_fewer_bytes(fewer),
         "seconds": "-" if last is None else format_seconds(last.seconds),
         "link": "" if link is None else f"{format_seconds(link)} on the link",
         "target": _target(record),
@@ -125,7 +125,7 @@ def _target(record: RunRecord) -> str:
     if record.about.target is None:
         return ""
     name, value = record.about.target
-    reached = record.reached()
+    reached = record.find_target()
     return f"{name} {value:g}: " + ("not yet" if reached is None else f"reached in round {reached.round}")
 
 
@@ -146,6 +146,8 @@ def _detail(shown: _Shown) -> dict[str, Any]:
         cosines = cosine_figure(record)
         found["figures"] = [*traffic_figures(record)[:1], *time_figures(record), *([cosines] if cosines else [])]
         found["gauges"] = gauges(record.privacy)
-        found["spent"] = [one for one in spent(record.privacy) if any(row[1] != "infinite" for row in one.rows)]
+        found["spent"] = [
+            one for one in list_spending(record.privacy) if any(row[1] != "infinite" for row in one.rows)
+        ]
         found["protection"] = record.about.protection
     return found

@@ -65,10 +65,10 @@ def rule(x1: float, y1: float, x2: float, y2: float, kind: str = "axis") -> str:
 def box(x: float, y: float, width: float, height: float, style: int, title: str = "") -> str:
     said = f"<title>{escape(title)}</title>" if title else ""
     place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-    return f"<rect {place} {filled(style)}>{said}</rect>"
+    return f"<rect {place} {fill_style(style)}>{said}</rect>"
 
 
-def filled(style: int) -> str:
+def fill_style(style: int) -> str:
     number = style % len(_COLOURS)
     return f'class="fill c{number}" fill="{_COLOURS[number]}"'
 

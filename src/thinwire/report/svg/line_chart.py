@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from thinwire.base.format import short
-from thinwire.report.svg.drawing import Axis, axis_over, cut, filled, heading, legend, picture, rule, stroke, text
+from thinwire.report.svg.drawing import Axis, axis_over, cut, fill_style, heading, legend, picture, rule, stroke, text
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 18, 34, 52
 _FAR = 20  # lines that end this many times further than others need a logarithmic x axis
@@ -133,14 +133,14 @@ class Chart:
         upper = [(self._along(x, p.x), self._down(y, p.y + p.deviation)) for p in line.points]
         lower = [(self._along(x, p.x), self._down(y, p.y - p.deviation)) for p in line.points]
         outline = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*upper, *reversed(lower)])
-        return [f'<polygon points="{outline}" {filled(line.style)} fill-opacity="0.13"/>']
+        return [f'<polygon points="{outline}" {fill_style(line.style)} fill-opacity="0.13"/>']
 
     def _path(self, line: Line, x: Axis, y: Axis) -> str:
         places = self._places(line, x, y)
         name = f"<title>{escape(line.name)}</title>"
         if len(places) == 1:  # a line of one point would not be seen
             (across, down) = places[0]
-            return f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" {filled(line.style)}>{name}</circle>'
+            return f'<circle cx="{across:.1f}" cy="{down:.1f}" r="3" {fill_style(line.style)}>{name}</circle>'
         drawn = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
         return f'<polyline points="{drawn}" fill="none" {stroke(line.style)}>{name}</polyline>'
 

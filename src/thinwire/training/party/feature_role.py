@@ -158,7 +158,7 @@ class FeatureRole:
                 "a new run at every party in new folders"
             )
 
-    def report_unreached(self, why: str, seconds: float) -> None:
+    def report_no_answer(self, why: str, seconds: float) -> None:
         # Once, and then every ten seconds: it may be minutes.
         said_why, said_at = self._said
         if why != said_why or seconds < said_at or seconds - said_at >= _TELL_SECONDS:

@@ -49,7 +49,7 @@ class LabelRole:
         self._told: set[PartyName] = set()  # who has heard of an abort
         self._tested: EvaluationOutputs | None = None  # the last evaluation of this process
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
-        self._agreed_widths = self.widths() if session.private.finished else None
+        self._agreed_widths = self.widths() if session.private.is_finished else None
         if not weights.from_checkpoint:
             session.write_persistently(session.directory.clear)
         self._listener = Listener(
@@ -110,11 +110,10 @@ class LabelRole:
         theirs = read_training_hello(peer, self._own.me, hello)
         if theirs.party != peer:
             raise Refused(f"the certificate is of {peer!r}, HELLO says {theirs.party!r}")
-        if self._session.private.aborted is not None:
+        if self._session.private.abort_reason is not None:
             self._told.add(peer)
-            raise RunAborted(
-                f"the run was aborted by {self._session.private.aborted!r}; begin a new one in another --out folder"
-            )
+            reason = self._session.private.abort_reason
+            raise RunAborted(f"the run was aborted by {reason!r}; begin a new one in another --out folder")
         check_training_hello(self._session.describe_self(), theirs)
         link = self._session.links[peer]
         self._session.peers.require_current(theirs, link)
@@ -152,7 +151,7 @@ class LabelRole:
     def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._own.network.share_log:
             raise Refused(f"{self._own.me!r} does not share its log; it may, with share_log = true in its [network]")
-        lines, following = self._session.events.shared(parse_count(request, "since"))
+        lines, following = self._session.events.read_shared(parse_count(request, "since"))
         return {"party": self._own.me, "lines": lines, "next": following}
 
     def status(self) -> dict[str, Any]:
@@ -161,7 +160,7 @@ class LabelRole:
         return {
             "label_party": self._own.me,
             "method": self._own.recipe.name,
-            "state": "finished" if self._session.private.finished else begun,
+            "state": "finished" if self._session.private.is_finished else begun,
             "round": self._session.events.round or 0,
             "rounds": self._batches.rounds,
             "waiting_for": self._session.channel.waiting_for,
@@ -207,7 +206,7 @@ class LabelRole:
         diagnostics = {
             **self._program.plan.diagnostics(),
             **self._program.end.diagnostics(),
-            "evaluation_seconds": self._evaluated_before + session.channel.untimed_seconds(),
+            "evaluation_seconds": self._evaluated_before + session.channel.pause_seconds(),
         }
         train = {} if running is None else {"loss": require_finite_loss(running)}
         return evaluator.evaluate(evaluated, train, session.seconds(), None, diagnostics)

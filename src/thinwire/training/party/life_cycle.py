@@ -127,7 +127,7 @@ class LifeCycle:
     def _pause(self) -> None:
         """Stopped by whoever runs it: those who look at the folder, and the others, need not guess."""
         session = self._session
-        if not session.private.finished:
+        if not session.private.is_finished:
             at_round = session.events.round or 0
             session.tell_all({"paused": at_round})
             session.events("stopped", at_round=at_round)

@@ -65,7 +65,7 @@ class PartyMetrics(Collector):
         yield gauge("peer_away_seconds", "How long a peer has been gone.", ("peer",), away)
         logged = {peer: link.log.size_bytes for peer, link in links.items()}
         yield gauge("log_bytes", "Size of the log of sent frames.", ("peer",), logged)
-        yield counter("events", "What happened.", ("event", "peer"), dict(session.events.counted()))
+        yield counter("events", "What happened.", ("event", "peer"), dict(session.events.list_counts()))
 
 
 class MetricsServer:

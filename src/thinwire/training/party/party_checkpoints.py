@@ -13,7 +13,7 @@ from thinwire.base.types import PartyName
 from thinwire.job.init_from import InitFrom
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
-from thinwire.storage.checkpoints import CheckpointFailed, Checkpoints, Loaded
+from thinwire.storage.checkpoints import CheckpointFailed, Checkpoints, LoadedCheckpoint
 from thinwire.storage.run_facts import RunFacts, write_facts
 from thinwire.training.party.session import PartySession
 from thinwire.training.program_factory import ProgramFactory
@@ -44,7 +44,7 @@ class PartyCheckpoints:
         if self.loaded is not None:
             session.start_clock(self.loaded.data["seconds"])
 
-    def _load(self) -> Loaded | None:
+    def _load(self) -> LoadedCheckpoint | None:
         """The newest checkpoint that holds; the links stand where it stood before anybody connects."""
         loaded = self._checkpoints.load(self._private.generation, lambda _: None)
         if loaded is None:
@@ -75,7 +75,7 @@ class PartyCheckpoints:
         except (CheckpointFailed, WriteFailed) as error:
             self._failed(error)
             return
-        self._channel.saved(state)
+        self._channel.on_checkpoint(state)
         self._saved_at = monotonic()
         self._cost = self._saved_at - began
         self._events("checkpoint", generation=generation, seconds=round(self._cost, 4))
@@ -98,7 +98,7 @@ class PartyCheckpoints:
 class InitialWeights:
     """Where a run's first weights come from: fresh, from an earlier run, or from its own checkpoint."""
 
-    def __init__(self, session: PartySession, loaded: Loaded | None, beginning: InitFrom | None) -> None:
+    def __init__(self, session: PartySession, loaded: LoadedCheckpoint | None, beginning: InitFrom | None) -> None:
         self.from_checkpoint = loaded is not None
         self._session = session
         self._beginning = beginning

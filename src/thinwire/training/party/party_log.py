@@ -84,7 +84,7 @@ class SharedLog:
 # Who was stopped by its own people, as a party's own folder knows it: for when the label party does not answer ----
 
 
-def list_stopped(folder: Path, me: PartyName) -> dict[PartyName, int]:
+def list_stops(folder: Path, me: PartyName) -> dict[PartyName, int]:
     """In which round, by party; without those that were started again since. Empty where there is no log."""
     if not (folder / layout.LOG).is_file():
         return {}

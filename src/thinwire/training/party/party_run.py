@@ -98,7 +98,7 @@ class PartyRun:
 
     def _run(self) -> PartyOutcome:
         session = self.session
-        if session.private.finished:
+        if session.private.is_finished:
             self.life.linger()
             return PartyOutcome(json.loads((session.folder / layout.RESULT).read_text()), interrupted=False)
         self.life.gather()

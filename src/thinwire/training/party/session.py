@@ -67,9 +67,9 @@ class PartySession:
         require_able_to_go_on(folder)
         self._lock = lock
         self.private = PrivateState.open(folder, self.directory.files)
-        if self.private.aborted is not None:
+        if self.private.abort_reason is not None:
             raise BadInput(
-                f"the run in {folder} was aborted by {self.private.aborted!r}; begin another in a new --out"
+                f"the run in {folder} was aborted by {self.private.abort_reason!r}; begin another in a new --out"
             )
         self.events = EventLog(folder / layout.LOG, own.me, say)
         self.incarnation = self.private.begin_incarnation()
@@ -227,7 +227,7 @@ class PartySession:
             incarnation=self.incarnation,
             instance=self.instance,
             nonce=self.private.run_nonce,
-            finished=self.private.finished,
+            finished=self.private.is_finished,
         )
 
     def max_body(self, width: int) -> int:

@@ -14,7 +14,7 @@ from thinwire.job.party_view import PartyView
 from thinwire.storage import layout
 from thinwire.storage.folder_lock import FolderLock
 from thinwire.storage.run_directory import RunDirectory
-from thinwire.storage.run_facts import Earlier
+from thinwire.storage.run_facts import EarlierRun
 from thinwire.training.party.feature_role import FeatureRole
 from thinwire.training.party.label_role import LabelRole
 from thinwire.training.party.party_checkpoints import InitialWeights, PartyCheckpoints
@@ -38,7 +38,7 @@ def open_party_run(
     """
     if beginning is not None:
         beginning.require_no_guarantee(own.recipe, own.settings.training)
-        Earlier(beginning.folder)  # is it there?
+        EarlierRun(beginning.folder)  # is it there?
     lock = FolderLock(folder)
     taken = lock.acquire()
     if taken is not None:

@@ -158,8 +158,8 @@ def test_less_than_three_parties_hide_nobody() -> None:
 
 
 def test_a_label_party_with_features_counts_as_one_that_knows_some_noise() -> None:
-    assert [observer.unknown(Parties(4)) for observer in Observer] == [4, 3, 1]
-    assert [observer.unknown(Parties(4, label_holds_features=True)) for observer in Observer] == [3, 3, 1]
+    assert [observer.count_noise_parties(Parties(4)) for observer in Observer] == [4, 3, 1]
+    assert [observer.count_noise_parties(Parties(4, label_holds_features=True)) for observer in Observer] == [3, 3, 1]
 
 
 def test_an_epsilon_is_computed_once_for_rows_of_the_same_counts() -> None:

@@ -53,7 +53,7 @@ AIMS = [
 @pytest.mark.parametrize("wanted", AIMS)
 def test_both_plans_keep_the_budget_and_use_it(wanted: PrivacyTarget) -> None:
     plans = plan_noise(wanted)
-    unknown = wanted.budget.observer.unknown(wanted.parties)
+    unknown = wanted.budget.observer.count_noise_parties(wanted.parties)
     for one in (plans.least_noise, plans.fewest_bits):
         epsilon = poisson_binomial_epsilon(one.trials, one.beta, wanted.width, unknown, wanted.epochs, 1e-5)
         assert one.epsilon == pytest.approx(epsilon, rel=1e-9)

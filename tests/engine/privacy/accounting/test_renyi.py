@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.privacy.accounting.oracle import converted
 from thinwire.base.errors import BadParameter
-from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon, gaussian_rdp, unproven
+from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon, gaussian_rdp, infinite_rdp
 
 ORDERS = (1 + np.geomspace(1e-6, 1e6, 12_001)).tolist()
 
@@ -98,9 +98,11 @@ def test_parts_add_up() -> None:
 
 
 def test_what_has_no_proof_is_infinite_and_none_of_it_is_nothing() -> None:
-    assert convert_to_epsilon(unproven, 1e-5) == inf
-    assert convert_to_epsilon(compose((1, linear(0.1)), (1, unproven)), 0.999) == inf
-    assert convert_to_epsilon(compose((1, linear(0.1)), (0, unproven)), 1e-5) == convert_to_epsilon(linear(0.1), 1e-5)
+    assert convert_to_epsilon(infinite_rdp, 1e-5) == inf
+    assert convert_to_epsilon(compose((1, linear(0.1)), (1, infinite_rdp)), 0.999) == inf
+    assert convert_to_epsilon(compose((1, linear(0.1)), (0, infinite_rdp)), 1e-5) == convert_to_epsilon(
+        linear(0.1), 1e-5
+    )
 
 
 @pytest.mark.parametrize("noise_multiplier", [0, -1.0, inf, float("nan"), "1"])

@@ -16,11 +16,11 @@ from thinwire.engine.privacy.accounting.renyi import (
     compose,
     convert_to_epsilon,
     gaussian_rdp,
+    infinite_rdp,
     require_beta,
     require_delta,
     require_positive,
     require_whole,
-    unproven,
 )
 
 _ENOUGH_TO_HIDE = 3
@@ -56,7 +56,7 @@ class Observer(StrEnum):
         except ValueError:
             raise BadParameter(f"observer must be one of {', '.join(cls)}, got {name!r}") from None
 
-    def unknown(self, parties: Parties) -> int:
+    def count_noise_parties(self, parties: Parties) -> int:
         """m: the parties whose noise this observer does not know, the protected one among them."""
         # A sum of two shows each of them what the other sent: less than three hide nobody.
         if self is Observer.ALL_OTHERS or parties.noisy < _ENOUGH_TO_HIDE:
@@ -194,7 +194,7 @@ def end_to_end_epsilon(exposure: Exposure, observer: Observer, uses: Uses, delta
         case PrivatelyTrained(noise_multiplier):
             return convert_to_epsilon(compose(release, (uses.steps, gaussian_rdp(noise_multiplier))), delta)
         case TrainedOnRawRows():
-            return convert_to_epsilon(compose((uses.releases, unproven)), delta)
+            return convert_to_epsilon(compose((uses.releases, infinite_rdp)), delta)
 
 
 def max_epochs(exposure: Exposure, budget: Budget) -> int:
@@ -216,6 +216,6 @@ def max_epochs(exposure: Exposure, budget: Budget) -> int:
 def _release_rdp(exposure: Exposure, observer: Observer) -> Rdp:
     match exposure.mechanism:
         case PoissonBinomialRelease(trials, beta, width):
-            return compose((width, coordinate(trials, beta, observer.unknown(exposure.parties)).rdp))
+            return compose((width, coordinate(trials, beta, observer.count_noise_parties(exposure.parties)).rdp))
         case Exact():
-            return unproven
+            return infinite_rdp

@@ -111,7 +111,7 @@ def _converged(before: NoisePlan, after: NoisePlan) -> bool:
 def _with_trials(aim: PrivacyTarget, trials: int) -> NoisePlan:
     """The largest beta that keeps the budget, rounded down so that the figure printed keeps it too."""
     # For small beta, width * epochs * 8 alpha b beta^2 / m: a place to begin.
-    unknown = aim.budget.observer.unknown(aim.parties)
+    unknown = aim.budget.observer.count_noise_parties(aim.parties)
     guess = sqrt(unknown * aim.budget.epsilon / (80 * trials * aim.width * aim.epochs))
     beta = largest_within(partial(aim.epsilon, trials), aim.budget.epsilon, guess, most=LARGEST_BETA)
     beta = _rounded_down(beta)
@@ -173,7 +173,7 @@ def compute_privacy_losses(exposure: Exposure, worst: Collection[Uses], delta: f
     return tuple(
         PrivacyLoss(
             observer,
-            observer.unknown(exposure.parties),
+            observer.count_noise_parties(exposure.parties),
             max((releases_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
             max((end_to_end_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
         )

@@ -86,7 +86,7 @@ _GOLDEN = (sqrt(5) - 1) / 2
 _NARROW = 1e-5
 
 
-def unproven(_alpha: float) -> float:
+def infinite_rdp(_alpha: float) -> float:
     """The curve of whatever has no proof."""
     return inf
 
