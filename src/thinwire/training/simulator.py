@@ -110,7 +110,7 @@ class SimulatedParties:
     def _chunks(self, tables: list[Tensor]) -> list[list[Tensor]]:
         return [[table[start : start + _CHUNK] for table in tables] for start in range(0, self.job.rows, _CHUNK)]
 
-    def gradient_norm_squared(self) -> float:
+    def gradient_square(self) -> float:
         """|gradient of the mean training loss|^2 over all parties' parameters."""
         modules = [program.bottom.module for program in self.features] + [self.side.top.module]
         tables = list(self._features)

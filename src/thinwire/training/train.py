@@ -53,7 +53,7 @@ def train(
     if not resume:
         noise_secret = job.noise_secret or secrets.token_bytes(32)
         run = _Run(job, looking, directory, on_round, noise_secret)
-        with run.followed() as following:
+        with run.follow() as following:
             if directory is not None:
                 directory.begin(job.recipe.describe(), noise_secret, _facts(job, run.parties.widths))
                 everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
@@ -67,7 +67,7 @@ def train(
     data, tensors = directory.load(job.digests(), names)
     run = _Run(job, looking, directory, on_round, directory.noise_secret)
     run.resume(directory, data, tensors)
-    with run.followed() as following:
+    with run.follow() as following:
         directory.mark_finished(False)
         return following.finish(run.go())
 
@@ -129,7 +129,7 @@ class _Run:
         self._saved = self._began
         self._saving_seconds = 0.0
 
-    def followed(self) -> FollowerScope:
+    def follow(self) -> FollowerScope:
         folder = None if self.directory is None else self.directory.folder
         return FollowerScope(
             self._callbacks, RunStart(self.job, folder, tuple(one.to_dict() for one in self._history))
@@ -209,7 +209,7 @@ class _Run:
             if mine:
                 found[program.seat.me] = mine
         if self.job.diagnostics:
-            gradient = self.parties.gradient_norm_squared()
+            gradient = self.parties.gradient_square()
             self._gradient_at_0 = gradient if self._gradient_at_0 is None else self._gradient_at_0
             found["squared_gradient_norm"] = gradient
             found["relative_gradient_norm"] = gradient / self._gradient_at_0 if self._gradient_at_0 else 0.0
