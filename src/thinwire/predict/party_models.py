@@ -31,7 +31,7 @@ from thinwire.predict.scoring import (
     PrivacySource,
     ScoreFormat,
     TopScorer,
-    make_silent_seat,
+    make_silent_context,
     open_encoder,
 )
 from thinwire.storage import layout
@@ -104,13 +104,13 @@ class FeatureModel:
             raise BadInput(f"{me!r} has no features to answer with")
         first = self.rows.features[:1]
         self.width = int(run_in_blocks(self._module, first, torch.zeros(1, dtype=torch.long)).shape[1])
-        seat = make_silent_seat(
+        context = make_silent_context(
             me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort
         )
         adds = folder.label_party_adds(own.label_party)
         widths = {me: self.width} | ({own.label_party: self.width} if adds else {})
         plan = own.privacy_plan(widths)
-        self.encoder = open_encoder(seat, PrivacySource(folder, plan, self.rows.counted, identity))
+        self.encoder = open_encoder(context, PrivacySource(folder, plan, self.rows.counted, identity))
         self.scorer = BottomScorer(self._module, self.rows.features, self.encoder)
         self._training = party.features
 
@@ -165,12 +165,12 @@ class LabelModel:
         own, data = self._own, self._data
         party = own.build_label_party(data, widths)
         load_model(self._folder.path, "top", party.top)
-        seat = make_silent_seat(
+        context = make_silent_context(
             own.me, own.label_party, own.feature_parties, own.recipe, own.settings.seed, own.settings.effort
         )
         every = widths if data.width is None else {**widths, own.me: data.width}
         top = party.top.to(own.settings.device).eval()
-        return TopScorer(seat, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
+        return TopScorer(context, top, party.fusion, self.outputs, every, data.bottom, self.rows.features)
 
 
 _AnyModel = TypeVar("_AnyModel", FeatureModel, LabelModel)

@@ -41,7 +41,7 @@ from thinwire.predict.scoring import (
     PrivacySource,
     ScoreFormat,
     TopScorer,
-    make_silent_seat,
+    make_silent_context,
     open_encoder,
 )
 from thinwire.storage import layout
@@ -185,18 +185,18 @@ class TrainedRun:
         }
         recipe, seed = (svfl(), 0) if self.job is None else (self.job.recipe, self.job.seed)
         effort = "fast" if self.job is None else self.job.effort
-        seats = {
-            name: make_silent_seat(name, self.label_party, self.feature_parties, recipe, seed, effort)
+        contexts = {
+            name: make_silent_context(name, self.label_party, self.feature_parties, recipe, seed, effort)
             for name in (*self.feature_parties, self.label_party)
         }
         encoders: dict[PartyName, EmbeddingEncoder] = {}
         for name, means in self._means(tables, widths, counted).items():
-            encoders[name] = open_encoder(seats[name], means)
+            encoders[name] = open_encoder(contexts[name], means)
             stack.callback(encoders[name].close)
         _agree(encoders)
         halves = {name: BottomScorer(self.models[name], tables[name], encoder) for name, encoder in encoders.items()}
         label = TopScorer(
-            seats[self.label_party],
+            contexts[self.label_party],
             self.models["top"],
             self.shape["fusion"],
             self.outputs,

@@ -73,17 +73,17 @@ class EmbeddingEncoder:
     What a secure sum needs before the first question: keys, and numbers that were not used.
     """
 
-    seat: PartyContext
+    context: PartyContext
     sealing: Sealing | None = None
     charges: PredictionCharges | None = None
 
     def encode(self, h: Tensor, rows: Rows, number: int) -> bytes:
         """The recipe's integers with noise and masks of this question alone, or values as `scoring` rounds them."""
         if self.sealing is None:
-            return self.seat.encode(self.seat.recipe.scoring.compress(h.cpu(), torch.Generator()))
+            return self.context.encode(self.context.recipe.scoring.compress(h.cpu(), torch.Generator()))
         noise = self.sealing.noise(number, PREDICTION)
-        symbols = sum_compressor(self.seat.recipe, PREDICTION).compress(h.cpu(), noise, Hint(number))
-        return self.seat.encode(self.sealing.seal(symbols, number, rows, PREDICTION))
+        symbols = sum_compressor(self.context.recipe, PREDICTION).compress(h.cpu(), noise, Hint(number))
+        return self.context.encode(self.sealing.seal(symbols, number, rows, PREDICTION))
 
     def close(self) -> None:
         if self.charges is not None:
@@ -112,7 +112,7 @@ class BottomScorer:
 class TopScorer:
     """The label party's top model, and its own rows where it holds features."""
 
-    seat: PartyContext
+    context: PartyContext
     top: nn.Module
     fusion: str
     outputs: ScoreFormat
@@ -122,12 +122,12 @@ class TopScorer:
 
     @property
     def uses_secure_sum(self) -> bool:
-        return isinstance(self.seat.recipe.aggregation, SecureSum)
+        return isinstance(self.context.recipe.aggregation, SecureSum)
 
     def decode(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
         """What a party sent for so many rows; refuses anything else by its name."""
         try:
-            symbols = self.seat.decode(body, party)
+            symbols = self.context.decode(body, party)
         except WireError as error:
             raise PartyFailed(party, str(error)) from None
         if tuple(symbols.shape) != (rows, self.widths[party]):
@@ -142,9 +142,9 @@ class TopScorer:
     def combine(self, symbols: Mapping[PartyName, Symbols], rows: Rows, number: int) -> list[Tensor]:
         """In party order, or their sum alone."""
         if self.uses_secure_sum:
-            ordered = [symbols[party] for party in self.seat.feature_parties]
-            return [unseal(self.seat, ordered, number, rows, PREDICTION).to_tensor()]
-        return [_finite(party, symbols[party]) for party in self.seat.feature_parties]
+            ordered = [symbols[party] for party in self.context.feature_parties]
+            return [unseal(self.context, ordered, number, rows, PREDICTION).to_tensor()]
+        return [_finite(party, symbols[party]) for party in self.context.feature_parties]
 
     def score(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
         """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""
@@ -162,7 +162,7 @@ class TopScorer:
         if own is not None:
             return own
         if self.features is None:
-            raise BadInput(f"{self.seat.me!r}: its own features are missing")
+            raise BadInput(f"{self.context.me!r}: its own features are missing")
         return self.features[rows]
 
 
@@ -198,26 +198,26 @@ class PrivacySource:
     identity: PartyIdentity
 
 
-def open_encoder(seat: PartyContext, means: PrivacySource | None) -> EmbeddingEncoder:
+def open_encoder(context: PartyContext, means: PrivacySource | None) -> EmbeddingEncoder:
     """Plain embeddings, or sealed ones where the recipe says so."""
-    aggregation = seat.recipe.aggregation
+    aggregation = context.recipe.aggregation
     if not isinstance(aggregation, SecureSum) or means is None:
-        return EmbeddingEncoder(seat)
+        return EmbeddingEncoder(context)
     folder, counted = means.folder, means.counted
-    ledger = means.plan.ledger(seat.me, counted.rows)
+    ledger = means.plan.ledger(context.me, counted.rows)
     if counted.of == LedgerRows.of:
-        load_training_charges(folder.tensors(seat.me, seat.run), ledger, seat.me)
-    log = folder.charges(seat.me)
+        load_training_charges(folder.tensors(context.me, context.run), ledger, context.me)
+    log = folder.charges(context.me)
     charges = PredictionCharges(log, ledger, counted.of, counted.offset, folder.files.lines(log))
-    secret, nonce = folder.secret(seat.me), f"{folder.run} prediction"
-    sealing = Sealing(seat, aggregation, means.identity, secret, charges, nonce)
-    return EmbeddingEncoder(seat, sealing, charges)
+    secret, nonce = folder.secret(context.me), f"{folder.run} prediction"
+    sealing = Sealing(context, aggregation, means.identity, secret, charges, nonce)
+    return EmbeddingEncoder(context, sealing, charges)
 
 
-def make_silent_seat(
+def make_silent_context(
     me: PartyName, label_party: PartyName, features: tuple[PartyName, ...], recipe: Recipe, seed: int, effort: Effort
 ) -> PartyContext:
-    """A seat of which only the names, the recipe and the codec are used: questions have a way of their own."""
+    """A context of which only the names, the recipe and the codec are used: questions have a way of their own."""
     run = derive_run_number(recipe, seed, features)
     silent = Simulation([*features, label_party], run, label_party=label_party).channel(me)
     return PartyContext(me, label_party, features, silent, recipe, rows=1, seed=seed, run=run, effort=effort)

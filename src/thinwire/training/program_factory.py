@@ -67,7 +67,7 @@ class ProgramFactory:
     def run(self) -> int:
         return derive_run_number(self.recipe, self.settings.seed, self.feature_parties)
 
-    def seat(self, me: PartyName, channel: TimedChannel) -> PartyContext:
+    def context(self, me: PartyName, channel: TimedChannel) -> PartyContext:
         return PartyContext(
             me=me,
             label_party=self.label_party,
@@ -98,7 +98,7 @@ class ProgramFactory:
     def feature_program(
         self,
         party: FeatureParty,
-        seat: PartyContext,
+        context: PartyContext,
         widths: Mapping[PartyName, int],
         control: Control,
         *,
@@ -108,15 +108,15 @@ class ProgramFactory:
         """A feature party's program; under shared labels `side` is what it knows of the label party's."""
         sealing = None
         if isinstance(self.recipe.aggregation, SecureSum):
-            sealing = Sealing(seat, self.recipe.aggregation, own.identity, own.secret, own.spending, own.nonce)
+            sealing = Sealing(context, self.recipe.aggregation, own.identity, own.secret, own.spending, own.nonce)
         bottom = self._bottom(party, own, widths[party.name])
         end: Any
         if side is not None:
-            end = representations.RepresentationFeatureEnd(seat, bottom, side, widths, sealing)
+            end = representations.RepresentationFeatureEnd(context, bottom, side, widths, sealing)
         else:
-            end = derivatives.DerivativeFeatureEnd(seat, bottom, widths[party.name], sealing)
+            end = derivatives.DerivativeFeatureEnd(context, bottom, widths[party.name], sealing)
         return FeatureProgram(
-            seat,
+            context,
             end,
             bottom,
             self.batches,
@@ -129,7 +129,7 @@ class ProgramFactory:
         self,
         party: LabelParty,
         side: LabelSide,
-        seat: PartyContext,
+        context: PartyContext,
         widths: Mapping[PartyName, int],
         control: Control,
         *,
@@ -140,15 +140,15 @@ class ProgramFactory:
         """The label party's program; `secret` is its own, behind the noise of a defence."""
         end: Any
         if self.recipe.labels is Labels.SHARED:
-            end = representations.RepresentationLabelEnd(seat, side, widths)
+            end = representations.RepresentationLabelEnd(context, side, widths)
         else:
             guard = Guard(self.recipe.defence, NoiseKey(secret), self.run, party.name, party.fusion)
-            end = derivatives.DerivativeLabelEnd(seat, side, widths, guard)
+            end = derivatives.DerivativeLabelEnd(context, side, widths, guard)
         test = None
         if party.test_labels is not None:
             test = (party.test_labels, self._moved(party.test_features))
         return LabelProgram(
-            seat,
+            context,
             end,
             side,
             self.batches,

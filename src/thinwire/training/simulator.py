@@ -1,4 +1,4 @@
-"""A job's parties in one process: their seats, ends and programs, and what only a simulator can look at."""
+"""A job's parties in one process: their contexts, ends and programs, and what only a simulator can look at."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ class SimulatedParties:
         shared = self.side if job.recipe.labels is Labels.SHARED else None
         self.features: list[FeatureProgram] = []
         for party in job.parties:
-            seat = factory.seat(party.name, self.simulation.channel(party.name))
+            context = factory.context(party.name, self.simulation.channel(party.name))
             own = PartySecrets(
                 identities[party.name], own_secret(noise_secret, party.name), self.spending[party.name]
             )
             self.features.append(
-                factory.feature_program(party, seat, self.widths, self.control, own=own, side=shared)
+                factory.feature_program(party, context, self.widths, self.control, own=own, side=shared)
             )
         self.label = factory.label_program(
             label,
             self.side,
-            factory.seat(label.name, self.simulation.channel(label.name)),
+            factory.context(label.name, self.simulation.channel(label.name)),
             self.widths,
             self.control,
             secret=own_secret(noise_secret, label.name),
@@ -83,7 +83,7 @@ class SimulatedParties:
 
     def run(self) -> None:
         """Runs to the end, to the target, or until Ctrl-C has stopped every party after the same round."""
-        programs = {program.seat.me: program.run for program in self.programs}
+        programs = {program.context.me: program.run for program in self.programs}
         # Programs seed torch's generator before every forward; whoever called us keeps his.
         with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
             self.simulation.run(programs, on_interrupt=self.control.stop)
@@ -146,7 +146,7 @@ class SimulatedParties:
                 rng = torch.Generator().manual_seed(self.job.seed)
                 estimate = uplink.compressor.compress(table, rng).to_tensor()
             if estimate is not None:
-                found[program.seat.me] = float((estimate - table.cpu()).double().square().sum())
+                found[program.context.me] = float((estimate - table.cpu()).double().square().sum())
         return found
 
 

@@ -120,7 +120,7 @@ class _Run:
         self._recorder = RunRecorder(
             None if directory is None else directory.folder,
             describe_job(job, self.parties.widths, self.parties.batches),
-            {program.seat.me: program.seat.stopwatch for program in self.parties.programs},
+            {program.context.me: program.context.stopwatch for program in self.parties.programs},
             self.parties.simulation.ledger,
             lambda: list_spending(job.recipe, self._privacy),
             "real" if self.parties.simulation.clock is None else "link",
@@ -207,7 +207,7 @@ class _Run:
         for program in self.parties.programs:
             mine = {**program.plan.diagnostics(), **program.end.diagnostics()}
             if mine:
-                found[program.seat.me] = mine
+                found[program.context.me] = mine
         if self.job.diagnostics:
             gradient = self.parties.gradient_square()
             self._gradient_at_0 = gradient if self._gradient_at_0 is None else self._gradient_at_0
@@ -240,10 +240,10 @@ class _Run:
             "events": len(self._history),
             "ledger": simulation.ledger.state(),
             "clock": None if simulation.clock is None else simulation.clock.state(),
-            "plans": {program.seat.me: program.plan.state() for program in self.parties.programs},
+            "plans": {program.context.me: program.plan.state() for program in self.parties.programs},
             "in_flight": [[m.sender, m.receiver, int(m.kind), m.round, arrival] for m, arrival in in_flight],
         }
-        tensors = {program.seat.me: program.end.tensors() for program in self.parties.programs}
+        tensors = {program.context.me: program.end.tensors() for program in self.parties.programs}
         for place, (message, _) in enumerate(in_flight):
             body = torch.frombuffer(bytearray(message.body), dtype=torch.uint8)
             tensors[message.receiver][f"in_flight.{place}"] = body
@@ -263,8 +263,8 @@ class _Run:
             body = tensors[receiver][f"in_flight.{place}"].numpy().tobytes()
             simulation.put_back(Message(sender, receiver, Kind(kind), round, body), arrival)
         for program in self.parties.programs:
-            program.end.load(tensors[program.seat.me])
-            program.plan.load(data["plans"][program.seat.me])
+            program.end.load(tensors[program.context.me])
+            program.plan.load(data["plans"][program.context.me])
             program.start = data["round"]
             program.fresh = False
         enough = bool(self._history) and meets_goal(self.job.settings, self._history[-1])

@@ -40,7 +40,7 @@ class FeatureProgram(Program):
 
     def __init__(
         self,
-        seat: PartyContext,
+        context: PartyContext,
         end: FeatureProtocol,
         bottom: Bottom,
         batches: Batches,
@@ -49,7 +49,7 @@ class FeatureProgram(Program):
         control: Control,
         sealing: Sealing | None = None,
     ) -> None:
-        super().__init__(seat, batches, eval_every, control)
+        super().__init__(context, batches, eval_every, control)
         self.end = end
         self.bottom = bottom
         self._sealing = sealing
@@ -57,7 +57,7 @@ class FeatureProgram(Program):
     def _begin(self) -> None:
         self.bottom.begin(0)
         self.end.begin()
-        if self.seat.recipe.warm_start:
+        if self.context.recipe.warm_start:
             self.end.warm_start(self._batches.all_rows())
 
     def _round(self, t: Round) -> None:
@@ -76,19 +76,19 @@ class FeatureProgram(Program):
         self.end.forget(self.plan.usable_rounds())
 
     def _rows(self, round: Round) -> Rows:
-        return self.seat.receive_rows(round) if self._batches.announced else self._batches.rows(round)
+        return self.context.receive_rows(round) if self._batches.announced else self._batches.rows(round)
 
     def _evaluate(self, done: Round) -> bool:
         if done:
             self.end.show_surrogates(done)
-        with self.seat.channel.pause_clock():
-            send_test_embedding(self.seat, self.bottom.embed_test(), done, self._sealing)
+        with self.context.channel.pause_clock():
+            send_test_embedding(self.context, self.bottom.embed_test(), done, self._sealing)
         stop = self._finish_evaluation(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop
 
     def _finish_evaluation(self, done: Round) -> bool:
-        with self.seat.channel.pause_clock():
-            stop, steps = receive_decision(self.seat, done)
+        with self.context.channel.pause_clock():
+            stop, steps = receive_decision(self.context, done)
         self.plan.set_steps(steps)
         return stop

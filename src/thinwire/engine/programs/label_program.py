@@ -51,7 +51,7 @@ class LabelProgram(Program):
 
     def __init__(
         self,
-        seat: PartyContext,
+        context: PartyContext,
         end: LabelProtocol,
         side: LabelSide,
         batches: Batches,
@@ -62,7 +62,7 @@ class LabelProgram(Program):
         at_evaluation: Callable[[EvaluationOutputs], bool],
         on_round: Callable[[Round], None] | None = None,
     ) -> None:
-        super().__init__(seat, batches, eval_every, control)
+        super().__init__(context, batches, eval_every, control)
         self.end = end
         self.side = side
         self.stop_after_evaluation = False  # what a resumed rest ends with
@@ -73,14 +73,14 @@ class LabelProgram(Program):
     def _begin(self) -> None:
         self.side.begin(0)
         self.end.begin()
-        if self.seat.recipe.warm_start:
+        if self.context.recipe.warm_start:
             self.end.warm_start(self._batches.all_rows())
 
     def _round(self, t: Round) -> None:
         self.side.begin(t)
         rows = self._batches.rows(t)
         if self._batches.announced:
-            self.seat.announce(rows, t)
+            self.context.announce(rows, t)
         for action in self.plan.label_round(
             t, lambda: self._next_is_here(t + 1), lambda: self._away(self._awaits(t))
         ):
@@ -96,30 +96,30 @@ class LabelProgram(Program):
             self._on_round(t + 1)
 
     def _awaits(self, t: Round) -> list[tuple[PartyName, Kind, Round]]:
-        return [(party, Kind.EMBEDDING, t) for party in self.seat.feature_parties]
+        return [(party, Kind.EMBEDDING, t) for party in self.context.feature_parties]
 
     def _next_is_here(self, t: Round) -> bool:
         """The next round's embeddings; before a rest, the test embeddings."""
         if not self._evaluates_after(t):
             return self.end.has_embeddings(t)
-        return all(self.seat.channel.ready(party, Kind.EVALUATION, t) for party in self.seat.feature_parties)
+        return all(self.context.channel.ready(party, Kind.EVALUATION, t) for party in self.context.feature_parties)
 
     def _evaluate(self, done: Round) -> bool:
         if done:
             self.end.compare_surrogates(done)
-        with self.seat.channel.pause_clock():
+        with self.context.channel.pause_clock():
             self.stop_after_evaluation = self._at_rest(EvaluationOutputs(done, self._outputs(done)))
         return self._finish_evaluation(done)
 
     def _finish_evaluation(self, done: Round) -> bool:
-        with self.seat.channel.pause_clock():
-            send_decision(self.seat, done, self.stop_after_evaluation, self.plan.decide_steps(done))
+        with self.context.channel.pause_clock():
+            send_decision(self.context, done, self.stop_after_evaluation, self.plan.decide_steps(done))
         return self.stop_after_evaluation
 
     def _outputs(self, done: Round) -> Tensor | None:
         labels, own_features = self._test or (None, None)
-        summed = isinstance(self.seat.recipe.aggregation, SecureSum)
-        received = receive_test_embeddings(self.seat, 0 if labels is None else len(labels), done, summed)
+        summed = isinstance(self.context.recipe.aggregation, SecureSum)
+        received = receive_test_embeddings(self.context, 0 if labels is None else len(labels), done, summed)
         if received is None:
             return None
         if self.side.bottom is not None and own_features is not None:

@@ -95,9 +95,9 @@ class Control:
 class Program(ABC):
     """One party's program; `run` blocks until the job is done, stopped or at its target."""
 
-    def __init__(self, seat: PartyContext, batches: Batches, eval_every: int, control: Control) -> None:
-        self.seat = seat
-        self.plan: Plan = seat.recipe.schedule.open(seat.seed, seat.rows)
+    def __init__(self, context: PartyContext, batches: Batches, eval_every: int, control: Control) -> None:
+        self.context = context
+        self.plan: Plan = context.recipe.schedule.open(context.seed, context.rows)
         self.start: Round = 0
         self.fresh = True  # not resumed
         self.at_barrier = False  # resumed in the middle of a rest
@@ -116,7 +116,7 @@ class Program(ABC):
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
                 return False
-            self.seat.stopwatch.round = t
+            self.context.stopwatch.round = t
             self._round(t)
             self.start = t + 1
             if self._evaluates_after(t + 1) and self._evaluate(t + 1):
@@ -125,13 +125,13 @@ class Program(ABC):
 
     def _locally(self, step: Callable[[Round], None], round: Round) -> None:
         """A step without a message, and noted as one."""
-        self.seat.stopwatch.begin("local")
+        self.context.stopwatch.begin("local")
         step(round)
-        self.seat.stopwatch.begin("compute")
+        self.context.stopwatch.begin("compute")
 
     def _away(self, awaited: list[tuple[PartyName, Kind, Round]]) -> bool:
         """Whether to learn from what is here instead of waiting for a party that is away."""
-        return self.seat.recipe.on_outage == "continue" and self.seat.channel.away(awaited)
+        return self.context.recipe.on_outage == "continue" and self.context.channel.away(awaited)
 
     def _evaluates_after(self, done: Round) -> bool:
         return done % self._eval_every == 0 or done == self._batches.rounds

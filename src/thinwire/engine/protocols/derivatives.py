@@ -41,11 +41,11 @@ class _Exchange:
 class _Remembering:
     """Exchanges that may be used again, and how alike they still were when they were. Many of them lie in a file."""
 
-    def __init__(self, seat: PartyContext) -> None:
-        schedule = seat.recipe.schedule
+    def __init__(self, context: PartyContext) -> None:
+        schedule = context.recipe.schedule
         self.xi_degrees = schedule.xi_degrees if isinstance(schedule, CachedSteps) else None
         self.keeps = isinstance(schedule, CachedSteps) and schedule.reuse > 1
-        self._shelf = ExchangeCache(seat.storage)
+        self._shelf = ExchangeCache(context.storage)
         self._cosines = CosineTally()
 
     def add(self, round: Round, exchange: _Exchange) -> None:
@@ -106,17 +106,17 @@ def _put_apart(tensors: list[Tensor]) -> _Exchange:
 class DerivativeFeatureEnd:
     """A feature party's end."""
 
-    def __init__(self, seat: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
-        recipe = seat.recipe
-        self._seat = seat
+    def __init__(self, context: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
+        recipe = context.recipe
+        self._context = context
         self._bottom = bottom
         self._sealing = sealing
         noise = None if sealing is None else sealing.noise
-        self._uplink = seat.stream(recipe.uplink, f"{seat.me}/uplink", width, noise)
-        shared = f"{seat.label_party}/downlink" if sealing else f"{seat.me}/downlink"
-        self._downlink = seat.stream(recipe.downlink, shared, width)
+        self._uplink = context.stream(recipe.uplink, f"{context.me}/uplink", width, noise)
+        shared = f"{context.label_party}/downlink" if sealing else f"{context.me}/downlink"
+        self._downlink = context.stream(recipe.downlink, shared, width)
         self._whole_table = isinstance(recipe.uplink, ErrorFeedback) and recipe.uplink.scope == "table"
-        self._memory = _Remembering(seat)
+        self._memory = _Remembering(context)
         self._sent: dict[Round, tuple[Rows, Tensor]] = {}  # rows and embeddings that no answer has come to
         self._graph: tuple[Round, Tensor] | None = None  # the embedding made last, where it is of the present weights
 
@@ -130,7 +130,7 @@ class DerivativeFeatureEnd:
         symbols = self._uplink.outgoing(rows, self._bottom.embed_all(), 0)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, 0, rows, WARM_START)
-        self._seat.send(self._seat.label_party, Kind.WARM_START, 0, self._seat.encode(symbols))
+        self._context.send(self._context.label_party, Kind.WARM_START, 0, self._context.encode(symbols))
 
     def send(self, round: Round, rows: Rows) -> None:
         if round in self._sent:  # it went ahead
@@ -141,20 +141,20 @@ class DerivativeFeatureEnd:
         symbols = self._uplink.outgoing(rows, self._bottom.embed_all() if self._whole_table else h, round)
         if self._sealing is not None:
             symbols = self._sealing.seal(symbols, round, rows)
-        self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._seat.encode(symbols))
+        self._context.send(self._context.label_party, Kind.EMBEDDING, round, self._context.encode(symbols))
         self._sent[round] = (rows, h.detach())
         self._graph = None if ahead else (round, h)
 
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
-        return [(self._seat.label_party, Kind.DERIVATIVE, round)]
+        return [(self._context.label_party, Kind.DERIVATIVE, round)]
 
     def has_answer(self, round: Round) -> bool:
-        return self._seat.channel.ready(self._seat.label_party, Kind.DERIVATIVE, round)
+        return self._context.channel.ready(self._context.label_party, Kind.DERIVATIVE, round)
 
     def receive(self, round: Round) -> None:
         rows, h = self._sent.pop(round)
-        label_party = self._seat.label_party
-        symbols = self._seat.decode(self._seat.receive(label_party, Kind.DERIVATIVE, round), label_party)
+        label_party = self._context.label_party
+        symbols = self._context.decode(self._context.receive(label_party, Kind.DERIVATIVE, round), label_party)
         derivative = cast_like(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.observe(rows, derivative)
         now = self._graph[1] if self._graph and self._graph[0] == round else self._bottom.embed(round, rows)
@@ -172,7 +172,7 @@ class DerivativeFeatureEnd:
     def _learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
         self._bottom.learn(rows, h, derivative)
         self._graph = None
-        self._seat.count_update()
+        self._context.count_update()
 
     def forget(self, kept: set[Round]) -> None:
         self._memory.forget(kept)
@@ -183,7 +183,7 @@ class DerivativeFeatureEnd:
     def show_surrogates(self, round: Round) -> None:
         # Under secure sum nobody else holds this surrogate, and its digest could be guessed at.
         if self._sealing is None:
-            self._seat.show_surrogate(self._uplink, round)
+            self._context.show_surrogate(self._uplink, round)
 
     def estimate(self) -> Tensor | None:
         """The surrogate of all rows, where there is one."""
@@ -216,9 +216,9 @@ class DerivativeFeatureEnd:
 class DerivativeLabelEnd:
     """The label party's end."""
 
-    def __init__(self, seat: PartyContext, side: LabelSide, widths: Mapping[PartyName, int], guard: Guard) -> None:
-        recipe = seat.recipe
-        self._seat = seat
+    def __init__(self, context: PartyContext, side: LabelSide, widths: Mapping[PartyName, int], guard: Guard) -> None:
+        recipe = context.recipe
+        self._context = context
         self._side = side
         self._guard = guard
         side.labels = guard.labels(
@@ -226,27 +226,27 @@ class DerivativeLabelEnd:
         )
         self._summed = isinstance(recipe.aggregation, SecureSum)
         # Under secure sum there is one embedding, the sum, and one derivative, the same for all.
-        owners = (seat.label_party,) if self._summed else seat.feature_parties
-        wide = {p: widths[seat.feature_parties[0]] if self._summed else widths[p] for p in owners}
-        self._uplinks = {p: seat.stream(recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
-        self._downlinks = {p: seat.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in owners}
+        owners = (context.label_party,) if self._summed else context.feature_parties
+        wide = {p: widths[context.feature_parties[0]] if self._summed else widths[p] for p in owners}
+        self._uplinks = {p: context.stream(recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
+        self._downlinks = {p: context.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in owners}
         self._exact = recipe.downlink == Direct(Identity())
         self._update_first = recipe.order == "update_first"
-        self._memory = _Remembering(seat)
-        self._columns = sum(widths[party] for party in seat.feature_parties)
+        self._memory = _Remembering(context)
+        self._columns = sum(widths[party] for party in context.feature_parties)
         self._bytes = 0  # of this round's bodies
 
     def begin(self) -> None:
         """Labels stay where they are; under secure sum the parties' keys pass through."""
         if self._summed:
-            relay_keys(self._seat)
+            relay_keys(self._context)
 
     def warm_start(self, rows: Rows) -> None:
         for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
             self._uplinks[owner].incoming(rows, symbols, 0)
 
     def has_embeddings(self, round: Round) -> bool:
-        return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
+        return all(self._context.channel.ready(p, Kind.EMBEDDING, round) for p in self._context.feature_parties)
 
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
@@ -276,13 +276,13 @@ class DerivativeLabelEnd:
 
     def _symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, Symbols]:
         """By the owner of the stream; under secure sum that of the sum is the label party."""
-        parties = self._seat.feature_parties
-        bodies = {party: self._seat.receive(party, kind, round) for party in parties}
+        parties = self._context.feature_parties
+        bodies = {party: self._context.receive(party, kind, round) for party in parties}
         self._bytes += sum(map(len, bodies.values()))
-        symbols = {party: self._seat.decode(body, party) for party, body in bodies.items()}
+        symbols = {party: self._context.decode(body, party) for party, body in bodies.items()}
         if not self._summed:
             return symbols
-        return {self._seat.label_party: unseal(self._seat, list(symbols.values()), round, rows, use)}
+        return {self._context.label_party: unseal(self._context, list(symbols.values()), round, rows, use)}
 
     def _estimates(self, rows: Rows) -> list[Tensor]:
         return [uplink.state_dict()["surrogate"].index_select(0, rows) for uplink in self._uplinks.values()]
@@ -293,13 +293,13 @@ class DerivativeLabelEnd:
         for downlink, derivative in zip(self._downlinks.values(), derivatives, strict=True):
             # A sum has one derivative for all; as it is, it need be encoded only once.
             again = self._exact and derivative is before
-            bodies.append(bodies[-1] if again else self._seat.encode(downlink.outgoing(rows, derivative, round)))
+            bodies.append(bodies[-1] if again else self._context.encode(downlink.outgoing(rows, derivative, round)))
             before = derivative
         if self._summed:
-            bodies = bodies * len(self._seat.feature_parties)
+            bodies = bodies * len(self._context.feature_parties)
         self._bytes += sum(map(len, bodies))
-        for party, body in zip(self._seat.feature_parties, bodies, strict=True):
-            self._seat.send(party, Kind.DERIVATIVE, round, body)
+        for party, body in zip(self._context.feature_parties, bodies, strict=True):
+            self._context.send(party, Kind.DERIVATIVE, round, body)
 
     def local(self, round: Round) -> None:
         """Learns from cached embeddings once more."""
@@ -316,7 +316,7 @@ class DerivativeLabelEnd:
 
     def _step(self) -> None:
         self._side.step()
-        self._seat.count_update()
+        self._context.count_update()
 
     def forget(self, kept: set[Round]) -> None:
         self._memory.forget(kept)
@@ -324,7 +324,7 @@ class DerivativeLabelEnd:
     def compare_surrogates(self, round: Round) -> None:
         if not self._summed:
             for party, uplink in self._uplinks.items():
-                self._seat.compare_surrogate(party, uplink, round)
+                self._context.compare_surrogate(party, uplink, round)
 
     def diagnostics(self) -> dict[str, Any]:
         return self._memory.diagnostics()

@@ -46,45 +46,45 @@ def embed_in_chunks(module: nn.Module, features: Tensor) -> Tensor:
         return torch.cat([module(features[start : start + _CHUNK]) for start in range(0, len(features), _CHUNK)])
 
 
-def send_test_embedding(seat: PartyContext, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:
+def send_test_embedding(context: PartyContext, h: Tensor | None, round: Round, sealing: Sealing | None) -> None:
     """Under secure sum by the same mechanism as in training, with noise and masks of its own."""
     body = b""
     if h is not None:
         if sealing is None:
-            body = seat.encode(seat.recipe.scoring.compress(h, torch.Generator()))
+            body = context.encode(context.recipe.scoring.compress(h, torch.Generator()))
         else:
             noise = sealing.noise(round, EVALUATION)
-            symbols = sum_compressor(seat.recipe, EVALUATION).compress(h, noise, Hint(round))
-            body = seat.encode(sealing.seal(symbols, round, torch.arange(len(h)), EVALUATION))
-    seat.send(seat.label_party, Kind.EVALUATION, round, body)
+            symbols = sum_compressor(context.recipe, EVALUATION).compress(h, noise, Hint(round))
+            body = context.encode(sealing.seal(symbols, round, torch.arange(len(h)), EVALUATION))
+    context.send(context.label_party, Kind.EVALUATION, round, body)
 
 
-def receive_decision(seat: PartyContext, round: Round) -> tuple[bool, int]:
+def receive_decision(context: PartyContext, round: Round) -> tuple[bool, int]:
     """Whether to stop, and how many local steps to take a round otherwise."""
-    body = bytes(seat.receive(seat.label_party, Kind.EVALUATION, round))
+    body = bytes(context.receive(context.label_party, Kind.EVALUATION, round))
     if len(body) != _GO_ON.size or body[0] > 1:
-        raise Malformed(f"round {round}: {seat.label_party!r} ended the evaluation with {body[:8]!r}")
+        raise Malformed(f"round {round}: {context.label_party!r} ended the evaluation with {body[:8]!r}")
     stop, steps = _GO_ON.unpack(body)
     return bool(stop), steps
 
 
-def receive_test_embeddings(seat: PartyContext, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
+def receive_test_embeddings(context: PartyContext, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
     """Each party's test embedding in order, or their sum; None where there are no test rows."""
-    bodies = [seat.receive(party, Kind.EVALUATION, round) for party in seat.feature_parties]
+    bodies = [context.receive(party, Kind.EVALUATION, round) for party in context.feature_parties]
     if not all(len(body) for body in bodies):
         return None
-    symbols = [seat.decode(body, party) for body, party in zip(bodies, seat.feature_parties, strict=True)]
-    for party, one in zip(seat.feature_parties, symbols, strict=True):
+    symbols = [context.decode(body, party) for body, party in zip(bodies, context.feature_parties, strict=True)]
+    for party, one in zip(context.feature_parties, symbols, strict=True):
         if one.shape[0] != rows:
             raise Malformed(f"{party!r} sent {one.shape[0]} test rows, there are {rows} test labels")
     if summed:
-        return [unseal(seat, symbols, round, torch.arange(rows), EVALUATION).to_tensor()]
+        return [unseal(context, symbols, round, torch.arange(rows), EVALUATION).to_tensor()]
     return [one.to_tensor() for one in symbols]
 
 
-def send_decision(seat: PartyContext, round: Round, stop: bool, steps: int) -> None:
-    for party in seat.feature_parties:
-        seat.send(party, Kind.EVALUATION, round, _GO_ON.pack(stop, steps))
+def send_decision(context: PartyContext, round: Round, stop: bool, steps: int) -> None:
+    for party in context.feature_parties:
+        context.send(party, Kind.EVALUATION, round, _GO_ON.pack(stop, steps))
 
 
 def compute_outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -> Tensor:

@@ -39,10 +39,10 @@ _SUM = "the sum"  # what goes down under secure sum, beside the label party's ow
 _TOP_ROW = torch.zeros(1, dtype=torch.int64)
 
 
-def _top_stream(seat: PartyContext, top: nn.Module) -> Stream:
+def _top_stream(context: PartyContext, top: nn.Module) -> Stream:
     """The top model's parameters as one row of one table."""
     width = max(1, sum(parameter.numel() for parameter in top.parameters()))
-    return replace(seat, rows=1).stream(seat.recipe.top, f"{seat.label_party}/top", width)
+    return replace(context, rows=1).stream(context.recipe.top, f"{context.label_party}/top", width)
 
 
 def _flat(module: nn.Module) -> Tensor:
@@ -59,26 +59,26 @@ def _unflatten(module: nn.Module, flat: Tensor) -> None:
             start += parameter.numel()
 
 
-def _shown(seat: PartyContext, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+def _shown(context: PartyContext, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
     """What goes down, by name and width, in order: everyone's embedding, or their sum."""
-    if not isinstance(seat.recipe.aggregation, SecureSum):
+    if not isinstance(context.recipe.aggregation, SecureSum):
         return dict(widths)
-    own = {seat.label_party: widths[seat.label_party]} if seat.label_party in widths else {}
-    return {_SUM: widths[seat.feature_parties[0]], **own}
+    own = {context.label_party: widths[context.label_party]} if context.label_party in widths else {}
+    return {_SUM: widths[context.feature_parties[0]], **own}
 
 
 class _Others:
     """The other parties' embeddings as this party knows them: one receiving stream each."""
 
-    def __init__(self, seat: PartyContext, widths: Mapping[PartyName, int]) -> None:
-        self._seat = seat
-        self.names = tuple(party for party in widths if party != seat.me)
-        self._symbols = seat.recipe.broadcast == "symbols" or seat.me == seat.label_party
-        self._update_first = seat.recipe.order == "update_first"
+    def __init__(self, context: PartyContext, widths: Mapping[PartyName, int]) -> None:
+        self._context = context
+        self.names = tuple(party for party in widths if party != context.me)
+        self._symbols = context.recipe.broadcast == "symbols" or context.me == context.label_party
+        self._update_first = context.recipe.order == "update_first"
         self.streams: dict[PartyName, Stream] = {}
         if self._symbols:
             self.streams = {
-                party: seat.stream(seat.recipe.uplink, f"{party}/uplink", widths[party]) for party in self.names
+                party: context.stream(context.recipe.uplink, f"{party}/uplink", widths[party]) for party in self.names
             }
 
     def receive(
@@ -92,8 +92,8 @@ class _Others:
         return received if before is None else before
 
     def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
-        symbols = self._seat.decode(body, party)
-        if isinstance(symbols, LevelSum | Counts) and symbols.parties != len(self._seat.feature_parties):
+        symbols = self._context.decode(body, party)
+        if isinstance(symbols, LevelSum | Counts) and symbols.parties != len(self._context.feature_parties):
             raise Malformed(f"round {round}: a sum of {symbols.parties} parties' embeddings")
         if party in self.streams:
             return self.streams[party].incoming(rows, symbols, round)
@@ -118,14 +118,14 @@ class _Others:
 class _Sender:
     """A party's own uplink: its exact embedding, and the symbols that leave."""
 
-    def __init__(self, seat: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
-        self._seat = seat
+    def __init__(self, context: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
+        self._context = context
         self._bottom = bottom
         self._sealing = sealing
         self.share = torch.zeros(0)  # of the sum that goes down: what the others have of this embedding
         noise = None if sealing is None else sealing.noise
-        self.stream = seat.stream(seat.recipe.uplink, f"{seat.me}/uplink", width, noise)
-        uplink = seat.recipe.uplink
+        self.stream = context.stream(context.recipe.uplink, f"{context.me}/uplink", width, noise)
+        uplink = context.recipe.uplink
         self._whole_table = isinstance(uplink, ErrorFeedback) and uplink.scope == "table"
         self._observes = uplink.compressor.remembers is not Remembers.NOTHING
 
@@ -143,7 +143,7 @@ class _Sender:
             estimate = self.estimate(rows)
             self.share = estimate if len(estimate) else symbols.to_tensor()
             symbols = self._sealing.seal(symbols, round, rows, use)
-        return self._seat.encode(symbols)
+        return self._context.encode(symbols)
 
     def estimate(self, rows: Rows) -> Tensor:
         """What the others take this party's embedding to be; itself 0 where nothing is remembered."""
@@ -155,26 +155,26 @@ class _Sender:
             self.stream.observe(rows, derivative)
 
 
-def _labels_body(seat: PartyContext, side: LabelSide) -> bytes:
+def _labels_body(context: PartyContext, side: LabelSide) -> bytes:
     """The labels, and what the top model is, in words: every party builds it from its own job, never from these."""
     labels = side.labels
     if labels.is_floating_point():
         symbols: Symbols = Identity().compress(labels.float(), torch.Generator())
     else:
         symbols = UniformGrid(tuple(labels.shape), labels.cpu().numpy().reshape(-1), 1.0)
-    return pack_bundle({0: seat.encode(symbols), 1: side.architecture().encode()})
+    return pack_bundle({0: context.encode(symbols), 1: side.architecture().encode()})
 
 
-def _labels(seat: PartyContext, side: LabelSide, body: bytes | memoryview) -> Tensor:
+def _labels(context: PartyContext, side: LabelSide, body: bytes | memoryview) -> Tensor:
     parts = unpack_bundle(body)
     if set(parts) != {0, 1}:
-        raise Malformed(f"{seat.label_party!r} sent {len(parts)} parts where labels and architecture belong")
+        raise Malformed(f"{context.label_party!r} sent {len(parts)} parts where labels and architecture belong")
     theirs, ours = bytes(parts[1]).decode(errors="replace"), side.architecture()
     if theirs != ours:
-        raise Malformed(f"{seat.label_party!r} trains another top model: {theirs} there, {ours} here")
-    symbols = seat.decode(parts[0], seat.label_party)
-    if symbols.shape[0] != seat.rows:
-        raise Malformed(f"{seat.label_party!r} sent labels of {symbols.shape[0]} rows, there are {seat.rows}")
+        raise Malformed(f"{context.label_party!r} trains another top model: {theirs} there, {ours} here")
+    symbols = context.decode(parts[0], context.label_party)
+    if symbols.shape[0] != context.rows:
+        raise Malformed(f"{context.label_party!r} sent labels of {symbols.shape[0]} rows, there are {context.rows}")
     return symbols.to_tensor().long() if isinstance(symbols, UniformGrid) else symbols.to_tensor()
 
 
@@ -183,28 +183,28 @@ class RepresentationFeatureEnd:
 
     def __init__(
         self,
-        seat: PartyContext,
+        context: PartyContext,
         bottom: Bottom,
         side: LabelSide,
         widths: Mapping[PartyName, int],
         sealing: Sealing | None = None,
     ) -> None:
-        self._seat = seat
+        self._context = context
         self._bottom = bottom
         self._sealing = sealing
-        self._sender = _Sender(seat, bottom, widths[seat.me], sealing)
-        shown = _shown(seat, widths)
-        self._others = _Others(seat, shown)
+        self._sender = _Sender(context, bottom, widths[context.me], sealing)
+        shown = _shown(context, widths)
+        self._others = _Others(context, shown)
         self._shown = tuple(shown)
         self._side = LabelSide(
-            top=Learner(f"{seat.me}/top", copy.deepcopy(side.top.module), NoOptimizer(), seat.seed, 1),
+            top=Learner(f"{context.me}/top", copy.deepcopy(side.top.module), NoOptimizer(), context.seed, 1),
             labels=side.labels[:0],  # they come with the first message
             loss=side.loss,
             fusion=side.fusion,
         )
         for parameter in self._side.top.module.parameters():
             parameter.requires_grad_(False)
-        self._top = _top_stream(seat, side.top.module)
+        self._top = _top_stream(context, side.top.module)
         self._received: dict[PartyName, Tensor] = {}
         self._sent: tuple[Rows, Tensor | None] | None = None
 
@@ -212,37 +212,37 @@ class RepresentationFeatureEnd:
         """Shared labels travel once, before the first round."""
         if self._sealing is not None:
             self._sealing.agree()
-        body = self._seat.receive(self._seat.label_party, Kind.LABELS, 0)
-        labels = _labels(self._seat, self._side, body)
+        body = self._context.receive(self._context.label_party, Kind.LABELS, 0)
+        labels = _labels(self._context, self._side, body)
         self._side.labels = labels.to(self._side.labels.device)
 
     def warm_start(self, rows: Rows) -> None:
         body = self._sender.body(rows, self._bottom.embed_all(), 0, WARM_START)
-        self._seat.send(self._seat.label_party, Kind.WARM_START, 0, body)
-        if self._seat.recipe.broadcast == "symbols":
+        self._context.send(self._context.label_party, Kind.WARM_START, 0, body)
+        if self._context.recipe.broadcast == "symbols":
             self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
 
     def send(self, round: Round, rows: Rows) -> None:
         h = self._sender.forward(round, rows)
-        self._seat.send(self._seat.label_party, Kind.EMBEDDING, round, self._sender.body(rows, h, round))
+        self._context.send(self._context.label_party, Kind.EMBEDDING, round, self._sender.body(rows, h, round))
         self._sent = (rows, h)
 
     def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
-        return [(self._seat.label_party, Kind.TOP_MODEL, round)]
+        return [(self._context.label_party, Kind.TOP_MODEL, round)]
 
     def has_answer(self, round: Round) -> bool:
-        return self._seat.channel.ready(self._seat.label_party, Kind.TOP_MODEL, round)
+        return self._context.channel.ready(self._context.label_party, Kind.TOP_MODEL, round)
 
     def receive(self, round: Round) -> None:
         rows, _ = self._pending(round)
         self._side.top.begin(round)
         self._received = self._others.receive(self._bundle(Kind.REPRESENTATIONS, round), rows, round)
-        body = self._seat.receive(self._seat.label_party, Kind.TOP_MODEL, round)
-        symbols = self._seat.decode(body, self._seat.label_party)
+        body = self._context.receive(self._context.label_party, Kind.TOP_MODEL, round)
+        symbols = self._context.decode(body, self._context.label_party)
         _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, symbols, round))
 
     def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
-        bodies = unpack_bundle(self._seat.receive(self._seat.label_party, kind, round))
+        bodies = unpack_bundle(self._context.receive(self._context.label_party, kind, round))
         if any(index >= len(self._shown) for index in bodies):
             raise Malformed(f"round {round}: a body of a party that does not exist")
         return {self._shown[index]: body for index, body in bodies.items()}
@@ -256,14 +256,14 @@ class RepresentationFeatureEnd:
         derivative = torch.zeros_like(own) if own.grad is None else own.grad
         self._sender.observe(rows, derivative)
         self._bottom.learn(rows, h, derivative)
-        self._seat.count_update()
+        self._context.count_update()
         self._sent = (rows, None)
 
     def _embeddings(self, h: Tensor) -> list[Tensor]:
         """What is fused: this party's exact embedding, and what it received of the others."""
         received = {party: cast_like(h, other) for party, other in self._received.items()}
         if self._sealing is None:
-            return [h if party == self._seat.me else received[party] for party in self._shown]
+            return [h if party == self._context.me else received[party] for party in self._shown]
         rest = received.pop(_SUM) - cast_like(h, self._sender.share)
         return [h, rest, *received.values()]
 
@@ -282,7 +282,7 @@ class RepresentationFeatureEnd:
     def show_surrogates(self, round: Round) -> None:
         # Under secure sum nobody else holds this surrogate, and its digest could be guessed at.
         if self._sealing is None:
-            self._seat.show_surrogate(self._sender.stream, round)
+            self._context.show_surrogate(self._sender.stream, round)
 
     def estimate(self) -> Tensor | None:
         return self._sender.stream.state_dict().get("surrogate")
@@ -310,39 +310,39 @@ class RepresentationFeatureEnd:
 class RepresentationLabelEnd:
     """The label party's end; it forwards every body as it came, never re-encoded."""
 
-    def __init__(self, seat: PartyContext, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
-        self._seat = seat
+    def __init__(self, context: PartyContext, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
+        self._context = context
         self._side = side
-        shown = _shown(seat, widths)
+        shown = _shown(context, widths)
         self._shown = tuple(shown)  # its own name last, where it has features
-        self._others = _Others(seat, shown)
-        self._summed = isinstance(seat.recipe.aggregation, SecureSum)
+        self._others = _Others(context, shown)
+        self._summed = isinstance(context.recipe.aggregation, SecureSum)
         self._own: _Sender | None = None
         if side.bottom is not None and side.features is not None:
-            self._own = _Sender(seat, OwnBottom(side.bottom, side.features), widths[seat.me])
-        self._top = _top_stream(seat, side.top.module)
+            self._own = _Sender(context, OwnBottom(side.bottom, side.features), widths[context.me])
+        self._top = _top_stream(context, side.top.module)
         self._rows: Rows | None = None
         self._h: Tensor | None = None  # its own embedding, until the first local step has used it
         self._received: dict[PartyName, Tensor] = {}
 
     def begin(self) -> None:
         if self._summed:
-            relay_keys(self._seat)
-        body = _labels_body(self._seat, self._side)
-        for party in self._seat.feature_parties:
-            self._seat.send(party, Kind.LABELS, 0, body)
+            relay_keys(self._context)
+        body = _labels_body(self._context, self._side)
+        for party in self._context.feature_parties:
+            self._context.send(party, Kind.LABELS, 0, body)
 
     def warm_start(self, rows: Rows) -> None:
         bodies = self._bodies(Kind.WARM_START, 0, rows, WARM_START)
         self._others.receive(bodies, rows, 0)
         if self._own is not None:
             with torch.no_grad():
-                bodies[self._seat.me] = self._own.body(rows, self._own.forward(0, rows), 0)
-        if self._seat.recipe.broadcast == "symbols":
+                bodies[self._context.me] = self._own.body(rows, self._own.forward(0, rows), 0)
+        if self._context.recipe.broadcast == "symbols":
             self._broadcast(Kind.WARM_START, bodies, 0)
 
     def has_embeddings(self, round: Round) -> bool:
-        return all(self._seat.channel.ready(p, Kind.EMBEDDING, round) for p in self._seat.feature_parties)
+        return all(self._context.channel.ready(p, Kind.EMBEDDING, round) for p in self._context.feature_parties)
 
     def exchange(self, round: Round, rows: Rows) -> None:
         bodies = self._bodies(Kind.EMBEDDING, round, rows, TRAINING)
@@ -350,34 +350,34 @@ class RepresentationLabelEnd:
         if self._own is not None:
             self._h = self._own.forward(round, rows)
             before = self._own.estimate(rows)
-            bodies[self._seat.me] = self._own.body(rows, self._h, round)
-        if self._seat.recipe.broadcast == "surrogates":
+            bodies[self._context.me] = self._own.body(rows, self._h, round)
+        if self._context.recipe.broadcast == "surrogates":
             # What the label party itself learns from this round goes down, not the symbols.
             shown = dict(self._received)
             if self._own is not None:
-                stale = self._seat.recipe.order == "update_first"
-                shown[self._seat.me] = before if stale else self._own.estimate(rows)
+                stale = self._context.recipe.order == "update_first"
+                shown[self._context.me] = before if stale else self._own.estimate(rows)
             exact, none = Identity(), torch.Generator()
-            bodies = {party: self._seat.encode(exact.compress(h, none)) for party, h in shown.items()}
+            bodies = {party: self._context.encode(exact.compress(h, none)) for party, h in shown.items()}
         self._broadcast(Kind.REPRESENTATIONS, bodies, round)
-        top = self._seat.encode(self._top.outgoing(_TOP_ROW, _flat(self._side.top.module), round))
-        for party in self._seat.feature_parties:
-            self._seat.send(party, Kind.TOP_MODEL, round, top)
+        top = self._context.encode(self._top.outgoing(_TOP_ROW, _flat(self._side.top.module), round))
+        for party in self._context.feature_parties:
+            self._context.send(party, Kind.TOP_MODEL, round, top)
         self._rows = rows
 
     def _bodies(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, bytes | memoryview]:
         """What came up, by the name it goes down under."""
-        parties = self._seat.feature_parties
-        bodies = {party: self._seat.receive(party, kind, round) for party in parties}
+        parties = self._context.feature_parties
+        bodies = {party: self._context.receive(party, kind, round) for party in parties}
         if not self._summed:
             return bodies
-        sealed = [self._seat.decode(body, party) for party, body in bodies.items()]
-        return {_SUM: self._seat.encode(unseal(self._seat, sealed, round, rows, use))}
+        sealed = [self._context.decode(body, party) for party, body in bodies.items()]
+        return {_SUM: self._context.encode(unseal(self._context, sealed, round, rows, use))}
 
     def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes | memoryview], round: Round) -> None:
-        for receiver in self._seat.feature_parties:
+        for receiver in self._context.feature_parties:
             others = {self._shown.index(p): body for p, body in bodies.items() if p != receiver}
-            self._seat.send(receiver, kind, round, pack_bundle(others))
+            self._context.send(receiver, kind, round, pack_bundle(others))
 
     def local(self, round: Round) -> None:
         if self._rows is None:
@@ -392,7 +392,7 @@ class RepresentationLabelEnd:
             self._own.observe(self._rows, self._h.grad if self._h.retains_grad else None)
         self._h = None
         self._side.step()
-        self._seat.count_update()
+        self._context.count_update()
 
     def forget(self, kept: set[Round]) -> None:
         self._rows = None
@@ -401,7 +401,7 @@ class RepresentationLabelEnd:
     def compare_surrogates(self, round: Round) -> None:
         if not self._summed:
             for party, stream in self._others.streams.items():
-                self._seat.compare_surrogate(party, stream, round)
+                self._context.compare_surrogate(party, stream, round)
 
     def diagnostics(self) -> dict[str, Any]:
         return {}

@@ -100,28 +100,30 @@ class Sealing:
 
     def __init__(
         self,
-        seat: PartyContext,
+        context: PartyContext,
         aggregation: SecureSum,
         identity: PartyIdentity,
         secret: bytes,
         spending: Releases,
         nonce: str = "",
     ) -> None:
-        self._seat = seat
+        self._context = context
         self._spending = spending
         self._aggregation = aggregation
         self._noise_key = NoiseKey(secret)
-        subject = Subject(seat.run, f"{seat.recipe.digest()} {nonce}", seat.feature_parties)
-        self._agreement = KeyAgreement(seat.me, subject, identity, secret)
+        subject = Subject(context.run, f"{context.recipe.digest()} {nonce}", context.feature_parties)
+        self._agreement = KeyAgreement(context.me, subject, identity, secret)
         self._publics: dict[PartyName, bytes] = {}
         self._sender: SecureSumSender | None = None
 
     def agree(self) -> None:
         """Offers this party's key, and takes the others' where they are signed by their owners."""
-        seat = self._seat
-        seat.send(seat.label_party, Kind.KEYS, 0, self.offer())
-        offers = unpack_bundle(seat.receive(seat.label_party, Kind.KEYS, 0))
-        self.take({seat.feature_parties[i]: bytes(o) for i, o in offers.items() if i < len(seat.feature_parties)})
+        context = self._context
+        context.send(context.label_party, Kind.KEYS, 0, self.offer())
+        offers = unpack_bundle(context.receive(context.label_party, Kind.KEYS, 0))
+        self.take(
+            {context.feature_parties[i]: bytes(o) for i, o in offers.items() if i < len(context.feature_parties)}
+        )
 
     def offer(self) -> bytes:
         """This party's signed key."""
@@ -134,18 +136,18 @@ class Sealing:
     def _open(self, publics: dict[PartyName, bytes]) -> None:
         keys = self._agreement.pair_keys(publics)
         self._publics = publics
-        self._sender = self._aggregation.open_party(self._seat.me, self._seat.feature_parties, keys)
+        self._sender = self._aggregation.open_party(self._context.me, self._context.feature_parties, keys)
 
     # One message a round and use: the same noise must never cover two different messages.
     def noise(self, round: Round, use: str = TRAINING) -> Keystream:
-        return self._noise_key.for_round(self._seat.run, round, 0, f"{self._seat.me}/uplink{use}")
+        return self._noise_key.for_round(self._context.run, round, 0, f"{self._context.me}/uplink{use}")
 
     def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Masked:
         if self._sender is None:
-            raise BadState(f"{self._seat.me!r} has agreed on no keys; nothing may be sent without masks")
+            raise BadState(f"{self._context.me!r} has agreed on no keys; nothing may be sent without masks")
         self._spending.release(round, rows, use)
-        adding = _adding(self._seat, round, use)
-        return self._sender.seal(symbols, adding, _context(self._seat, adding, round, rows, use))
+        adding = _adding(self._context, round, use)
+        return self._sender.seal(symbols, adding, _sum_context(self._context, adding, round, rows, use))
 
     def tensors(self) -> dict[str, Tensor]:
         """The others' public keys, and the record of what was sealed; no secrets."""
@@ -166,17 +168,19 @@ def _bytes_tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def relay_keys(seat: PartyContext) -> None:
+def relay_keys(context: PartyContext) -> None:
     """The label party passes the signed keys on; it cannot use them, nor change them unnoticed."""
-    offers = {i: seat.receive(party, Kind.KEYS, 0) for i, party in enumerate(seat.feature_parties)}
-    for place, party in enumerate(seat.feature_parties):
-        seat.send(party, Kind.KEYS, 0, pack_bundle({i: offer for i, offer in offers.items() if i != place}))
+    offers = {i: context.receive(party, Kind.KEYS, 0) for i, party in enumerate(context.feature_parties)}
+    for place, party in enumerate(context.feature_parties):
+        context.send(party, Kind.KEYS, 0, pack_bundle({i: offer for i, offer in offers.items() if i != place}))
 
 
-def unseal(seat: PartyContext, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING) -> Symbols:
+def unseal(
+    context: PartyContext, sealed: Sequence[Symbols], round: Round, rows: Rows, use: str = TRAINING
+) -> Symbols:
     """The sum of all parties' integers; nothing else can be read from them."""
-    adding = _adding(seat, round, use)
-    return open_sum(sealed, adding, _context(seat, adding, round, rows, use))
+    adding = _adding(context, round, use)
+    return open_sum(sealed, adding, _sum_context(context, adding, round, rows, use))
 
 
 def sum_compressor(recipe: Recipe, use: str) -> Compressor:
@@ -185,22 +189,22 @@ def sum_compressor(recipe: Recipe, use: str) -> Compressor:
     return compressor.at_once() if use in (EVALUATION, PREDICTION) else compressor
 
 
-def _adding(seat: PartyContext, round: Round, use: str) -> Adding:
-    compressor = sum_compressor(seat.recipe, use)
+def _adding(context: PartyContext, round: Round, use: str) -> Adding:
+    compressor = sum_compressor(context.recipe, use)
     adding = compressor.adding(round)
     if adding is None:
         raise IncompatibleRecipe(f"SecureSum adds integers; {compressor}'s symbols are not additive")
     return adding
 
 
-def _context(seat: PartyContext, adding: Adding, round: Round, rows: Rows, use: str) -> Context:
+def _sum_context(context: PartyContext, adding: Adding, round: Round, rows: Rows, use: str) -> Context:
     return Context(
-        run=seat.run,
-        recipe=seat.recipe.digest() + use,
+        run=context.run,
+        recipe=context.recipe.digest() + use,
         round=round,
         attempt=0,
         rows_digest=int.from_bytes(sha256(rows.numpy().tobytes()).digest(), "big"),
-        parties=seat.feature_parties,
+        parties=context.feature_parties,
         top=adding.top,
-        modulus=ring_modulus(len(seat.feature_parties), adding.top),
+        modulus=ring_modulus(len(context.feature_parties), adding.top),
     )

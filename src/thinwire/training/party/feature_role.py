@@ -100,7 +100,7 @@ class FeatureRole:
         factory = replace(factory, group=self._group)
         factory = self._weights.apply(factory, {own.me: self._party.bottom}, widths, None)
         side = self._shared_side(widths) if own.recipe.labels is Labels.SHARED else None
-        seat = factory.seat(own.me, session.channel)
+        context = factory.context(own.me, session.channel)
         identity = session.network.identity()
         sizes = session.sizes
         ledger = own.privacy_plan(widths).ledger(own.me, sizes.rows + sizes.test_rows)
@@ -109,7 +109,7 @@ class FeatureRole:
         secrets = PartySecrets(
             identity, derive_run_secret(session.private.noise_secret, nonce), self._spending, nonce
         )
-        program = factory.feature_program(self._party, seat, widths, control, own=secrets, side=side)
+        program = factory.feature_program(self._party, context, widths, control, own=secrets, side=side)
         models = {own.me: program.bottom.module}
         spending = partial(list_spending, own.recipe, lambda: [ledger.summary()])
         return PreparedProgram(program, self._party, models, spending)

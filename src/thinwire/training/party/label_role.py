@@ -84,7 +84,7 @@ class LabelRole:
         program = self._program = factory.label_program(
             party,
             factory.side(party),
-            factory.seat(me, session.channel),
+            factory.context(me, session.channel),
             widths,
             control,
             secret=session.private.noise_secret,
