@@ -14,6 +14,7 @@ import ast
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,14 +34,13 @@ import thinwire
 
 OURS = f"{Path(thinwire.__file__).parent}{os.sep}"
 NAMES = ("bank", "shop", "clinic")  # the last one has the labels
-GRPC, HTTP = "127.0.0.1:29421", "127.0.0.1:29422"
 SECONDS = 300.0
-JOB = f"""
+JOB = """
 job = {{ epochs = 2, batch_size = 16 }}
 recipe = {{ method = "thin" }}
 optimizer = {{ name = "adam", lr = 0.01 }}
-network = {{ listen = "{GRPC}", address = "{GRPC}" }}
-serve = {{ http = "{HTTP}", deadline_ms = 100000.0 }}
+network = {{ listen = "{0}", address = "{0}" }}
+serve = {{ http = "{1}", deadline_ms = 100000.0 }}
 """
 FEATURE_PARTY = """
 [[party]]
@@ -118,15 +118,15 @@ def _short(file: str) -> str:
 # What is walked -----------------------------------------------------------------------------------------------------
 
 
-def write_job() -> None:
-    """Two feature parties and a label party, in this folder."""
+def write_job(grpc: str, http: str) -> None:
+    """Two feature parties and a label party that meet at these addresses, in this folder."""
     rng = np.random.default_rng(0)
     for name in NAMES[:-1]:
         x = rng.standard_normal((2, 64, 4), dtype=np.float32)
         np.savez(f"{name}.npz", x=x[0], x_test=x[1])
     np.savez(f"{NAMES[-1]}.npz", y=np.arange(64) % 2, y_test=np.arange(64) % 2)
     parties = [FEATURE_PARTY.format(name) for name in NAMES[:-1]] + [LABEL_PARTY.format(NAMES[-1])]
-    Path("job.toml").write_text(JOB + "".join(parties))
+    Path("job.toml").write_text(JOB.format(grpc, http) + "".join(parties))
 
 
 def run_command(*words: str) -> None:
@@ -160,7 +160,13 @@ def trace_training() -> dict[str, set[Hop]]:
     return tracer.hops
 
 
-def trace_request() -> dict[str, set[Hop]]:
+def free_address() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
+def trace_request(http: str) -> dict[str, set[Hop]]:
     """At all parties; what they do without a request is left out."""
     run_command("certs", "certs", *(word for name in NAMES for word in ("--party", name)))
     started = {name: subprocess.Popen([sys.executable, __file__, name]) for name in NAMES}
@@ -172,11 +178,11 @@ def trace_request() -> dict[str, set[Hop]]:
         wait_until(lambda: not any(Path(f"{name}.phase").exists() for name in NAMES))
 
     try:
-        wait_until(lambda: post_row() == 200)
+        wait_until(lambda: post_row(http) == 200)
         switch_to("idle")
         time.sleep(3)
         switch_to("request")
-        post_row()
+        post_row(http)
         switch_to("")
     finally:
         for process in started.values():
@@ -209,9 +215,9 @@ def wait_until(done: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def post_row() -> int:
+def post_row(http: str) -> int:
     """The status; 0 where nobody answers."""
-    request = Request(f"http://{HTTP}/v1/predict", b'{"rows": [3]}', {"Content-Type": "application/json"})
+    request = Request(f"http://{http}/v1/predict", b'{"rows": [3]}', {"Content-Type": "application/json"})
     try:
         with urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
             return int(answer.status)
@@ -225,6 +231,7 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
-            write_job()
-            walks = {**trace_training(), **trace_request()}
+            address = free_address()
+            write_job(free_address(), address)
+            walks = {**trace_training(), **trace_request(address)}
         print(json.dumps({name: sorted(hops) for name, hops in walks.items()}))
