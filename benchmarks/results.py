@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from thinwire.base.environment import environment
 from thinwire.base.errors import BadInput
+from thinwire.base.process import environment
 
 __all__ = ["FILE", "Pair", "Results", "Row", "compare", "measure_in_turns", "middle", "read_results", "write_results"]
 

@@ -28,10 +28,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 
 from benchmarks.ratio_bars import Ratio, ratio_bars
 from benchmarks.results import Results, Row, read_results, write_results
-from thinwire.base.environment import environment
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import did_you_mean, format_bytes
-from thinwire.base.process import configure_grpc, share_memory_pool
+from thinwire.base.process import configure_grpc, environment, share_memory_pool
 from thinwire.report.rendering import jinja_environment, render_page
 
 __all__ = ["BENCHMARKS", "Benchmark", "BenchmarkFailed", "main", "measure"]

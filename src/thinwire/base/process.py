@@ -1,17 +1,32 @@
-"""Settings of a whole process. Importing thinwire changes none: the command line does, and programs like it.
+"""Settings of a whole process, and what its figures were made with.
 
-A program that opens links itself calls `configure_grpc()` before it imports anything that loads gRPC; one that
-simulates large models gains speed by `share_memory_pool()`.
+Importing thinwire changes no setting: the command line does, and programs like it. A program that opens links itself
+calls `configure_grpc()` before it imports anything that loads gRPC; one that simulates large models gains speed by
+`share_memory_pool()`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import sys
 from contextlib import suppress
+from importlib.metadata import version
 
+from thinwire import __version__
 from thinwire.base.errors import ThinwireError
+
+
+def environment() -> dict[str, str]:
+    """Versions and machine, as plain words; torch is not imported for it."""
+    return {
+        "thinwire": __version__,
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
 
 _CIPHERS = "GRPC_SSL_CIPHER_SUITES"
 _GRPC_SETTINGS = {

@@ -1,25 +1,128 @@
-"""What must hold before anything starts, of parties, their models and their labels; no check needs a whole job."""
+"""What a job must meet before anything starts: settings, labels, classes, noise, rounds that a privacy budget allows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
+from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.models.fusion import check_fusion
 from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
 from thinwire.engine.models.metrics import metric
-from thinwire.engine.privacy import Labels
-from thinwire.engine.privacy.dp_bottom import DPBottom, require_row_gradients, require_separate_rows
+from thinwire.engine.privacy import Labels, SecureSum
+from thinwire.engine.privacy.accounting import (
+    Budget,
+    Exact,
+    Exposure,
+    Mechanism,
+    Parties,
+    PoissonBinomialRelease,
+    PrivacyLedger,
+    Uses,
+)
+from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
+from thinwire.engine.privacy.dp_bottom import (
+    DPBottom,
+    Training,
+    require_row_gradients,
+    require_separate_rows,
+    to_accounting,
+)
 from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_name
+from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import evaluation_mode
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import CachedSteps, LocalSteps
 from thinwire.job.messages import at
-from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.settings import RunSettings
+
+
+def is_noisy(recipe: Recipe) -> bool:
+    """Do embeddings leave with noise that a guarantee can be made from?"""
+    return isinstance(recipe.uplink.compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
+
+
+@dataclass(frozen=True)
+class PrivacyPlan:
+    """The same at every feature party of a job, and known to all: it follows from what they agreed on."""
+
+    recipe: Recipe
+    training: Training
+    budget: Budget | None
+    width: int
+    parties: Parties
+
+    def exposure(self) -> Exposure:
+        compressor = self.recipe.uplink.compressor
+        mechanism: Mechanism = Exact()
+        if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
+            mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
+        return Exposure(mechanism, self.parties, to_accounting(self.training))
+
+    def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
+        """Where nothing bounds what leaves, every row counts as shown from the start."""
+        ledger = PrivacyLedger(party, self.exposure(), rows, self.budget)
+        if not is_noisy(self.recipe):
+            ledger.charge_release(np.arange(rows))
+        return ledger
+
+    def limit(self, settings: RunSettings, party: PartyName, rows: int, test_rows: int) -> Batches:
+        """The rounds of these rows that the budget allows; refuses a budget that nothing bounds."""
+        self.ledger(party, 1)
+        batches = settings.divide_rows(rows)
+        return self.limit_batches(batches, settings.evaluation_interval(batches), test_rows)
+
+    def limit_batches(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
+        """As many of the rounds as the budget allows; refuses one that allows none."""
+        if self.budget is None:
+            return batches
+        allowed = self._allowed(self.budget, batches, eval_every, test_rows)
+        if allowed == 0:
+            raise IncompatibleRecipe(
+                f"budget: epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g} allows no round of "
+                f"{self.recipe.name} with embeddings {self.width} wide; `thinwire privacy --epsilon "
+                f"{self.budget.epsilon:g} --width {self.width} --parties {self.parties.noisy} --epochs 1` plans the "
+                "noise that it needs"
+            )
+        return batches.limit(allowed)
+
+    def _allowed(self, budget: Budget, batches: Batches, eval_every: int, test_rows: int) -> int:
+        def fits(rounds: int) -> bool:
+            uses = [self._training_uses(rounds, batches)]
+            if test_rows:
+                uses.append(Uses(1 + -(-rounds // eval_every)))
+            exposure = self.exposure()
+            spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
+            return max(spent) <= budget.epsilon
+
+        low, high = 0, batches.rounds + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _training_uses(self, rounds: int, batches: Batches) -> Uses:
+        """Of the row that is used most."""
+        visits = -(-rounds // batches.rounds_per_epoch)
+        steps = visits * self._steps_a_visit() if isinstance(self.training, DPBottom) else 0
+        return Uses(visits + int(self.recipe.warm_start), steps)
+
+    def _steps_a_visit(self) -> int:
+        match self.recipe.schedule:
+            case CachedSteps() as cached:
+                return cached.reuse
+            case LocalSteps() as local:
+                return local.steps
+        return 1
+
+
+# What must hold before anything starts, of parties, their models and their labels; no check needs a whole job -----
 
 
 def check_names(names: Sequence[PartyName]) -> None:

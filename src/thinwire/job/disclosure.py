@@ -18,7 +18,7 @@ from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import ErrorFeedback
-from thinwire.job.privacy_plan import is_noisy
+from thinwire.job.checks import is_noisy
 
 _SHORTEST = 12  # hex digits of a digest
 

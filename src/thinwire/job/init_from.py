@@ -18,7 +18,7 @@ from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
-from thinwire.job.privacy_plan import is_noisy
+from thinwire.job.checks import is_noisy
 from thinwire.storage.run_facts import EarlierRun
 
 TOP = "top"

@@ -25,6 +25,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
+    PrivacyPlan,
     check_batch_norm,
     check_feature_party,
     check_label_party,
@@ -35,7 +36,6 @@ from thinwire.job.checks import (
 )
 from thinwire.job.init_from import InheritedWeights, InitFrom
 from thinwire.job.messages import at
-from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.settings import RunSettings
 
 _KINDS: list[tuple[str, type | tuple[type, ...], str]] = [

@@ -29,6 +29,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.recipe import Recipe
 from thinwire.job import agreement as agreements
 from thinwire.job.checks import (
+    PrivacyPlan,
     check_batch_norm,
     check_feature_party,
     check_label_party,
@@ -44,7 +45,6 @@ from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.job_snapshot import digest_tables
 from thinwire.job.messages import at, within
 from thinwire.job.party_tables import PartyTables
-from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.registry import build_optimizer, build_recipe, build_settings, look_up
 from thinwire.job.row_selection import RowDigest, RowSelection
 from thinwire.job.schema import (

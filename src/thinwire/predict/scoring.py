@@ -27,7 +27,7 @@ from thinwire.engine.protocols.sealing import PREDICTION, Sealing, sum_compresso
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Rows
 from thinwire.engine.wire.entropy import Effort
-from thinwire.job.privacy_plan import PrivacyPlan
+from thinwire.job.checks import PrivacyPlan
 from thinwire.predict.charges import PredictionCharges, load_training_charges
 from thinwire.predict.errors import PartyFailed
 from thinwire.predict.fixed_batch import run_in_blocks

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from thinwire.base.errors import BadColumn, BadFile, BadInput
 from thinwire.data.readers.cells import read_cells
+from thinwire.data.readers.files import load_array, read_npz
 from thinwire.data.readers.large_table import open_columns
-from thinwire.data.readers.npz import load_array, read_npz
 from thinwire.data.readers.tables import read_csv, read_parquet
 
 _KINDS = ".npz, .csv, .parquet and .arrow"

@@ -1,14 +1,23 @@
-"""Files that are read whole: is there one at all, and what is in it, gzipped or not."""
+"""Files that are read whole, gzipped or not, and arrays of numbers or words in NumPy's .npz files.
+
+Object arrays are pickles, and are refused.
+"""
 
 from __future__ import annotations
 
 import gzip
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from thinwire.base.errors import BadFile
+import numpy as np
+from numpy.typing import NDArray
+
+from thinwire.base.errors import BadFile, BadInput
+from thinwire.base.format import did_you_mean
 
 _PIECE = 1 << 20
 
@@ -41,3 +50,64 @@ def read_gzip(file: Path) -> Iterator[bytes]:
         raise BadFile(f"{file}: cut off at byte {file.stat().st_size}; copy it again") from None
     except (OSError, zlib.error) as error:
         raise BadFile(f"{file}: damaged, or not gzipped: {error}; copy it again") from None
+
+
+# Arrays of numbers or words in NumPy's .npz files. Object arrays are pickles, and are refused ---------------------
+
+
+_DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError)
+
+
+def read_npz(file: Path, key: str | None) -> NDArray[Any]:
+    """The array under `key`; numbers only, one row at least."""
+    array = load_array(file, key)
+    if array.dtype.kind not in "biuf":
+        raise BadInput(f"{file}: {key!r} holds {array.dtype}, not numbers; save it as float32 or int64")
+    if array.ndim == 0 or not array.size:
+        raise BadInput(f"{file}: {key!r} has shape {array.shape}: no rows; we need [rows, ...]")
+    return array
+
+
+def read_words(file: Path, key: str) -> tuple[str, ...]:
+    """The words under `key`, an array of fixed-width text."""
+    words = load_array(file, key)
+    if words.dtype.kind != "U" or words.ndim != 1:
+        raise BadInput(f"{file}: {key!r} holds {words.dtype}, not words")
+    return tuple(words.tolist())
+
+
+def load_array(file: Path, key: str | None) -> NDArray[Any]:
+    """The array under `key`, of any kind but Python objects, which are never loaded."""
+    require_file(file)
+    with file.open("rb") as opened:
+        try:
+            # numpy.load unpickles only when asked to.
+            arrays = np.load(opened)
+        except _DAMAGED as error:
+            raise BadInput(f"{file}: not an NPZ file: {error}; write it with numpy.savez") from None
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise BadInput(f"{file}: a single array, not an NPZ file; write it with numpy.savez")
+        with arrays:
+            return _read(file, key, arrays)
+
+
+def _read(file: Path, key: str | None, arrays: Any) -> NDArray[Any]:
+    if key not in arrays.files:
+        raise BadInput(_no_key(file, key, arrays.files))
+    try:
+        array: NDArray[Any] = arrays[key]
+    except _DAMAGED as error:
+        if "allow_pickle" not in str(error):
+            raise BadInput(f"{file}: {key!r} cannot be read: {error}") from None
+        raise BadInput(
+            f"{file}: {key!r} is an array of Python objects, which we never load; save it as numbers: "
+            "array.astype('float32')"
+        ) from None
+    return array
+
+
+def _no_key(file: Path, key: str | None, there: list[str]) -> str:
+    names = ", ".join(map(repr, there)) or "nothing"
+    if key is None:
+        return f'{file}: say which array to read: key = "..."; it holds {names}'
+    return f"{file}: there is no {key!r}, it holds {names}{did_you_mean(key, there)}"

@@ -13,8 +13,8 @@ from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Schedule
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
+from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
-from thinwire.job.privacy_plan import is_noisy
 
 _EXACT = Direct(Identity())
 

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.files import require_file
-from thinwire.data.readers.npz import read_npz
+from thinwire.data.readers.files import read_npz, require_file
 from thinwire.lab.datasets.dataset_files import DataSource, Download, find, find_or_fetch
 from thinwire.lab.datasets.pictures import Moments, Pictures, split_pictures
 from thinwire.lab.datasets.vertical import Quadrants, Request, Scale, Split, VerticalData

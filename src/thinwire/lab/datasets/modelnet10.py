@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.npz import read_npz
+from thinwire.data.readers.files import read_npz
 from thinwire.lab.datasets.dataset_files import DataSource, missing_file
 from thinwire.lab.datasets.pictures import Pictures, read_pngs, split_pictures
 from thinwire.lab.datasets.sampling import Subset, choose_rows

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.files import require_file
-from thinwire.data.readers.npz import read_npz, read_words
+from thinwire.data.readers.files import read_npz, read_words, require_file
 from thinwire.lab.datasets.dataset_files import DataSource, find, missing_file
 from thinwire.lab.datasets.fields import HOURS, Field, fill_forward, split_fields
 from thinwire.lab.datasets.sampling import choose_rows, standardize

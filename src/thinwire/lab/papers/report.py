@@ -10,8 +10,8 @@ from math import isfinite, isinf
 from pathlib import Path
 from typing import Any
 
-from thinwire.base.environment import environment
 from thinwire.base.format import format_bytes, format_number
+from thinwire.base.process import environment
 from thinwire.lab.papers.experiment import Experiment
 from thinwire.lab.papers.real_link import RealRun
 from thinwire.lab.papers.results import ClaimVerdict, CurveResult, SeedMean, check_claims, collect_results
