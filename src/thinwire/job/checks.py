@@ -1,4 +1,4 @@
-"""What a job must meet before anything starts: settings, labels, classes, noise, rounds that a privacy budget allows."""
+"""What a job must meet before anything starts: settings, labels, classes, noise, and the rounds a budget allows."""
 
 from __future__ import annotations
 
