@@ -491,8 +491,8 @@ import sys
 from pathlib import Path
 from threading import Thread
 
-from network.callers import tls_handshake
-from network.test_identity_of_callers import Service, ssl
+from net.callers import tls_handshake
+from net.test_identity_of_callers import Service, ssl
 
 service = Service(Path(sys.argv[1]))
 
