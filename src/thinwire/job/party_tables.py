@@ -133,7 +133,7 @@ def _require_none_of(path: str, taken: Sequence[str], columns: tuple[str, ...] |
     """A label among the features would be learned by heart."""
     for name in taken:
         if name in (columns or ()):
-            raise BadColumn(f"{path}.features holds the label {name!r}; write all_but = [{name!r}]")
+            raise BadColumn.of(f"{path}.features", f"holds the label {name!r}; write all_but = [{name!r}]")
 
 
 def _require_same_columns(path: str, training: tuple[str, ...] | None, test: tuple[str, ...] | None) -> None:
@@ -144,7 +144,7 @@ def _require_same_columns(path: str, training: tuple[str, ...] | None, test: tup
     what = "has them in another order"
     if missing or extra:
         what = f"lacks {quote_names(missing)}" if missing else f"has {quote_names(extra)} too"
-    raise BadColumn(f"{path}.test_features {what}; name the same columns as in features")
+    raise BadColumn.of(f"{path}.test_features", f"{what}; name the same columns as in features")
 
 
 # Labels ----------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
     fitting = section.loss == "squared_error"
     if fitting != (coding.task == "regression"):
         right = "squared_error" if coding.task == "regression" else "cross_entropy"
-        raise BadLabels(f"label_party.loss is {section.loss!r}, but {coding.says}; write loss = {right!r}")
+        raise BadLabels.of("label_party.loss", f"is {section.loss!r}, but {coding.says}; write loss = {right!r}")
     return coding
 
 

@@ -152,7 +152,7 @@ class SelectedRows:
 
     def require_size(self, size: int, path: str) -> None:
         if self.rows is not None and size != len(self.source.ids):
-            raise BadInput(f"{path} has {size} rows, but there are {len(self.source.ids)} ids")
+            raise BadInput.of(path, f"has {size} rows, but there are {len(self.source.ids)} ids")
 
     def digest(self) -> RowDigest | None:
         """Of aligned rows the alignment's own, which all parties have; None where the rows have no ids."""
@@ -253,9 +253,9 @@ def _select_by_split(source: RowSource, split: SplitSection) -> tuple[SelectedRo
     evaluates = bool(getattr(split, split.evaluate))
     if not len(training) or (evaluates and not len(test)):
         raise BadInput(
-            f"job.split: of {len(rows)} rows {len(training)} are left for training and {len(test)} for "
+            f"of {len(rows)} rows {len(training)} are left for training and {len(test)} for "
             f"{split.evaluate}; use more rows, or other shares"
-        )
+        ).at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
     text = f"{common} {split.test!r} {split.validation!r} {split.key} {split.evaluate}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -266,11 +266,13 @@ def _require_one_source(path: str, section: PartyEntry, split: SplitSection) -> 
     """Refuses test rows that come from elsewhere."""
     given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
     if given is not None:
-        raise BadInput(f"{path}.{given}: job.split takes the test rows from the same table; leave one of the two out")
+        raise BadInput("job.split takes the test rows from the same table; leave one of the two out").at(
+            f"{path}.{given}"
+        )
     if split.test + split.validation >= 1:
-        raise BadInput("job.split: test and validation together must leave some rows for training")
+        raise BadInput("test and validation together must leave some rows for training").at("job.split")
     if split.evaluate == "validation" and not split.validation:
-        raise BadInput("job.split.evaluate is 'validation', but job.split.validation is 0")
+        raise BadInput.of("job.split.evaluate", "is 'validation', but job.split.validation is 0")
 
 
 def require_one_alignment(every: Sequence[RowSource]) -> None:
@@ -285,7 +287,7 @@ def require_one_alignment(every: Sequence[RowSource]) -> None:
         raise BadInput(f"{missing[0]} is missing: {first} is given, and aligned rows fit aligned rows only")
     for path, alignment in given.items():
         if alignment.digest != given[first].digest:
-            raise BadInput(f"{path} and {first} are of two alignments; run `thinwire align` again for all parties")
+            raise BadInput.of(path, f"and {first} are of two alignments; run `thinwire align` again for all parties")
 
 
 def require_same_rows(every: Sequence[RowSource]) -> None:

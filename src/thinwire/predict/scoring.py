@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput, WireError
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import LabelCoding
-from thinwire.engine.channel.simulated import Simulation
+from thinwire.engine.channel.base import NoChannel
 from thinwire.engine.compress import Hint, Symbols
 from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.losses import Outputs
@@ -219,5 +219,4 @@ def make_silent_context(
 ) -> PartyContext:
     """A context of which only the names, the recipe and the codec are used: questions have a way of their own."""
     run = derive_run_number(recipe, seed, features)
-    silent = Simulation([*features, label_party], run, label_party=label_party).channel(me)
-    return PartyContext(me, label_party, features, silent, recipe, rows=1, seed=seed, run=run, effort=effort)
+    return PartyContext(me, label_party, features, NoChannel(), recipe, rows=1, seed=seed, run=run, effort=effort)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from thinwire.base.errors import ThinwireError
 from thinwire.base.types import Kind, PartyName, Round
@@ -141,6 +141,15 @@ class Channel(Protocol):
 
     def count_steps(self, steps: int) -> None:
         """This party took `steps` update steps since the last call; for channels that keep a clock."""
+
+
+class NoChannel(Channel):
+    """Of a party whose messages travel another way."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise RuntimeError("this party has no channel: its messages travel another way")
+
+    send = receive = ready = away = untimed = count_steps = _refuse
 
 
 class TimedChannel(Channel, Protocol):
