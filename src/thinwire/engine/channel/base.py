@@ -149,7 +149,7 @@ class NoChannel(Channel):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise RuntimeError("this party has no channel: its messages travel another way")
 
-    send = receive = ready = away = untimed = count_steps = _refuse
+    send = receive = ready = away = pause_clock = count_steps = _refuse
 
 
 class TimedChannel(Channel, Protocol):
