@@ -129,7 +129,8 @@ class PendingRequests:
                     waiting.set_exception(self._why_away(away[0]))
                 return answers
             self._number += 1
-            self._asked[answers.number] = answers
+            if rows:
+                self._asked[answers.number] = answers
             # Under the lock: parties see numbers in rising order.
             for party, wanted in rows.items():
                 question = Question(ready.run, ready.hashes[party], wanted)
@@ -159,6 +160,9 @@ class PendingRequests:
                 waiting.set_result(open_answer(party, body))
             except ThinwireError as error:
                 waiting.set_exception(error)
+        with self._lock:
+            if answers is not None and not answers.missing():
+                self._asked.pop(number, None)  # all have answered: there is nothing to cancel
 
     def fail_party(self, party: PartyName) -> None:
         """It will not answer what it was asked."""

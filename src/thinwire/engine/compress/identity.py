@@ -10,7 +10,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadTensor
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_choice
-from thinwire.engine.compress.message import MessageValues, message_values, require_finite, require_message
+from thinwire.engine.compress.message import MessageValues, message_values, require_message
 from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.compress.symbols import Dense, Narrow
 
@@ -27,9 +27,7 @@ class Identity(Compressor):
         return Promise.CONTRACTION
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Dense:
-        x = require_message(x)
-        require_finite(x)
-        return dense(x)
+        return dense(require_message(x, finite=True))
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         return ErrorBound(0.0, 0.0)

@@ -81,8 +81,8 @@ class MessageValues:
         return sqrt(self.squared_norm())
 
 
-def require_message(x: Tensor) -> Tensor:
-    """`x` on the CPU without its graph, or BadTensor where it cannot be a message."""
+def require_message(x: Tensor, finite: bool = False) -> Tensor:
+    """`x` on the CPU without its graph, or BadTensor where it cannot be a message; `finite`: by its values too."""
     if not isinstance(x, Tensor):
         raise BadTensor(f"a message is a torch tensor, not {type(x).__name__}")
     if x.dtype not in FLOATS:
@@ -93,7 +93,10 @@ def require_message(x: Tensor) -> Tensor:
         raise BadTensor(f"a message has {MOST_DIMENSIONS} dimensions at most, not {x.dim()}")
     if x.numel() == 0:
         raise BadTensor(f"a message of shape {tuple(x.shape)} has no values; a batch needs at least one row")
-    return x.detach().cpu().contiguous()
+    x = x.detach().cpu().contiguous()
+    if finite:
+        require_finite(x)
+    return x
 
 
 def message_values(x: Tensor) -> MessageValues:

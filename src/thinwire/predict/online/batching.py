@@ -187,8 +187,10 @@ class BatchScorer:
 
     def cancel(self, batch: ScoringBatch) -> None:
         """Nobody waits for it any more."""
-        self.party.pending.cancel(batch.answers)
-        for name, waiting in batch.answers.futures.items():
+        futures = batch.answers.futures
+        if any(not one.done() or one.exception() is not None for one in futures.values()):
+            self.party.pending.cancel(batch.answers)
+        for name, waiting in futures.items():
             with suppress(InvalidStateError):  # it is answered
                 waiting.set_exception(NoAnswer(name, 0.0))
 
