@@ -23,9 +23,17 @@ from thinwire.engine.privacy import NoiseKey, SecureSum, poisson_binomial_epsilo
 from thinwire.engine.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
 from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
 from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
-from thinwire.lab.attacks import AuditReport, Release, Scene, audit_job, audit_release, audit_stateful, heard
+from thinwire.lab.attacks import (
+    AuditReport,
+    Release,
+    Scene,
+    audit_job,
+    audit_release,
+    audit_stateful,
+    record_derivatives,
+)
 from thinwire.lab.attacks.dp_release import FreshNoise, Noise, ReusedNoise, SeededNoise
-from thinwire.lab.attacks.eavesdropping import with_own_modules
+from thinwire.lab.attacks.eavesdropping import copy_modules
 from thinwire.lab.attacks.stateful import PrivateStep, RawStep, TrainStep
 
 KEY = NoiseKey(bytes(range(32)))
@@ -70,9 +78,9 @@ def audits(recipe: tw.Recipe) -> list[AuditReport]:
     found = []
     for seed in SEEDS:
         job = eights(recipe, seed)
-        begun = with_own_modules(job)
+        begun = copy_modules(job)
         tw.train(job, callbacks=[])
-        found.append(audit_job(job, begun, heard=heard(begun)))
+        found.append(audit_job(job, begun, heard=record_derivatives(begun)))
     return found
 
 

@@ -13,7 +13,7 @@ from cli.running import run
 from job.small import write_job
 from thinwire.base.errors import BadInput
 from thinwire.cli.compare import build_recipe_table
-from thinwire.lab.sweep import averaged
+from thinwire.lab.sweep import average_runs
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -40,10 +40,10 @@ def test_a_method_takes_what_fits_of_the_jobs_recipe() -> None:
 
 def test_means_and_deviations() -> None:
     one = {"rounds": 1, "bytes_up": 10, "bytes_down": 2, "link_seconds": None, "best": 0.5, "last": 0.4}
-    mean, deviation = averaged([one, {**one, "rounds": 3}])
+    mean, deviation = average_runs([one, {**one, "rounds": 3}])
     assert (mean["rounds"], mean["bytes_up"], mean["link_seconds"]) == (2, 10, None)
     assert deviation["rounds"] == pytest.approx(2**0.5)
-    assert averaged([one])[1]["rounds"] == 0
+    assert average_runs([one])[1]["rounds"] == 0
 
 
 def test_two_methods_over_two_seeds(job: Path) -> None:

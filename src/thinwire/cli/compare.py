@@ -168,10 +168,10 @@ def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[st
 
 
 def _summarise(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
-    from thinwire.lab.sweep import averaged
+    from thinwire.lab.sweep import average_runs
 
     done = [outcome for outcome in outcomes if "error" not in outcome]
-    mean, deviation = averaged(done)
+    mean, deviation = average_runs(done)
     return {
         "method": method,
         "recipe": recipe,

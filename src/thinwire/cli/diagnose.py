@@ -14,8 +14,8 @@ from thinwire.cli.output import build_table, print_plain, print_result, stop_wit
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from thinwire.lab.ablation import Diagnosis, Outcome
-    from thinwire.lab.ablation.ablation_runs import Planned
+    from thinwire.lab.ablation import AblationResult, Diagnosis
+    from thinwire.lab.ablation.ablation_runs import AblationRun
 
 
 def diagnose(
@@ -38,14 +38,14 @@ def diagnose(
 ) -> None:
     """Say what the recipe costs against centralised training, and which of its axes costs it."""
     from thinwire.job.job_loader import load_job
-    from thinwire.lab.ablation import Diagnosis, planned
+    from thinwire.lab.ablation import Diagnosis, plan_runs
 
     chosen = list(dict.fromkeys(parse_seeds(seeds)))
     if epochs is not None and not epochs > 0:
         raise BadInput(f"--epochs must be above 0, got {epochs:g}")
     overrides = [*settings, *([] if epochs is None else [f"job.epochs={epochs}"])]
     jobs = {seed: load_job(job, [*overrides, f"job.seed={seed}"]) for seed in chosen}
-    runs = [run for seed in chosen for run in planned(jobs[seed], seed)]
+    runs = [run for seed in chosen for run in plan_runs(jobs[seed], seed)]
     order = list(dict.fromkeys(run.name for run in runs))
     runs.sort(key=lambda run: order.index(run.name))  # what matters most first: whoever stops it has that
     outcomes, stopped = _run_all(runs)
@@ -57,22 +57,22 @@ def diagnose(
         raise stop_with(f"stopped after {len(outcomes)} of {len(runs)} runs")
 
 
-def _run_all(runs: Sequence[Planned]) -> tuple[list[Outcome], bool]:
+def _run_all(runs: Sequence[AblationRun]) -> tuple[list[AblationResult], bool]:
     """The outcomes, and whether Ctrl-C ended it."""
-    from thinwire.lab.ablation import outcome
+    from thinwire.lab.ablation import run_planned
 
-    outcomes: list[Outcome] = []
+    outcomes: list[AblationResult] = []
     with ProgressLine("runs", len(runs)) as progress:
         try:
             for run in runs:
-                outcomes.append(outcome(run, progress.follow_rounds(run.job.divide_rows().rounds)))
+                outcomes.append(run_planned(run, progress.follow_rounds(run.job.divide_rows().rounds)))
                 progress.advance(f"{len(outcomes)}/{len(runs)} {_format_outcome(run, outcomes[-1])}")
         except KeyboardInterrupt:
             return outcomes, True
     return outcomes, False
 
 
-def _format_outcome(run: Planned, made: Outcome) -> str:
+def _format_outcome(run: AblationRun, made: AblationResult) -> str:
     metric = next(iter(run.job.metrics), "loss")
     value = made.error if made.value is None else f"{metric} {made.value:.4f}"
     return f"{_format_name(run.name)}, seed {run.seed}: {value}"
@@ -95,4 +95,4 @@ def _print(found: Diagnosis) -> None:
         change = "" if line.against_recipe is None else f"{line.against_recipe.mean:+.4f}"
         change += "" if line.against_recipe is None or line.against_recipe.is_clear else " ?"
         table.add_row(_format_name(line.name), value, change, "" if line.bytes is None else format_bytes(line.bytes))
-    print_plain(table, *found.said())
+    print_plain(table, *found.describe())

@@ -14,7 +14,7 @@ from thinwire.cli.output import build_table, print_plain, print_result, stop_wit
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from thinwire.lab.sweep import Grid, Swept, Tried
+    from thinwire.lab.sweep import Grid, SweepResult, TrialResult
 
 
 def sweep(
@@ -60,7 +60,7 @@ def sweep(
     grid = Grid(job, values, [] if seeds is None else parse_seeds(seeds), settings)
     trials = grid.trials()
     for trial in trials:  # before anything starts: are the settings such as can be?
-        with within(trial.said):
+        with within(trial.label):
             resolve_job(job, trial.overrides)
     load_job(job, trials[0].overrides)
     with within(str(job)):
@@ -77,27 +77,27 @@ def sweep(
     exit_with_failures([error for point in kept["points"] for error in point["errors"]])
 
 
-def _run(grid: Grid, folder: Path, workers: int, executor: str) -> Swept:
+def _run(grid: Grid, folder: Path, workers: int, executor: str) -> SweepResult:
     from thinwire.lab.sweep import sweep as sweep_jobs
 
     with ProgressLine("runs", len(grid.trials())) as progress:
         return sweep_jobs(grid, folder, workers, executor, lambda one: progress.advance(_format_trial(one)))
 
 
-def _format_trial(one: Tried) -> str:
+def _format_trial(one: TrialResult) -> str:
     if one.summary is None:
-        return f"{one.trial.said}: {one.error or 'stopped'}"
+        return f"{one.trial.label}: {one.error or 'stopped'}"
     best = one.summary["best"]
     value = "none" if best["value"] is None else f"{best['value']:.4g}"
-    return f"{one.trial.said}: best {best['metric']} {value}{' (finished before)' if one.kept else ''}"
+    return f"{one.trial.label}: best {best['metric']} {value}{' (finished before)' if one.kept else ''}"
 
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
     from thinwire.job.job_file import inline
-    from thinwire.lab.sweep.page import TABLE, ranking_said
+    from thinwire.lab.sweep.page import TABLE, describe_ranking
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
-    title = f"{ranking_said(metric, target)}; means and deviations over seeds"
+    title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
     table = build_table(title, keys, (*POINT_HEADINGS, f"best\n{metric}"))
     for point in kept["points"]:
         names = [value if isinstance(value, str) else inline(value) for value in point["settings"].values()]

@@ -18,7 +18,7 @@ from thinwire.report.progress import ProgressLine
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from thinwire.lab.tune import Asked, Prediction, Probed, Tuned
+    from thinwire.lab.tune import Prediction, ProbeResult, TuningRequest, TuningResult
 
 
 def tune(
@@ -66,12 +66,12 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Propose a recipe for a job on a link: compressors, cached steps and overlap, with predicted bytes and time."""
-    from thinwire.lab.tune import Aim, Asked, parsed_link
+    from thinwire.lab.tune import Aim, TuningRequest, parse_link
 
-    asked = Asked(
+    asked = TuningRequest(
         job=job,
         settings=tuple(settings),
-        link=None if link is None else parsed_link(link),
+        link=None if link is None else parse_link(link),
         aim=None if target is None else Aim.parse(target),
         rounds=rounds,
         trials=trials,
@@ -86,7 +86,7 @@ def tune(
         raise stop_with("stopped before svfl's own probes were done; there is nothing to propose yet") from None
     if out is not None and tuned.proposal is not None:
         out.write_text(_build_job_text(asked, tuned), encoding="utf-8")
-    facts = {**tuned.described(), "out": None if out is None else str(out)}
+    facts = {**tuned.to_dict(), "out": None if out is None else str(out)}
     print_result(facts, as_json, lambda: _print(asked, tuned, out))
     if tuned.interrupted:
         raise stop_with("stopped; this is the best so far, and it was not verified")
@@ -106,7 +106,7 @@ def _require_new(out: Path) -> None:
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
 
 
-def _run(asked: Asked) -> Tuned:
+def _run(asked: TuningRequest) -> TuningResult:
     """With a bar on a terminal, and a line for every probe."""
     from thinwire.lab.tune import Watch
     from thinwire.lab.tune import tune as tune_job
@@ -115,26 +115,26 @@ def _run(asked: Asked) -> Tuned:
         return tune_job(asked, Watch(progress.stage, lambda one: progress.advance(_format_probe(one))))
 
 
-def _format_probe(one: Probed) -> str:
-    from thinwire.lab.tune.search import recipe_said
+def _format_probe(one: ProbeResult) -> str:
+    from thinwire.lab.tune.search import format_recipe
 
     given_up = ", given up" if one.ended == "pruned" else ""
     cost = "" if one.prediction is None else f": {format_bytes(one.prediction.total)}, {_format_time(one.prediction)}"
-    return f"{recipe_said(one.recipe)}: {_format_evidence(one)}{given_up}{cost}"
+    return f"{format_recipe(one.recipe)}: {_format_evidence(one)}{given_up}{cost}"
 
 
-def _build_job_text(asked: Asked, tuned: Tuned) -> str:
-    from thinwire.lab.tune.outcome import link_said
-    from thinwire.lab.tune.tuner import tuned_job
+def _build_job_text(asked: TuningRequest, tuned: TuningResult) -> str:
+    from thinwire.lab.tune.outcome import format_link
+    from thinwire.lab.tune.tuner import resolve_tuned_job
 
-    head = f"# Proposed by thinwire tune for {link_said(tuned.link)}; target {_format_aim(tuned)}.\n"
+    head = f"# Proposed by thinwire tune for {format_link(tuned.link)}; target {_format_aim(tuned)}.\n"
     said = None if tuned.proposal is None else tuned.proposal.prediction
     if said is not None:
         head += f"# Predicted: {_format_cost(said)}.\n"
-    return f"{head}\n{tuned_job(asked, tuned)}"
+    return f"{head}\n{resolve_tuned_job(asked, tuned)}"
 
 
-def _format_aim(tuned: Tuned) -> str:
+def _format_aim(tuned: TuningResult) -> str:
     return f"{tuned.aim.metric} {tuned.aim.value:.4g} (from {tuned.aim_from})"
 
 
@@ -149,13 +149,13 @@ def _format_time(said: Prediction) -> str:
 # What is printed ------------------------------------------------------------------------------------------
 
 
-def _print(asked: Asked, tuned: Tuned, out: Path | None) -> None:
+def _print(asked: TuningRequest, tuned: TuningResult, out: Path | None) -> None:
     from thinwire.job.job_file import toml_text
-    from thinwire.lab.tune.outcome import link_said
-    from thinwire.lab.tune.tuner import overrides, proposed_recipe
+    from thinwire.lab.tune.outcome import format_link
+    from thinwire.lab.tune.tuner import build_proposal, list_overrides
 
     print_plain(
-        f"link: {link_said(tuned.link)}; target: {_format_aim(tuned)}; probes of {tuned.rounds} rounds at most",
+        f"link: {format_link(tuned.link)}; target: {_format_aim(tuned)}; probes of {tuned.rounds} rounds at most",
         f"measured here, a step: {_format_times(tuned.step_ms)}",
         f"measured here, a round beyond its step: {_format_times(tuned.handling_ms)}",
         _build_candidates(tuned),
@@ -167,10 +167,10 @@ def _print(asked: Asked, tuned: Tuned, out: Path | None) -> None:
     print_plain(_format_verdict(tuned))
     _print_verification(tuned)
     words = ["thinwire", "train", str(out or asked.job)]
-    for override in overrides(asked, tuned) if out is None else ():
+    for override in list_overrides(asked, tuned) if out is None else ():
         words += ["--set", override]
     print_plain(
-        "\n" + toml_text({"recipe": proposed_recipe(asked, tuned)}).rstrip(),
+        "\n" + toml_text({"recipe": build_proposal(asked, tuned)}).rstrip(),
         ("\n" if out is None else f"\nwritten: {out}; ") + f"train it with\n  {shlex.join(words)}",
     )
 
@@ -179,11 +179,11 @@ def _format_times(ms: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.3g} ms" for name, value in ms.items())
 
 
-def _build_candidates(tuned: Tuned) -> Table:
+def _build_candidates(tuned: TuningResult) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from thinwire.lab.tune.search import recipe_said
+    from thinwire.lab.tune.search import format_recipe
 
     table = Table(
         "recipe", title="to the target: svfl, the finalists, and the best of other methods", box=SIMPLE_HEAD
@@ -191,16 +191,16 @@ def _build_candidates(tuned: Tuned) -> Table:
     for heading in ("rounds", "up", "down", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("how it is known")
-    for one in tuned.shown():
+    for one in tuned.list_best():
         said, known = one.prediction, "; ".join(_format_evidence(probe) for probe in one.probes)
         figures = ("-",) * 4
         if said is not None:
             figures = str(said.rounds), format_bytes(said.up), format_bytes(said.down), format_seconds(said.seconds)
-        table.add_row(recipe_said(one.recipe), *figures, known)
+        table.add_row(format_recipe(one.recipe), *figures, known)
     return table
 
 
-def _format_evidence(probe: Probed) -> str:
+def _format_evidence(probe: ProbeResult) -> str:
     """In a few words, of one seed."""
     made = probe.points[-1].round if probe.points else 0
     if probe.error is not None:
@@ -212,8 +212,8 @@ def _format_evidence(probe: Probed) -> str:
     return f"seed {probe.seed} in {made} rounds"
 
 
-def _format_verdict(tuned: Tuned) -> str:
-    from thinwire.lab.tune.search import recipe_said
+def _format_verdict(tuned: TuningResult) -> str:
+    from thinwire.lab.tune.search import format_recipe
 
     best, base = tuned.proposal, tuned.svfl.prediction
     said = None if best is None else best.prediction
@@ -221,14 +221,14 @@ def _format_verdict(tuned: Tuned) -> str:
         return ""
     if not tuned.beats_svfl:
         return "No recipe that was tried is faster than svfl on this link: keep svfl."
-    name = recipe_said(best.recipe)
+    name = format_recipe(best.recipe)
     if base is None:
         return f"Proposed: {name}. svfl did not reach the target in {tuned.rounds} rounds with both seeds."
     fewer, faster = base.total / said.total, base.seconds / said.seconds
     return f"Proposed: {name}: predicted {faster:.3g} times faster than svfl, with {fewer:.3g} times fewer bytes."
 
 
-def _print_verification(tuned: Tuned) -> None:
+def _print_verification(tuned: TuningResult) -> None:
     run = tuned.verified
     said = None if tuned.proposal is None else tuned.proposal.prediction
     if run is None or said is None:

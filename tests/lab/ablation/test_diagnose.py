@@ -23,8 +23,8 @@ from thinwire.engine.compress import Cast, Identity, TopK
 from thinwire.engine.models.optimizers import Cosine
 from thinwire.engine.privacy.defences import MaxNorm
 from thinwire.engine.streams import Direct
-from thinwire.lab.ablation import Diagnosis, Outcome, outcome, planned, train_centrally, variants
-from thinwire.lab.ablation.diagnosis import Difference, difference, resolution
+from thinwire.lab.ablation import AblationResult, Diagnosis, list_variants, plan_runs, run_planned, train_centrally
+from thinwire.lab.ablation.diagnosis import Difference, compare_seeds, estimate_resolution
 
 EXACT = Direct(Identity())
 
@@ -70,7 +70,7 @@ RECIPES: dict[str, tuple[tw.Recipe, list[str]]] = {
 def test_each_axis_that_differs_from_svfl_is_put_back_by_itself(name: str) -> None:
     recipe, wanted = RECIPES[name]
     job = small_job(recipe=recipe)
-    found = variants(job)
+    found = list_variants(job)
     assert [variant.axis for variant in found] == wanted
     for variant in found:
         changed = variant.of(job).recipe
@@ -82,7 +82,7 @@ def test_each_axis_that_differs_from_svfl_is_put_back_by_itself(name: str) -> No
 @pytest.mark.parametrize("name", [name for name in RECIPES if "steps" not in name and name != "fedbcd(1)"])
 def test_all_axes_put_back_are_svfl(name: str) -> None:
     job = small_job(recipe=RECIPES[name][0])
-    for variant in variants(job):
+    for variant in list_variants(job):
         job = variant.of(job)
     # Under private labels the top model does not travel.
     assert replace(job.recipe, name="svfl", top=EXACT) == tw.methods.svfl()
@@ -98,11 +98,11 @@ def three_parties(**changes: Any) -> tw.Job:
 
 
 def test_noise_and_its_budget_are_two_axes() -> None:
-    assert [variant.axis for variant in variants(three_parties())] == ["sum"]
+    assert [variant.axis for variant in list_variants(three_parties())] == ["sum"]
     job = three_parties(budget=tw.privacy.Budget(epsilon=20, delta=1e-5), training=tw.privacy.Frozen())
     allowed = job.limit_rounds(job.check()).rounds
     assert 0 < allowed < job.divide_rows().rounds
-    found = {variant.axis: variant.of(job) for variant in variants(job)}
+    found = {variant.axis: variant.of(job) for variant in list_variants(job)}
     assert set(found) == {"sum", "training", "budget"}
     assert found["sum"].limit_rounds(found["sum"].check()).rounds == allowed
     assert found["budget"].limit_rounds(found["budget"].check()).rounds == job.divide_rows().rounds
@@ -112,9 +112,9 @@ def test_noise_and_its_budget_are_two_axes() -> None:
 
 
 def diagnosed(job: tw.Job) -> Diagnosis:
-    runs = planned(job, 0)
+    runs = plan_runs(job, 0)
     found = [run.variant for run in runs if run.variant is not None]
-    return Diagnosis.of(job, found, [outcome(run) for run in runs])
+    return Diagnosis.of(job, found, [run_planned(run) for run in runs])
 
 
 def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
@@ -144,7 +144,7 @@ def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
     assert up.against_recipe.is_clear
     assert down.against_recipe is not None
     assert not down.against_recipe.is_clear
-    said = found.said()
+    said = found.describe()
     assert "Your recipe is worse" in said[0]
     assert said[1].startswith("Splitting the network between parties costs nothing that shows")
     assert said[2].startswith("What travels up (TopK(0.01)) costs")
@@ -156,16 +156,16 @@ def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
 def test_class_weights_are_not_applied_twice() -> None:
     job = small_job(recipe=tw.methods.svfl(), metrics=())
     job.label_party = replace(job.label_party, class_weights=[1.0, 3.0])
-    (central, _, ours) = planned(job, 0)
+    (central, _, ours) = plan_runs(job, 0)
     assert central.job.label_party.loss == job.label_party.loss
-    assert outcome(central).value == pytest.approx(outcome(ours).value, rel=1e-4)
+    assert run_planned(central).value == pytest.approx(run_planned(ours).value, rel=1e-4)
 
 
 def test_a_run_that_diverges_is_said_to_and_the_others_go_on() -> None:
     job = small_job(optimizer=tw.SGD(lr=1e30), batch_size=None, epochs=20)
     found = diagnosed(job)
     assert [line.value for line in found.lines] == [None] * 4
-    assert found.said()[0] == "The recipe (efvfl) diverged: its loss left the floats."
+    assert found.describe()[0] == "The recipe (efvfl) diverged: its loss left the floats."
 
 
 # Chance ---------------------------------------------------------------------------------------------------
@@ -173,49 +173,51 @@ def test_a_run_that_diverges_is_said_to_and_the_others_go_on() -> None:
 
 def test_differences_are_paired_by_seed() -> None:
     ours, theirs = {0: 0.9, 1: 0.8, 2: 0.85, 7: 0.1}, {0: 0.88, 1: 0.79, 2: 0.82}
-    found = difference(ours, theirs, chance=lambda _: 5.0)
+    found = compare_seeds(ours, theirs, chance=lambda _: 5.0)
     assert found is not None
     pairs = [0.02, 0.01, 0.03]
     assert found.mean == pytest.approx(0.02)
     assert found.margin == pytest.approx(4.303 * stdev(pairs) / sqrt(3))
     assert not found.is_clear
-    assert difference({0: 1.0}, {0: 0.5}, lambda share: share / 2) == Difference(0.5, 0.375)
-    assert difference({0: 1.0}, {0: 0.5}, None) == Difference(0.5, inf)
-    assert difference({0: 1.0}, {1: 0.5}, None) is None
+    assert compare_seeds({0: 1.0}, {0: 0.5}, lambda share: share / 2) == Difference(0.5, 0.375)
+    assert compare_seeds({0: 1.0}, {0: 0.5}, None) == Difference(0.5, inf)
+    assert compare_seeds({0: 1.0}, {1: 0.5}, None) is None
 
 
 def test_one_seed_tells_less_from_fewer_rows() -> None:
-    assert resolution(0.5, 100) == pytest.approx(2 * sqrt(0.5 / 100))
-    assert resolution(0.9, 400) == pytest.approx(resolution(0.9, 100) / 2)
-    assert 0 < resolution(1.0, 50) < resolution(0.5, 50)
+    assert estimate_resolution(0.5, 100) == pytest.approx(2 * sqrt(0.5 / 100))
+    assert estimate_resolution(0.9, 400) == pytest.approx(estimate_resolution(0.9, 100) / 2)
+    assert 0 < estimate_resolution(1.0, 50) < estimate_resolution(0.5, 50)
 
 
 def made(metric: str, **values: list[float | None]) -> Diagnosis:
     outcomes = [
-        Outcome(name, seed, value, bytes=10) for name, found in values.items() for seed, value in enumerate(found)
+        AblationResult(name, seed, value, bytes=10)
+        for name, found in values.items()
+        for seed, value in enumerate(found)
     ]
     job = small_job(metrics=(metric,))
-    return Diagnosis.of(job, variants(job), outcomes)
+    return Diagnosis.of(job, list_variants(job), outcomes)
 
 
 def test_words_where_there_is_nothing_to_explain() -> None:
     found = made("accuracy", centralised=[0.9, 0.91, 0.9], svfl=[0.9, 0.91, 0.9], recipe=[0.91, 0.9, 0.89])
-    assert "cannot be told from chance" in found.said()[0]
-    assert found.said()[-1].endswith("the recipe is not in the way.")
+    assert "cannot be told from chance" in found.describe()[0]
+    assert found.describe()[-1].endswith("the recipe is not in the way.")
     better = made("accuracy", centralised=[0.9, 0.91, 0.9], recipe=[0.95, 0.96, 0.95])
-    assert "Your recipe is better, by 0.0500" in better.said()[0]
+    assert "Your recipe is better, by 0.0500" in better.describe()[0]
 
 
 def test_lower_is_better_where_the_metric_is_a_loss() -> None:
     found = made("log_loss", centralised=[0.2, 0.21, 0.2], recipe=[0.3, 0.31, 0.3], up=[0.2, 0.21, 0.2])
-    assert "Your recipe is worse, by 0.1000" in found.said()[0]
-    assert any(said.startswith("What travels up (TopK(0.5)) costs 0.1000") for said in found.said())
+    assert "Your recipe is worse, by 0.1000" in found.describe()[0]
+    assert any(said.startswith("What travels up (TopK(0.5)) costs 0.1000") for said in found.describe())
 
 
 def test_one_seed_of_a_metric_without_known_chance_claims_nothing() -> None:
     found = made("log_loss", centralised=[0.2], recipe=[0.9], up=[0.2])
-    assert "cannot be told from chance" in found.said()[0]
-    assert "One seed says nothing about chance for this metric: give --seeds 0,1,2." in found.said()
+    assert "cannot be told from chance" in found.describe()[0]
+    assert "One seed says nothing about chance for this metric: give --seeds 0,1,2." in found.describe()
 
 
 # The command ----------------------------------------------------------------------------------------------

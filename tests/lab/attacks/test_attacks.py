@@ -20,14 +20,14 @@ from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm
 from thinwire.engine.protocols.evaluation import embed_in_chunks
 from thinwire.lab.attacks.findings import leak_auc, leak_r2
 from thinwire.lab.attacks.inference import (
-    completed_scores,
-    direction_scores,
-    few_known_rows,
-    from_scratch_scores,
-    inverted,
-    longest_rows,
-    norm_scores,
-    spectral_scores,
+    draw_labelled_rows,
+    find_longest_rows,
+    invert_embeddings,
+    score_by_completion,
+    score_by_direction,
+    score_by_norm,
+    score_by_spectrum,
+    score_from_scratch,
 )
 
 KEY = NoiseKey(bytes(range(32)))
@@ -50,7 +50,7 @@ def by_direction(derivatives: Tensor, truth: Tensor) -> float:
     known = torch.nonzero(truth).flatten()[:10]
     unknown = torch.ones(len(truth), dtype=torch.bool)
     unknown[known] = False
-    return leak_auc(direction_scores(derivatives, known)[unknown], truth[unknown])
+    return leak_auc(score_by_direction(derivatives, known)[unknown], truth[unknown])
 
 
 # Labels ------------------------------------------------------------------------------------------------------
@@ -61,11 +61,11 @@ def test_undefended_derivatives_tell_the_labels(recipe: tw.Recipe) -> None:
     derivatives, _ = sent(recipe)
     truth = positive()
     assert derivatives.shape[0] == EPOCHS
-    assert leak_auc(norm_scores(derivatives.mean(dim=0)), truth) >= 0.99
+    assert leak_auc(score_by_norm(derivatives.mean(dim=0)), truth) >= 0.99
     late = derivatives[-1]
     assert by_direction(late, truth) >= 0.99
-    assert leak_auc(direction_scores(late, longest_rows(late, 10)), truth) >= 0.99
-    assert leak_auc(spectral_scores(late), truth) >= 0.99
+    assert leak_auc(score_by_direction(late, find_longest_rows(late, 10)), truth) >= 0.99
+    assert leak_auc(score_by_spectrum(late), truth) >= 0.99
 
 
 def test_direction_tells_the_labels_from_the_first_message_on() -> None:
@@ -82,9 +82,9 @@ def test_a_defended_message_tells_less_and_the_model_still_learns(defence: Defen
     derivatives, auc = sent(replace(svfl(), defence=defence))
     truth = positive()
     for one in derivatives[-10:]:
-        assert leak_auc(norm_scores(one), truth) < 0.8
+        assert leak_auc(score_by_norm(one), truth) < 0.8
         assert by_direction(one, truth) < 0.85
-        assert leak_auc(spectral_scores(one), truth) < 0.85
+        assert leak_auc(score_by_spectrum(one), truth) < 0.85
     assert auc > 0.7
 
 
@@ -107,23 +107,23 @@ def test_the_spectral_attack_finds_the_rare_side_without_any_label() -> None:
     for side in (1.0, -1.0):
         rows = torch.randn(500, 12, generator=rng)
         rows[:, 4] += 8 * side * truth
-        assert leak_auc(spectral_scores(rows), truth) > 0.99
+        assert leak_auc(score_by_spectrum(rows), truth) > 0.99
 
 
 def test_attacks_on_noise_alone_find_nothing() -> None:
     rng = torch.Generator().manual_seed(0)
     truth, noise = torch.rand(4000, generator=rng) < 0.3, torch.randn(4000, 6, generator=rng)
     for area in (
-        leak_auc(norm_scores(noise), truth),
+        leak_auc(score_by_norm(noise), truth),
         by_direction(noise, truth),
-        leak_auc(spectral_scores(noise), truth),
+        leak_auc(score_by_spectrum(noise), truth),
     ):
         assert abs(area - 0.5) < 0.05
 
 
 def test_a_direction_needs_a_known_row() -> None:
     with pytest.raises(BadTensor, match="the attacker knows no row of the class"):
-        direction_scores(torch.ones(3, 2), torch.zeros(0, dtype=torch.long))
+        score_by_direction(torch.ones(3, 2), torch.zeros(0, dtype=torch.long))
 
 
 # Labels by completing the model ------------------------------------------------------------------------------
@@ -150,27 +150,27 @@ def test_a_trained_bottom_model_and_forty_labels_beat_forty_labels() -> None:
     )
     tw.train(described, callbacks=[])
     attacker = described.parties[1]
-    known = few_known_rows(odd, 40, seed=0)
+    known = draw_labelled_rows(odd, 40, seed=0)
     assert len(known.unique()) == 40
     unknown = torch.ones(len(odd), dtype=torch.bool)
     unknown[known] = False
     embeddings = embed_in_chunks(attacker.bottom, attacker.features)
-    completed = leak_auc(completed_scores(embeddings, known, odd[known])[unknown], odd[unknown])
-    alone = from_scratch_scores(half(1), attacker.features, known, odd[known])
+    completed = leak_auc(score_by_completion(embeddings, known, odd[known])[unknown], odd[unknown])
+    alone = score_from_scratch(half(1), attacker.features, known, odd[known])
     assert completed > leak_auc(alone[unknown], odd[unknown]) + 0.03
     assert completed > 0.95
 
 
 def test_completion_needs_known_rows_of_both_classes() -> None:
     with pytest.raises(BadTensor, match="needs known rows of both classes"):
-        completed_scores(torch.ones(5, 2), torch.tensor([0, 1]), torch.tensor([1, 1]))
+        score_by_completion(torch.ones(5, 2), torch.tensor([0, 1]), torch.tensor([1, 1]))
 
 
 # Features ----------------------------------------------------------------------------------------------------
 
 
 def rebuilt(embeddings: Tensor, features: Tensor, known: int = 100) -> float:
-    guessed = inverted(embeddings, torch.arange(known), features[:known])
+    guessed = invert_embeddings(embeddings, torch.arange(known), features[:known])
     return leak_r2(guessed[known:], features[known:].double())
 
 
@@ -207,7 +207,7 @@ def test_inversion_of_what_has_nothing_to_do_with_the_features_finds_nothing() -
 
 def test_what_cannot_be_scored_is_refused() -> None:
     with pytest.raises(BadTensor, match="three known rows at least"):
-        inverted(torch.ones(5, 2), torch.arange(2), torch.ones(2, 3))
+        invert_embeddings(torch.ones(5, 2), torch.arange(2), torch.ones(2, 3))
     with pytest.raises(BadTensor, match="every column is constant"):
         leak_r2(torch.ones(5, 2), torch.ones(5, 2))
     with pytest.raises(BadTensor, match="guesses of shape"):

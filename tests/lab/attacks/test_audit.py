@@ -26,8 +26,8 @@ from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
-from thinwire.lab.attacks import AuditReport, Finding, audit_job, audit_run, heard
-from thinwire.lab.attacks.eavesdropping import with_own_modules
+from thinwire.lab.attacks import AuditReport, Finding, audit_job, audit_run, record_derivatives
+from thinwire.lab.attacks.eavesdropping import copy_modules
 from thinwire.lab.attacks.views import exact_views, looks_of, views
 
 ALL_ROWS = torch.arange(ROWS)
@@ -97,7 +97,7 @@ def test_under_secure_sum_there_is_one_sum_and_one_derivative() -> None:
 def test_what_was_heard_is_what_was_sent(recipe: tw.Recipe, least: float) -> None:
     described = job(recipe, epochs=1)
     first = described.divide_rows().rows(0)
-    told = heard(described)
+    told = record_derivatives(described)
     # The first batch was sent from the first weights.
     alone = job(svfl(), epochs=1)
     exact = exact_views(alone, first).derivatives
@@ -108,16 +108,16 @@ def test_what_was_heard_is_what_was_sent(recipe: tw.Recipe, least: float) -> Non
 
 
 def test_under_secure_sum_all_hear_the_same() -> None:
-    told = heard(job(pbm(16, 0.2), epochs=1))
+    told = record_derivatives(job(pbm(16, 0.2), epochs=1))
     assert all(torch.equal(told[name], told["bank"]) for name in PARTIES)
     with pytest.raises(BadInput, match="there is nothing to listen to"):
-        heard(job(efvfl(Uniform(8), labels="shared")))
+        record_derivatives(job(efvfl(Uniform(8), labels="shared")))
 
 
 def test_listening_leaves_the_job_as_it_was() -> None:
     described = job(svfl(), epochs=1)
     before = {name: tensor.clone() for name, tensor in described.label_party.top.state_dict().items()}
-    heard(described)
+    record_derivatives(described)
     assert all(torch.equal(tensor, before[name]) for name, tensor in described.label_party.top.state_dict().items())
     assert described.recipe == svfl()
 
@@ -171,9 +171,9 @@ def test_noise_helps_once_and_averages_out(defence: Defence) -> None:
 @pytest.mark.long
 def test_a_patient_party_hears_more_than_the_trained_model_tells() -> None:
     described = job(replace(svfl(), defence=MaxNorm()))
-    begun = with_own_modules(described)
+    begun = copy_modules(described)
     tw.train(described, callbacks=[])
-    report = audit_job(described, begun, ROWS, heard(begun))
+    report = audit_job(described, begun, ROWS, record_derivatives(begun))
     whole, after = found(report, "direction, whole run"), found(report, "direction, after training")
     assert whole.once_score == after.once_score
     assert whole.score > max(after.score, 0.95)

@@ -15,7 +15,7 @@ from thinwire.lab.attacks.dp_release import (
     ReusedNoise,
     SeededNoise,
     audit_release,
-    released,
+    release_sums,
 )
 
 DELTA = 1e-3
@@ -101,7 +101,7 @@ def test_noise_from_a_seed_that_others_know_is_found_out() -> None:
 def test_what_is_released_is_the_mechanisms_sum(noise: Noise) -> None:
     mechanism = PoissonBinomial(3, 0.2, bound=2.0)
     release = Release(mechanism, 2, 3, looks=2)
-    sums = released(release, (1, -1), "one", noise, 20_000)
+    sums = release_sums(release, (1, -1), "one", noise, 20_000)
     assert sums.shape == (20_000, 2, 2)
     assert sums.min() >= 0
     assert sums.max() <= 9

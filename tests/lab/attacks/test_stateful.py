@@ -14,7 +14,7 @@ from thinwire.engine.privacy import NoiseKey, poisson_binomial_epsilon
 from thinwire.engine.privacy.accounting import Exposure, Observer, Parties, PoissonBinomialRelease, PrivatelyTrained
 from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
 from thinwire.engine.privacy.dp_bottom import DPBottom
-from thinwire.lab.attacks.stateful import ManyBottoms, PrivateStep, RawStep, Scene, audit_stateful, watched
+from thinwire.lab.attacks.stateful import ManyBottoms, PrivateStep, RawStep, Scene, audit_stateful, observe_releases
 
 DELTA = 1e-5
 KEY = NoiseKey(bytes(range(32)))
@@ -61,7 +61,7 @@ def test_clipping_alone_does_not() -> None:
 
 
 def test_the_first_round_tells_nothing_and_later_ones_do() -> None:
-    one, other = (watched(SCENE, sign, RawStep(LR), KEY, 4_000) for sign in (1, -1))
+    one, other = (observe_releases(SCENE, sign, RawStep(LR), KEY, 4_000) for sign in (1, -1))
     apart = np.abs(one.mean(axis=0) - other.mean(axis=0)) / one.std(axis=0)
     assert apart[0] < 0.1
     assert apart[1:].min() > 1

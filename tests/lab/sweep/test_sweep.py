@@ -21,8 +21,8 @@ from job.small import write_job
 from thinwire import cli
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.job.job_loader import load_job
-from thinwire.lab.sweep import EXECUTORS, Tried, WorkerLost, run_each
-from thinwire.lab.sweep.page import keep_sweep, ranked
+from thinwire.lab.sweep import EXECUTORS, TrialResult, WorkerLost, run_each
+from thinwire.lab.sweep.page import keep_sweep, rank_points
 from thinwire.lab.sweep.trials import _made, read_axis
 
 
@@ -46,9 +46,9 @@ def test_a_grid_is_every_combination_with_every_seed() -> None:
     trials = grid.trials()
     assert len(trials) == 8
     assert trials[1].overrides == ("job.epochs=1", "a.b=1", 'c="x"', "job.seed=1")
-    assert trials[1].said == "a.b 1, c x, seed 1"
+    assert trials[1].label == "a.b 1, c x, seed 1"
     assert len({trial.folder for trial in trials}) == 8
-    assert tw.Grid("job.toml").trials()[0].said == "job"
+    assert tw.Grid("job.toml").trials()[0].label == "job"
     path = tw.Grid("job.toml", {"party.a.features.file": ["../../x", "/etc/passwd"]}).trials()
     assert all("/" not in trial.folder and not trial.folder.startswith(".") for trial in path)
 
@@ -110,7 +110,7 @@ def test_two_processes_give_what_train_gives_and_keep_it(job: Path, tmp_path: Pa
 
 @pytest.mark.usefixtures("here")
 def test_finished_runs_are_kept_and_longer_ones_go_on(job: Path, tmp_path: Path) -> None:
-    seen: list[Tried] = []
+    seen: list[TrialResult] = []
     grid = tw.Grid(job, seeds=[0, 1])
     before = tw.sweep(grid, tmp_path / "sweep")
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "sweep").rglob("*.safetensors")}
@@ -296,7 +296,7 @@ def point(best: float | None, sent: int, reached: int = 0) -> dict[str, Any]:
     ],
 )
 def test_best_first(metric: str, has_target: bool, points: list[dict[str, Any]], places: list[int]) -> None:
-    assert ranked(points, metric, has_target) == [points[place] for place in places]
+    assert rank_points(points, metric, has_target) == [points[place] for place in places]
 
 
 @pytest.mark.usefixtures("here")

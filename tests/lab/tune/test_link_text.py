@@ -6,8 +6,8 @@ import pytest
 
 from thinwire.base.errors import BadInput
 from thinwire.engine.channel.link import Link
-from thinwire.lab.tune import parsed_link
-from thinwire.lab.tune.outcome import link_said
+from thinwire.lab.tune import parse_link
+from thinwire.lab.tune.outcome import format_link
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from thinwire.lab.tune.outcome import link_said
     ],
 )
 def test_a_rate_and_a_round_trip(text: str, mbit: float, round_trip_ms: float) -> None:
-    link = parsed_link(text)
+    link = parse_link(text)
     assert link.bandwidth_mbit == pytest.approx(mbit)
     assert 2 * link.latency_ms == pytest.approx(round_trip_ms)  # the link's latency is one way
     assert link == Link(bandwidth_mbit=link.bandwidth_mbit, latency_ms=link.latency_ms)
@@ -44,12 +44,12 @@ def test_a_rate_and_a_round_trip(text: str, mbit: float, round_trip_ms: float) -
 )
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(BadInput, match=r"--link: write RATE,RTT.*100mbit,40ms"):
-        parsed_link(text)
+        parse_link(text)
 
 
 def test_a_link_in_words() -> None:
-    assert link_said(parsed_link("100mbit,40ms")) == "100 Mbit/s, round trip 40 ms"
+    assert format_link(parse_link("100mbit,40ms")) == "100 Mbit/s, round trip 40 ms"
     uneven = Link(
         bandwidth_mbit=10, latency_ms=5, down_bandwidth_mbit=50, down_latency_ms=7, parties={"bank": Link()}
     )
-    assert link_said(uneven) == "10 Mbit/s up, 50 down, round trip 12 ms, other links for bank"
+    assert format_link(uneven) == "10 Mbit/s up, 50 down, round trip 12 ms, other links for bank"

@@ -22,7 +22,7 @@ def study() -> optuna.Study:
 
 def test_every_suggestion_is_a_recipe_with_private_labels() -> None:
     asked = study()
-    tables = [search.suggested(asked.ask()) for _ in range(60)]
+    tables = [search.suggest_recipe(asked.ask()) for _ in range(60)]
     assert {table["method"] for table in tables} == set(search.METHODS_TRIED)
     for table in tables:
         recipe = build_recipe("recipe", table)
@@ -33,11 +33,11 @@ def test_every_suggestion_is_a_recipe_with_private_labels() -> None:
 
 def test_the_first_ones_are_the_methods_as_they_come() -> None:
     asked = study()
-    for start in search.starts():
+    for start in search.list_starts():
         asked.enqueue_trial(start)
-    first = [search.suggested(asked.ask()) for _ in search.METHODS_TRIED]
+    first = [search.suggest_recipe(asked.ask()) for _ in search.METHODS_TRIED]
     assert [table["method"] for table in first] == list(search.METHODS_TRIED)
-    assert first[0] == next(one for one in search.starts() if one["method"] == "thin")
+    assert first[0] == next(one for one in search.list_starts() if one["method"] == "thin")
     assert build_recipe("recipe", first[1]) == celu(capacity=5, reuse=5)
     assert build_recipe("recipe", first[2]) == efvfl(TopK(0.1), labels="private")
 
@@ -49,7 +49,7 @@ def test_parameters_come_from_the_methods_own_signature(monkeypatch: pytest.Monk
         raise AssertionError
 
     monkeypatch.setitem(METHODS, "thin", other)
-    (start,) = [one for one in search.starts() if one["method"] == "thin"]
+    (start,) = [one for one in search.list_starts() if one["method"] == "thin"]
     assert start == {"method": "thin", "down_step": 10.0, "reuse": 4}
     assert search.one_step("thin") == {"method": "thin", "reuse": 1}
 
@@ -67,4 +67,4 @@ def test_parameters_come_from_the_methods_own_signature(monkeypatch: pytest.Monk
     ],
 )
 def test_recipes_in_words(table: dict[str, Any], said: str) -> None:
-    assert search.recipe_said(table) == said
+    assert search.format_recipe(table) == said

@@ -20,7 +20,7 @@ from thinwire.engine.models.optimizers import set_lr
 from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
 from thinwire.job.job import Job
-from thinwire.lab.ablation.variants import Variant, variants
+from thinwire.lab.ablation.variants import Variant, list_variants
 from thinwire.lab.runner import train_to_end
 from thinwire.report.record import Evaluation
 from thinwire.training.result import compute_scores, require_finite_loss
@@ -74,7 +74,7 @@ CENTRALISED, SVFL, RECIPE = "centralised", "svfl", "recipe"
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class AblationRun:
     """One run to make: a name, or the axis that it puts back."""
 
     name: str
@@ -84,7 +84,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AblationResult:
     """Where one run ended."""
 
     name: str
@@ -95,26 +95,28 @@ class Outcome:
     error: str | None = None
 
 
-def planned(job: Job, seed: int) -> list[Planned]:
+def plan_runs(job: Job, seed: int) -> list[AblationRun]:
     """Without targets and byte budgets, which would end some runs earlier than others."""
     job = replace(_fresh(job), target=None, byte_budget=None, link_seconds_budget=None, diagnostics=False)
     plain = replace(job, recipe=svfl(), training=TrainedOnRawRows(), budget=None)
-    runs = [Planned(CENTRALISED, seed, plain), Planned(SVFL, seed, plain), Planned(RECIPE, seed, job)]
-    return runs + [Planned(variant.axis, seed, variant.of(job), variant) for variant in variants(job)]
+    runs = [AblationRun(CENTRALISED, seed, plain), AblationRun(SVFL, seed, plain), AblationRun(RECIPE, seed, job)]
+    return runs + [AblationRun(variant.axis, seed, variant.of(job), variant) for variant in list_variants(job)]
 
 
-def outcome(run: Planned, on_round: Callable[[int], None] | None = None) -> Outcome:
+def run_planned(run: AblationRun, on_round: Callable[[int], None] | None = None) -> AblationResult:
     """Makes the run; the weights that the job was given stay as they are. Ctrl-C raises."""
     job = _fresh(run.job)
     metric = next(iter(job.metrics), "loss")
     try:
         if run.name == CENTRALISED:
-            return Outcome(run.name, run.seed, train_centrally(job, on_round)[metric])
+            return AblationResult(run.name, run.seed, train_centrally(job, on_round)[metric])
         result = train_to_end(job, on_round=on_round)
     except Diverged as error:
-        return Outcome(run.name, run.seed, None, error=str(error))
+        return AblationResult(run.name, run.seed, None, error=str(error))
     values = [value for one in result.evaluations if (value := one.scores[metric]) is not None]
-    return Outcome(run.name, run.seed, values[-1], _before_the_end(result.evaluations, values), result.bytes.total)
+    return AblationResult(
+        run.name, run.seed, values[-1], _before_the_end(result.evaluations, values), result.bytes.total
+    )
 
 
 def _before_the_end(evaluations: Sequence[Evaluation], values: Sequence[float]) -> float | None:

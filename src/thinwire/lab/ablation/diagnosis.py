@@ -9,7 +9,7 @@ from math import inf, isinf, sqrt
 from typing import Any, TypeAlias
 
 from thinwire.job.job import Job
-from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL, Outcome
+from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL, AblationResult
 from thinwire.lab.ablation.variants import Variant
 from thinwire.training.result import better
 
@@ -40,7 +40,7 @@ class Difference:
         return self.mean + self.margin
 
 
-def difference(ours: Mapping[int, float], theirs: Mapping[int, float], chance: Chance | None) -> Difference | None:
+def compare_seeds(ours: Mapping[int, float], theirs: Mapping[int, float], chance: Chance | None) -> Difference | None:
     """ours - theirs, seed by seed: the same first weights and batches, so what seeds have in common cancels.
 
     `chance` gives the margin where there is one seed alone. None where no seed has both.
@@ -56,7 +56,7 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float], chance: C
     return Difference(mean, _T[min(len(pairs) - 1, len(_T)) - 1] * deviation / sqrt(len(pairs)))
 
 
-def resolution(share: float, rows: int) -> float:
+def estimate_resolution(share: float, rows: int) -> float:
     """Two standard errors of the difference of two shares of `rows` test rows: what one seed can tell at best."""
     kept = min(max(share, 1 / (rows + 2)), 1 - 1 / (rows + 2))
     return 2 * sqrt(2 * kept * (1 - kept) / rows)
@@ -94,7 +94,7 @@ class Diagnosis:
     still_rising: float | None  # how much the recipe gained over its last quarter
 
     @classmethod
-    def of(cls, job: Job, variants: Sequence[Variant], outcomes: Sequence[Outcome]) -> Diagnosis:
+    def of(cls, job: Job, variants: Sequence[Variant], outcomes: Sequence[AblationResult]) -> Diagnosis:
         """Of the runs that have been made; some may be missing."""
         metric = next(iter(job.metrics), "loss")
         sign = better(metric)
@@ -110,7 +110,7 @@ class Diagnosis:
             _line(
                 [one for one in outcomes if one.name == name],
                 by_axis.get(name),
-                None if name == RECIPE else difference(values[name], ours, chance),
+                None if name == RECIPE else compare_seeds(values[name], ours, chance),
             )
             for name in names
         )
@@ -120,17 +120,17 @@ class Diagnosis:
             method=job.recipe.name,
             seeds=len({one.seed for one in outcomes}),
             lines=lines,
-            gap=difference(values.get(CENTRALISED, {}), ours, chance),
-            splitting=difference(values.get(CENTRALISED, {}), values.get(SVFL, {}), chance),
+            gap=compare_seeds(values.get(CENTRALISED, {}), ours, chance),
+            splitting=compare_seeds(values.get(CENTRALISED, {}), values.get(SVFL, {}), chance),
             still_rising=sum(rising) / len(rising) if rising else None,
         )
 
     def line(self, name: str) -> Line | None:
         return next((line for line in self.lines if line.name == name), None)
 
-    def said(self) -> list[str]:
+    def describe(self) -> list[str]:
         """In plain words: what costs what, and what to try next."""
-        return sentences(self)
+        return describe_diagnosis(self)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -152,11 +152,11 @@ class Diagnosis:
                 }
                 for line in self.lines
             ],
-            "said": self.said(),
+            "said": self.describe(),
         }
 
 
-def _line(outcomes: Sequence[Outcome], variant: Variant | None, against: Difference | None) -> Line:
+def _line(outcomes: Sequence[AblationResult], variant: Variant | None, against: Difference | None) -> Line:
     values = [one.value for one in outcomes if one.value is not None]
     sent = [one.bytes for one in outcomes if one.bytes is not None]
     mean = sum(values) / len(values) if values else None
@@ -174,10 +174,10 @@ def _chance(job: Job, metric: str) -> Chance | None:
     rows = len(labels)
     if metric in ("auc", "f1"):  # these count the rarer class
         rows = max(1, int(labels.long().bincount().min()))
-    return partial(resolution, rows=rows)
+    return partial(estimate_resolution, rows=rows)
 
 
-def _has_ends(one: Outcome) -> bool:
+def _has_ends(one: AblationResult) -> bool:
     return one.name == RECIPE and one.value is not None and one.earlier is not None
 
 
@@ -194,7 +194,7 @@ def _plain(found: Difference | None) -> dict[str, float | bool | None] | None:
 _RISING = 0.25  # of the gap, gained over the last quarter of the rounds: more of them would help
 
 
-def sentences(found: Diagnosis) -> list[str]:
+def describe_diagnosis(found: Diagnosis) -> list[str]:
     lines = [*_gap(found), *_splitting(found)]
     axes = [line for line in found.lines if line.variant is not None]
     axes.sort(key=lambda line: -line.against_recipe.mean if line.against_recipe is not None else 0.0)

@@ -34,7 +34,7 @@ class Variant:
         return replace(job, recipe=replace(job.recipe, **self.recipe), **self.job)
 
 
-def variants(job: Job) -> list[Variant]:
+def list_variants(job: Job) -> list[Variant]:
     """Every axis on which the job differs from svfl, where it can be put back by itself."""
     found = [_up(job), _down(job.recipe), _when(job.recipe), _labels(job.recipe), _defence(job.recipe)]
     found += [_training(job), _budget(job)]

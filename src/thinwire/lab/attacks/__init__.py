@@ -9,7 +9,7 @@ The attacks are functions over tensors, one file each; `dp_release` and `statefu
 
 from thinwire.lab.attacks.audit import audit_job, audit_run
 from thinwire.lab.attacks.dp_release import Release, ReleaseAudit, audit_release
-from thinwire.lab.attacks.eavesdropping import heard
+from thinwire.lab.attacks.eavesdropping import record_derivatives
 from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore
 from thinwire.lab.attacks.stateful import Scene, audit_stateful
 
@@ -24,5 +24,5 @@ __all__ = [
     "audit_release",
     "audit_run",
     "audit_stateful",
-    "heard",
+    "record_derivatives",
 ]

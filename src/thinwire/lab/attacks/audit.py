@@ -25,16 +25,16 @@ from thinwire.job.job import Job
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data, require_same_text
 from thinwire.lab.attacks.dp_release import FreshNoise, Release, ReleaseAudit, audit_release
-from thinwire.lab.attacks.eavesdropping import heard, with_own_modules
+from thinwire.lab.attacks.eavesdropping import copy_modules, record_derivatives
 from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore, leak_auc, leak_r2
 from thinwire.lab.attacks.inference import (
-    completed_scores,
-    direction_scores,
-    few_known_rows,
-    from_scratch_scores,
-    inverted,
-    norm_scores,
-    spectral_scores,
+    draw_labelled_rows,
+    invert_embeddings,
+    score_by_completion,
+    score_by_direction,
+    score_by_norm,
+    score_by_spectrum,
+    score_from_scratch,
 )
 from thinwire.lab.attacks.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
 from thinwire.storage import layout
@@ -118,13 +118,13 @@ def _by_direction(derivatives: Tensor, positive: Tensor) -> float:
     known = torch.nonzero(positive).flatten()[:_KNOWN_OF_CLASS]
     unknown = torch.ones(len(positive), dtype=torch.bool)
     unknown[known] = False
-    return leak_auc(direction_scores(derivatives, known)[unknown], positive[unknown])
+    return leak_auc(score_by_direction(derivatives, known)[unknown], positive[unknown])
 
 
 _ON_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "norm": lambda derivatives, positive: leak_auc(norm_scores(derivatives), positive),
+    "norm": lambda derivatives, positive: leak_auc(score_by_norm(derivatives), positive),
     "direction": _by_direction,
-    "spectral": lambda derivatives, positive: leak_auc(spectral_scores(derivatives), positive),
+    "spectral": lambda derivatives, positive: leak_auc(score_by_spectrum(derivatives), positive),
 }
 
 
@@ -151,12 +151,12 @@ def _on_derivatives(name: str, moment: str, seen: _Seen, positive: Tensor, leaks
 
 def _completion(job: Job, begun: Job | None, rows: Tensor, positive: Tensor, leaks: str) -> Finding:
     """The feature party that learns most from its own trained model and a few labels."""
-    known = few_known_rows(positive, _KNOWN_LABELS, seed=0)
+    known = draw_labelled_rows(positive, _KNOWN_LABELS, seed=0)
     unknown = torch.ones(len(positive), dtype=torch.bool)
     unknown[known] = False
 
     def completed(party: FeatureParty) -> float:
-        scores = completed_scores(embeddings(party.bottom, party.features[rows]), known, positive[known])
+        scores = score_by_completion(embeddings(party.bottom, party.features[rows]), known, positive[known])
         return leak_auc(scores[unknown], positive[unknown])
 
     found = {party.name: completed(party) for party in job.parties}
@@ -165,7 +165,7 @@ def _completion(job: Job, begun: Job | None, rows: Tensor, positive: Tensor, lea
     alone = 0.5
     if begun is not None:
         party = begun.parties[place]
-        scratch = from_scratch_scores(party.bottom, party.features[rows], known, positive[known])
+        scratch = score_from_scratch(party.bottom, party.features[rows], known, positive[known])
         alone = leak_auc(scratch[unknown], positive[unknown])
     undefended = found[worst] if isinstance(job.recipe.defence, NoDefence) else None
     return Finding(
@@ -206,7 +206,7 @@ def _inversion(job: Job, rows: Tensor, seen: _Seen) -> Finding:
         if bool((truth == truth[:1]).all()):
             return 0.0  # nothing to find
         held = shown[THE_SUM] if THE_SUM in shown else shown[party.name]
-        guessed = inverted(held.cpu(), known, truth[known])
+        guessed = invert_embeddings(held.cpu(), known, truth[known])
         return leak_r2(guessed[len(known) :], truth[len(known) :])
 
     found = {party.name: rebuilt(seen.always.embeddings, party) for party in job.parties}
@@ -276,10 +276,10 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
     _require_all_parties(folder)
     job = load_job(folder / layout.JOB)
     require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))
-    begun = with_own_modules(job)
+    begun = copy_modules(job)
     for name, module in job.modules().items():
         _load(layout.model_file(folder, name), module, open_folder(folder))
-    return audit_job(job, begun, rows, heard(begun) if replay else None)
+    return audit_job(job, begun, rows, record_derivatives(begun) if replay else None)
 
 
 def _require_all_parties(folder: Path) -> None:

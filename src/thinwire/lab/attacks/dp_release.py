@@ -186,7 +186,7 @@ class ReleaseAudit:
         return self.measured <= self.claimed
 
 
-def released(release: Release, signs: Sequence[int], world: str, noise: Noise, samples: int) -> Array:
+def release_sums(release: Release, signs: Sequence[int], world: str, noise: Noise, samples: int) -> Array:
     """Sums [samples, looks, width] of the real mechanism; `signs` gives the last party's value at each look."""
     bound = release.mechanism.bound
     total = np.zeros((samples, release.looks, release.width), np.int32)
@@ -218,8 +218,8 @@ def audit_release(
     believed = _log_ratios(as_claimed or release.mechanism, release.parties)
     half = samples // 2
     for one, other in _neighbours(release.looks):
-        first = released(release, one, "one", noise, samples)
-        second = released(release, other, "other", noise, samples)
+        first = release_sums(release, one, "one", noise, samples)
+        second = release_sums(release, other, "other", noise, samples)
         scorers = chain(_scorers(release, believed), _replays(release, (one, other), guesses, samples))
         for name, score in scorers:
             scores = score(first), score(second)
@@ -264,7 +264,7 @@ def _replays(
         return more
 
     for guess in guesses:
-        one, other = (released(release, signs, "", guess, samples) for signs in worlds)
+        one, other = (release_sums(release, signs, "", guess, samples) for signs in worlds)
         yield "replay", partial(agreement, one, other)
 
 

@@ -25,12 +25,12 @@ from thinwire.lab.attacks.views import AUDIT_KEY
 from thinwire.training.train import train
 
 
-def heard(begun: Job) -> dict[PartyName, Tensor]:
+def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
     """Trains a copy of a job whose models are as they began; each feature party's average derivatives [N, E]."""
     if begun.recipe.labels is Labels.SHARED:
         raise BadInput("no derivatives go down under shared labels: there is nothing to listen to")
     ear = _Listening(begun.recipe.downlink)
-    job = with_own_modules(begun)
+    job = copy_modules(begun)
     job.recipe = replace(begun.recipe, downlink=cast(StreamSpec, ear))
     job.noise_secret = AUDIT_KEY.secret
     train(job, callbacks=[])
@@ -39,7 +39,7 @@ def heard(begun: Job) -> dict[PartyName, Tensor]:
     return {name: ear.tallies[f"{owner}/downlink"].average() for name, owner in owners.items()}
 
 
-def with_own_modules(job: Job) -> Job:
+def copy_modules(job: Job) -> Job:
     """The same job and tables, with modules of its own."""
     copied = copy(job)
     copied.parties = [copy(party) for party in job.parties]

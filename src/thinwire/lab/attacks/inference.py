@@ -31,13 +31,13 @@ from torch.nn.functional import cross_entropy, normalize
 from thinwire.base.errors import BadTensor
 
 
-def norm_scores(derivatives: Tensor) -> Tensor:
+def score_by_norm(derivatives: Tensor) -> Tensor:
     """|g| of each row of [N, E]: the longer, the more likely the rare class."""
     norms: Tensor = derivatives.detach().double().norm(dim=1)
     return norms
 
 
-def direction_scores(derivatives: Tensor, known: Tensor) -> Tensor:
+def score_by_direction(derivatives: Tensor, known: Tensor) -> Tensor:
     """The average cosine of each row of [N, E] with the derivatives of the rows `known` to be of the class."""
     if not len(known):
         raise BadTensor("direction_scores: the attacker knows no row of the class")
@@ -46,7 +46,7 @@ def direction_scores(derivatives: Tensor, known: Tensor) -> Tensor:
     return (unit @ unit[known].mean(dim=0)).round(decimals=6)
 
 
-def longest_rows(derivatives: Tensor, count: int) -> Tensor:
+def find_longest_rows(derivatives: Tensor, count: int) -> Tensor:
     """For an attacker who knows no row: those with the longest derivatives, most of them of the rare class."""
     norms = derivatives.detach().double().norm(dim=1)
     return torch.topk(norms, min(count, len(norms))).indices
@@ -55,7 +55,7 @@ def longest_rows(derivatives: Tensor, count: int) -> Tensor:
 # Labels from the main axis of derivatives (Sun et al., 2022, "Label leakage and protection from forward embedding")
 
 
-def spectral_scores(rows: Tensor) -> Tensor:
+def score_by_spectrum(rows: Tensor) -> Tensor:
     """Each row of [N, E] along the main axis, towards the rare side."""
     centred = rows.detach().double()
     centred = centred - centred.mean(dim=0)
@@ -74,7 +74,7 @@ _DECAY = 1e-2
 _SCRATCH_STEPS = 200
 
 
-def completed_scores(embeddings: Tensor, known: Tensor, labels: Tensor) -> Tensor:
+def score_by_completion(embeddings: Tensor, known: Tensor, labels: Tensor) -> Tensor:
     """How much each row of [N, E] seems of the class, from a linear top model trained on the `known` rows.
 
     `labels` are 0 or 1, one for each known row. Deterministic: a convex problem, solved to the end.
@@ -98,7 +98,7 @@ def completed_scores(embeddings: Tensor, known: Tensor, labels: Tensor) -> Tenso
     return inputs @ top.detach()[:-1] + top.detach()[-1]
 
 
-def from_scratch_scores(bottom: nn.Module, features: Tensor, known: Tensor, labels: Tensor) -> Tensor:
+def score_from_scratch(bottom: nn.Module, features: Tensor, known: Tensor, labels: Tensor) -> Tensor:
     """The same attacker without the run: the untrained bottom model and a top one, trained on the known rows."""
     _require_both(labels)
     mine = deepcopy(bottom).cpu().train()
@@ -119,7 +119,7 @@ def from_scratch_scores(bottom: nn.Module, features: Tensor, known: Tensor, labe
     return scores.double()
 
 
-def few_known_rows(positive: Tensor, count: int, seed: int) -> Tensor:
+def draw_labelled_rows(positive: Tensor, count: int, seed: int) -> Tensor:
     """Rows whose class the attacker knows: half of either class, as far as there are as many."""
     rng = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(positive), generator=rng)
@@ -137,7 +137,7 @@ _BENDS = 64
 _PENALTIES = torch.logspace(-6, 4, 21, dtype=torch.float64)
 
 
-def inverted(embeddings: Tensor, known: Tensor, features: Tensor) -> Tensor:
+def invert_embeddings(embeddings: Tensor, known: Tensor, features: Tensor) -> Tensor:
     """The features [N, F] of all rows, as guessed from embeddings [N, E] and the features of the `known` rows."""
     if len(known) != len(features) or len(known) < 3:
         raise BadTensor(f"inversion needs the features of three known rows at least, got {len(features)}")

@@ -95,7 +95,7 @@ class Scene:
         return torch.arange(self.others + 1).remainder(2).eq(0).float()
 
 
-def watched(scene: Scene, sign: int, train_step: TrainStep, key: NoiseKey, repetitions: int) -> Array:
+def observe_releases(scene: Scene, sign: int, train_step: TrainStep, key: NoiseKey, repetitions: int) -> Array:
     """The sum of what was released about the *other* rows: [R, rounds], a line for each repetition of the run."""
     rows, labels = scene.rows(sign), scene.labels()
     module = ManyBottoms(repetitions, scene.width)
@@ -123,7 +123,7 @@ def audit_stateful(
 
     The attacker looks at one round or at all of them, whichever shows more on the first half of the repetitions.
     """
-    one, other = (watched(scene, sign, train_step, key, repetitions) for sign in (1, -1))
+    one, other = (observe_releases(scene, sign, train_step, key, repetitions) for sign in (1, -1))
     half = repetitions // 2
     looks = [slice(0, None), *(slice(round, round + 1) for round in range(1, scene.rounds))]
     scores = [(one[:, look].sum(axis=1), other[:, look].sum(axis=1)) for look in looks]

@@ -22,7 +22,7 @@ from thinwire.training.result import better
 FIGURES = ("rounds", "bytes_up", "bytes_down", "link_seconds", "best", "last")
 
 
-def averaged(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+def average_runs(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(mean, standard deviation) of every figure; None where no run has it."""
     mean: dict[str, Any] = {}
     deviation: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def averaged(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dic
 # Which settings did best ------------------------------------------------------------------------------------------
 
 
-def ranked(points: Sequence[dict[str, Any]], metric: str, has_target: bool) -> list[dict[str, Any]]:
+def rank_points(points: Sequence[dict[str, Any]], metric: str, has_target: bool) -> list[dict[str, Any]]:
     """Best first; those without a run last, in the order in which they were asked for.
 
     To a target: what reached it with most seeds, then with fewest bytes. Without one: the best value, then the bytes.
@@ -57,7 +57,7 @@ def ranked(points: Sequence[dict[str, Any]], metric: str, has_target: bool) -> l
     return sorted(points, key=key)
 
 
-def ranking_said(metric: str, target: dict[str, Any] | None) -> str:
+def describe_ranking(metric: str, target: dict[str, Any] | None) -> str:
     """What best first means here."""
     if target is not None:
         aim = f"{target['metric']} {target['value']:g}"
@@ -78,7 +78,7 @@ _COSTS: dict[str, Callable[[float], str]] = {
 _HEADS = ("rounds", "bytes up", "bytes down", "link time")
 
 
-def sweep_html(found: Mapping[str, Any]) -> str:
+def render_sweep(found: Mapping[str, Any]) -> str:
     """Of what `sweep.json` holds; evaluations come from the runs' folders."""
     points: list[dict[str, Any]] = found["points"]
     metric, target = found["metric"], found["target"]
@@ -86,9 +86,9 @@ def sweep_html(found: Mapping[str, Any]) -> str:
     values = {
         "on_what": "" if not groups else on_what(groups[0].first),
         "tiles": _tiles(points, metric, target),
-        "ranking": ranking_said(metric, target),
+        "ranking": describe_ranking(metric, target),
         "heads": ("", *_heads(metric, target)),
-        "rows": [(point_name(point), *_cells(point, target)) for point in points],
+        "rows": [(format_point_name(point), *_cells(point, target)) for point in points],
         "axes": _axes(points, metric, target),
         "figures": _figures(groups),
         "left_out": max(0, len(points) - _MOST_DRAWN),
@@ -98,7 +98,7 @@ def sweep_html(found: Mapping[str, Any]) -> str:
     return render_page("sweep.html", f"Sweep of {Path(found['job']).name}", values)
 
 
-def point_name(point: Mapping[str, Any]) -> str:
+def format_point_name(point: Mapping[str, Any]) -> str:
     """Its settings, as people say them."""
     said = [f"{key} {_word(value)}" for key, value in point["settings"].items()]
     return ", ".join(said) or "the job as it is"
@@ -112,7 +112,7 @@ def _group(point: Mapping[str, Any]) -> RunGroup | None:
     """Runs whose folders hold what a report needs."""
     folders = [Path(run["run_dir"]) for run in point["runs"]]
     runs = tuple(read_run(folder) for folder in folders if is_run(folder))
-    return RunGroup(point_name(point), runs) if runs else None
+    return RunGroup(format_point_name(point), runs) if runs else None
 
 
 def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str, Any] | None) -> list[Tile]:
@@ -122,7 +122,7 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
     if not best["runs"]:
         return found
     if best["mean"]["best"] is not None:
-        found.insert(0, Tile(f"best {metric}", _shown(best, "best", format_number), point_name(best)))
+        found.insert(0, Tile(f"best {metric}", _shown(best, "best", format_number), format_point_name(best)))
     sent = best["mean"]["bytes_up"] + best["mean"]["bytes_down"]
     found.append(Tile("sent by the best", format_bytes(sent), "up and down, mean over seeds"))
     if target is not None:
@@ -172,7 +172,7 @@ def _values(points: Sequence[Mapping[str, Any]], key: str, target: Mapping[str, 
     rows = []
     for value in sorted(by_value, key=_order):
         runs = [run for point in by_value[value] for run in point["runs"]]
-        mean, deviation = averaged(runs)
+        mean, deviation = average_runs(runs)
         reached = sum(bool(run["reached"]) for run in runs)
         pooled = {"runs": runs, "reached": reached, "mean": mean, "std": deviation}
         rows.append((value, *_cells(pooled, target)))
@@ -203,8 +203,8 @@ def keep_sweep(
         "metric": metric,
         "target": target,
         "report": str(folder / layout.REPORT),
-        "points": ranked(points, metric, target is not None),
+        "points": rank_points(points, metric, target is not None),
     }
-    write_page(sweep_html(found), folder / layout.REPORT)
+    write_page(render_sweep(found), folder / layout.REPORT)
     RunDirectory(folder).write(TABLE, dump_indented_json(found))
     return found

@@ -15,7 +15,7 @@ from typing import Any
 from thinwire.base.errors import BadInput, BadParameter, ThinwireError
 from thinwire.job.job_file import inline
 from thinwire.lab.runner import can_resume, run_each, train_to_end
-from thinwire.lab.sweep.page import averaged
+from thinwire.lab.sweep.page import average_runs
 from thinwire.storage import layout
 
 _LONGEST_NAME = 80
@@ -37,7 +37,7 @@ class Trial:
         return (*self.settings, *given, *(() if self.seed is None else (f"job.seed={self.seed}",)))
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """For people."""
         seed = [] if self.seed is None else [f"seed {self.seed}"]
         return ", ".join([*(f"{key} {_shown(value)}" for key, value in self.point), *seed]) or Path(self.job).stem
@@ -103,7 +103,7 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialResult:
     """One run of a sweep: its summary as `thinwire train --json` prints it, or why there is none."""
 
     trial: Trial
@@ -119,7 +119,7 @@ class Tried:
     def figures(self) -> dict[str, Any]:
         """What is compared: at the target where it was reached, else at the end."""
         if self.summary is None:
-            raise BadInput(f"{self.trial.said}: there is no result; {self.error or 'it was stopped'}")
+            raise BadInput(f"{self.trial.label}: there is no result; {self.error or 'it was stopped'}")
         said, target = self.summary, self.summary["target"]
         scores, best = said["test"] or said["train"], said["best"]
         return {
@@ -136,14 +136,14 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """All runs, in the order in which they were asked for."""
 
-    runs: list[Tried]
+    runs: list[TrialResult]
 
     def points(self) -> list[dict[str, Any]]:
         """Runs that differ in the seed alone, together: means and deviations, for a table or for --json."""
-        grouped: dict[tuple[Any, ...], list[Tried]] = {}
+        grouped: dict[tuple[Any, ...], list[TrialResult]] = {}
         for one in self.runs:
             grouped.setdefault((one.trial.job, one.trial.settings, _hashable(one.trial)), []).append(one)
         return [_point(runs) for runs in grouped.values()]
@@ -154,8 +154,8 @@ def sweep(
     out: str | Path,
     workers: int = 2,
     executor: str = "processes",
-    on_done: Callable[[Tried], None] | None = None,
-) -> Swept:
+    on_done: Callable[[TrialResult], None] | None = None,
+) -> SweepResult:
     """Makes every run in a folder of its own below `out`, `workers` at a time.
 
     Called again with the same `out`, finished runs are kept, and stopped ones go on. A run that fails is a row with
@@ -166,7 +166,7 @@ def sweep(
         raise BadInput("a sweep needs one run at least")
     if len({trial.folder for trial in trials}) < len(trials):
         raise BadInput("a sweep's runs must differ; two of them have the same job and settings")
-    found: dict[Trial, Tried] = {}
+    found: dict[Trial, TrialResult] = {}
     pairs = [(trial, str(Path(out).resolve() / trial.folder)) for trial in trials]
     for _, one in run_each(_made, pairs, workers, executor):
         found[one.trial] = one
@@ -174,21 +174,21 @@ def sweep(
             on_done(one)
         if one.interrupted:
             raise KeyboardInterrupt
-    return Swept([found[trial] for trial in trials])
+    return SweepResult([found[trial] for trial in trials])
 
 
-def _made(pair: tuple[Trial, str]) -> Tried:
+def _made(pair: tuple[Trial, str]) -> TrialResult:
     """In a worker: the run of this folder, brought to its end."""
     trial, folder = pair[0], Path(pair[1])
     try:
         return _run(trial, folder)
     except KeyboardInterrupt:
-        return Tried(trial, folder, None)
+        return TrialResult(trial, folder, None)
     except ThinwireError as error:
-        return Tried(trial, folder, None, str(error))
+        return TrialResult(trial, folder, None, str(error))
 
 
-def _run(trial: Trial, folder: Path) -> Tried:
+def _run(trial: Trial, folder: Path) -> TrialResult:
     from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
     from thinwire.storage.run_directory import RunDirectory
@@ -199,27 +199,27 @@ def _run(trial: Trial, folder: Path) -> Tried:
     if resume:
         require_same_job(folder, text, job)
         if (folder / layout.DONE).exists() and (folder / layout.JOB).read_text() == text:
-            return Tried(trial, folder, json.loads((folder / layout.DONE).read_text()), kept=True)
+            return TrialResult(trial, folder, json.loads((folder / layout.DONE).read_text()), kept=True)
     else:
         save_job(folder, text, job)
     result = train_to_end(job, out=folder, resume=resume)
     directory = RunDirectory(folder)
     directory.write(layout.JOB, text.encode())  # it may have gone on for longer
     directory.write(layout.DONE, json.dumps(result.summary()).encode())
-    return Tried(trial, folder, result.summary())
+    return TrialResult(trial, folder, result.summary())
 
 
 def _hashable(trial: Trial) -> tuple[tuple[str, str], ...]:
     return tuple((key, json.dumps(value)) for key, value in trial.point)
 
 
-def _point(runs: list[Tried]) -> dict[str, Any]:
+def _point(runs: list[TrialResult]) -> dict[str, Any]:
     figures = [one.figures() for one in runs if one.summary is not None]
-    mean, deviation = averaged(figures)
+    mean, deviation = average_runs(figures)
     return {
         "settings": dict(runs[0].trial.point),
         "runs": figures,
-        "errors": [f"{one.trial.said}: {one.error}" for one in runs if one.error is not None],
+        "errors": [f"{one.trial.label}: {one.error}" for one in runs if one.error is not None],
         "reached": sum(bool(one["reached"]) for one in figures),
         "mean": mean,
         "std": deviation,

@@ -1,7 +1,7 @@
 """A recipe for a link: measure what computing costs, probe a few recipes, propose one, and check the promise."""
 
-from thinwire.lab.tune.outcome import Tuned, parsed_link
-from thinwire.lab.tune.probe import Aim, Prediction, Probed
-from thinwire.lab.tune.tuner import Asked, Watch, tune
+from thinwire.lab.tune.outcome import TuningResult, parse_link
+from thinwire.lab.tune.probe import Aim, Prediction, ProbeResult
+from thinwire.lab.tune.tuner import TuningRequest, Watch, tune
 
-__all__ = ["Aim", "Asked", "Prediction", "Probed", "Tuned", "Watch", "parsed_link", "tune"]
+__all__ = ["Aim", "Prediction", "ProbeResult", "TuningRequest", "TuningResult", "Watch", "parse_link", "tune"]

@@ -11,7 +11,7 @@ from typing import Any
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
-from thinwire.lab.tune.probe import Aim, Prediction, Probed, best_value
+from thinwire.lab.tune.probe import Aim, Prediction, ProbeResult, best_value
 
 _MBIT = {"k": 1e-3, "m": 1.0, "g": 1e3}
 _MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
@@ -19,7 +19,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?) ?([kmg])(?:bit|bit/s|bits/s|bps)", re.IGNOR
 _TIME = re.compile(r"(\d+(?:\.\d+)?) ?(us|ms|s)", re.IGNORECASE)
 
 
-def parsed_link(text: str) -> Link:
+def parse_link(text: str) -> Link:
     """RATE,RTT: bits a second both ways, and the round trip, of which the link's latency is half."""
     rate_text, _, time_text = (part.strip() for part in text.partition(","))
     rate, time = _RATE.fullmatch(rate_text), _TIME.fullmatch(time_text)
@@ -32,7 +32,7 @@ def parsed_link(text: str) -> Link:
     return Link(bandwidth_mbit=float(rate[1]) * _MBIT[rate[2].lower()], latency_ms=round_trip_ms / 2)
 
 
-def link_said(link: Link) -> str:
+def format_link(link: Link) -> str:
     """In words, with both directions where they differ."""
     down = (
         link.bandwidth_mbit if link.down_bandwidth_mbit is None else link.down_bandwidth_mbit,
@@ -50,7 +50,7 @@ def link_said(link: Link) -> str:
 class Candidate:
     """A recipe and its probes, one a seed."""
 
-    probes: tuple[Probed, ...]
+    probes: tuple[ProbeResult, ...]
 
     @property
     def recipe(self) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class Candidate:
             extrapolated=any(one.extrapolated for one in said),
         )
 
-    def described(self, metric: str) -> dict[str, Any]:
+    def to_dict(self, metric: str) -> dict[str, Any]:
         said = self.prediction
         return {
             "recipe": dict(self.recipe),
@@ -81,7 +81,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     """The whole outcome."""
 
     link: Link
@@ -93,14 +93,14 @@ class Tuned:
     svfl: Candidate
     candidates: Sequence[Candidate]  # all others
     proposal: Candidate | None  # svfl where nothing beats it; None where nothing reached the target
-    verified: Probed | None = None  # the proposal with a third seed, its computing charged as it really took
+    verified: ProbeResult | None = None  # the proposal with a third seed, its computing charged as it really took
     interrupted: bool = False
 
     @property
     def beats_svfl(self) -> bool:
         return self.proposal is not None and self.proposal is not self.svfl
 
-    def shown(self) -> list[Candidate]:
+    def list_best(self) -> list[Candidate]:
         """svfl, all that were probed with as many seeds, and the best of every other method."""
         rest = sorted(self.candidates, key=self._rank)
         found = [one for one in rest if len(one.probes) > 1]
@@ -116,28 +116,28 @@ class Tuned:
         points = [point for probe in one.probes for point in probe.points]
         return (1, abs(best_value(points, self.aim.metric) - self.aim.value)) if points else (2, 0.0)
 
-    def described(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As `thinwire tune --json` prints it."""
         metric = self.aim.metric
         return {
             "link": {
                 "bandwidth_mbit": self.link.bandwidth_mbit,
                 "latency_ms": self.link.latency_ms,
-                "said": link_said(self.link),
+                "said": format_link(self.link),
             },
             "target": {"metric": metric, "value": self.aim.value, "from": self.aim_from},
             "rounds": self.rounds,
             "measured": {"step_ms": dict(self.step_ms), "handling_ms": dict(self.handling_ms)},
-            "svfl": self.svfl.described(metric),
-            "proposal": None if self.proposal is None else self.proposal.described(metric),
+            "svfl": self.svfl.to_dict(metric),
+            "proposal": None if self.proposal is None else self.proposal.to_dict(metric),
             "beats_svfl": self.beats_svfl,
-            "candidates": [one.described(metric) for one in self.candidates],
+            "candidates": [one.to_dict(metric) for one in self.candidates],
             "verified": None if self.verified is None else _probe(self.verified, metric),
             "interrupted": self.interrupted,
         }
 
 
-def _probe(one: Probed, metric: str) -> dict[str, Any]:
+def _probe(one: ProbeResult, metric: str) -> dict[str, Any]:
     said = one.prediction
     return {
         "seed": one.seed,

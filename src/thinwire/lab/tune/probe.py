@@ -44,7 +44,7 @@ class Aim:
             raise BadInput(f"--target: write METRIC=VALUE, as in --target accuracy=0.92; got {text!r}")
         return cls(metric.strip(), number)
 
-    def met(self, value: float) -> bool:
+    def is_met(self, value: float) -> bool:
         return better(self.metric) * value >= better(self.metric) * self.value
 
 
@@ -86,9 +86,9 @@ def best_value(points: Sequence[Point], metric: str) -> float:
     return better(metric) * max(better(metric) * point.value for point in points)
 
 
-def predicted(points: Sequence[Point], aim: Aim, pace: Sequence[Point]) -> Prediction | None:
+def predict_cost(points: Sequence[Point], aim: Aim, pace: Sequence[Point]) -> Prediction | None:
     """From a probe's evaluations, with svfl's as the pace; None where nothing can be said."""
-    reached = next((point for point in points if aim.met(point.value)), None)
+    reached = next((point for point in points if aim.is_met(point.value)), None)
     if reached is not None:
         return Prediction(reached.round, reached.up, reached.down, reached.seconds, extrapolated=False)
     stretch = _stretch(points, aim, pace)
@@ -119,12 +119,12 @@ def _round_at(aim: Aim, points: Sequence[Point]) -> float | None:
     """When these points first had the value, between two of them by a straight line."""
     best: Point | None = None
     for point in points:
-        if aim.met(point.value):
+        if aim.is_met(point.value):
             if best is None:
                 return float(point.round)
             share = (aim.value - best.value) / (point.value - best.value)
             return best.round + share * (point.round - best.round)
-        if best is None or Aim(aim.metric, best.value).met(point.value):
+        if best is None or Aim(aim.metric, best.value).is_met(point.value):
             best = point
     return None
 
@@ -140,7 +140,7 @@ _HOPELESS = 2.0  # times the best seconds so far
 
 
 @dataclass(frozen=True)
-class Ground:
+class ProbeSettings:
     """What all probes of a job share."""
 
     job: Path
@@ -152,7 +152,7 @@ class Ground:
     aim: Aim | None = None  # None: to the last round
     pace: tuple[Point, ...] = ()  # svfl's evaluations
 
-    def built(self, recipe: Mapping[str, Any]) -> Job:
+    def build_job(self, recipe: Mapping[str, Any]) -> Job:
         """The job under this recipe, without limits of its own."""
         job = load_job(self.job, [*self.settings, f"recipe={inline(recipe)}", f"job.seed={self.seed}"])
         job.link = self.link
@@ -167,7 +167,7 @@ class Ground:
 class Probe:
     """One recipe to try."""
 
-    ground: Ground
+    ground: ProbeSettings
     recipe: Mapping[str, Any]  # as a job file says it
     handling_seconds: float = 0.0  # a round, on top of the link's clock
     limit_seconds: float = inf  # the best so far: what cannot be below it is given up
@@ -175,7 +175,7 @@ class Probe:
     def verdict(self, points: list[Point]) -> Ended | None:
         """Why the probe ends here; None: it goes on."""
         last, aim = points[-1], self.ground.aim
-        if aim is not None and aim.met(last.value):
+        if aim is not None and aim.is_met(last.value):
             return "reached"
         if last.round >= self.ground.rounds:
             return "rounds"
@@ -186,12 +186,12 @@ class Probe:
             return True
         if len(points) < _PATIENCE or self.ground.aim is None:
             return False
-        promised = predicted(points, self.ground.aim, self.ground.pace)
+        promised = predict_cost(points, self.ground.aim, self.ground.pace)
         return promised is not None and promised.seconds > _HOPELESS * self.limit_seconds
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """What a probe gave."""
 
     recipe: Mapping[str, Any]
@@ -214,7 +214,7 @@ def never() -> bool:
     return False
 
 
-def probed(probe: Probe, stopped: Callable[[], bool] = never) -> Probed:
+def run_probe(probe: Probe, stopped: Callable[[], bool] = never) -> ProbeResult:
     """Runs the probe; a recipe that fails says why. `stopped` is asked after every round."""
     ground = probe.ground
     points: list[Point] = []
@@ -231,19 +231,19 @@ def probed(probe: Probe, stopped: Callable[[], bool] = never) -> Probed:
 
     ended: Ended = "rounds"
     try:
-        result = train(ground.built(probe.recipe), callbacks=[look], on_round=after_round)
+        result = train(ground.build_job(probe.recipe), callbacks=[look], on_round=after_round)
         ended = "stopped" if result.interrupted else ended
     except _Enough as enough:
         ended = enough.why
     except ThinwireError as error:
-        return Probed(probe.recipe, ground.seed, tuple(points), "failed", error=str(error))
-    said = None if ground.aim is None else predicted(points, ground.aim, ground.pace)
-    return Probed(probe.recipe, ground.seed, tuple(points), ended, said)
+        return ProbeResult(probe.recipe, ground.seed, tuple(points), "failed", error=str(error))
+    said = None if ground.aim is None else predict_cost(points, ground.aim, ground.pace)
+    return ProbeResult(probe.recipe, ground.seed, tuple(points), ended, said)
 
 
-def timed_events(ground: Ground, recipe: Mapping[str, Any], rounds: int, every: int) -> list[dict[str, Any]]:
+def time_rounds(ground: ProbeSettings, recipe: Mapping[str, Any], rounds: int, every: int) -> list[dict[str, Any]]:
     """Evaluations of a few rounds over a link that costs nothing, with the time that computing really takes."""
-    job = replace(ground, link=Link(), aim=None).built(recipe)
+    job = replace(ground, link=Link(), aim=None).build_job(recipe)
     job.eval_every = every
     events: list[dict[str, Any]] = []
 

@@ -17,7 +17,7 @@ from thinwire.engine.methods import METHODS
 from thinwire.job.job_file import inline
 from thinwire.job.registry import list_parameters
 from thinwire.lab.runner import WorkerPool, is_stopping
-from thinwire.lab.tune.probe import Ground, Probe, Probed, probed
+from thinwire.lab.tune.probe import Probe, ProbeResult, ProbeSettings, run_probe
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -74,7 +74,7 @@ _FRACTIONS = (0.02, 0.05, 0.1, 0.2)
 _STARTS: dict[str, dict[str, Any]] = {"celu": {"capacity": 5, "reuse": 5}, "efvfl": {"fraction": 0.1}}
 
 
-def starts() -> list[dict[str, Any]]:
+def list_starts() -> list[dict[str, Any]]:
     """What is tried first: each method as it comes."""
     return [_start(method) for method in METHODS_TRIED]
 
@@ -98,7 +98,7 @@ def _searched(method: str) -> list[str]:
     ]
 
 
-def suggested(trial: Trial) -> dict[str, Any]:
+def suggest_recipe(trial: Trial) -> dict[str, Any]:
     """The search's next recipe, as a job file's table."""
     method = trial.suggest_categorical("method", METHODS_TRIED)
     table: dict[str, Any] = {"method": method}
@@ -116,7 +116,7 @@ def one_step(method: str) -> dict[str, Any]:
     return table | {key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])}
 
 
-def recipe_said(table: Mapping[str, Any]) -> str:
+def format_recipe(table: Mapping[str, Any]) -> str:
     """On one line: the method and what it is given."""
     given = {key: value for key, value in table.items() if key not in ("method", "labels")}
     compressor = given.pop("compressor", None)
@@ -144,10 +144,10 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Searched:
+class SearchSpace:
     """What the search is over."""
 
-    ground: Ground
+    ground: ProbeSettings
     handling_seconds: Mapping[str, float]  # a round, by method
     beside: Mapping[str, Any]  # of every recipe: what the job asks for whatever the method
 
@@ -156,18 +156,18 @@ class Searched:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """All that was probed, in the order in which it ended."""
 
-    probes: list[Probed]
+    probes: list[ProbeResult]
     interrupted: bool = False
 
 
-def search(over: Searched, budget: Budget, limit: float, told: Callable[[Probed], None]) -> Found:
+def search(over: SearchSpace, budget: Budget, limit: float, told: Callable[[ProbeResult], None]) -> SearchResult:
     """Probes recipes until the budget is spent or Ctrl-C; what cannot beat `limit` seconds is given up."""
     study = _study(budget)
-    done: dict[str, Probed] = {}  # by recipe: a probe repeats, so none is made twice
-    running: dict[Future[Probed], Trial] = {}
+    done: dict[str, ProbeResult] = {}  # by recipe: a probe repeats, so none is made twice
+    running: dict[Future[ProbeResult], Trial] = {}
     asked = 0
     with WorkerPool(budget.jobs, in_thread=budget.jobs == 1) as pool:
         try:
@@ -175,7 +175,7 @@ def search(over: Searched, budget: Budget, limit: float, told: Callable[[Probed]
                 while asked < budget.trials and len(running) < budget.jobs:
                     trial = study.ask()
                     asked += 1
-                    recipe = {**suggested(trial), **over.beside}
+                    recipe = {**suggest_recipe(trial), **over.beside}
                     if inline(recipe) in done:
                         _tell(study, trial, done[inline(recipe)])
                     else:
@@ -188,11 +188,11 @@ def search(over: Searched, budget: Budget, limit: float, told: Callable[[Probed]
                         limit = min(limit, one.prediction.seconds)
                     told(one)
         except KeyboardInterrupt:
-            return Found([*done.values()], interrupted=True)
-    return Found([*done.values()])
+            return SearchResult([*done.values()], interrupted=True)
+    return SearchResult([*done.values()])
 
 
-def _tell(study: Study, trial: Trial, one: Probed) -> None:
+def _tell(study: Study, trial: Trial, one: ProbeResult) -> None:
     from optuna.trial import TrialState
 
     if one.prediction is not None:
@@ -207,10 +207,10 @@ def _study(budget: Budget) -> Study:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=2 * len(METHODS_TRIED))
     study = optuna.create_study(sampler=sampler, direction="minimize")
-    for start in starts():
+    for start in list_starts():
         study.enqueue_trial(start)
     return study
 
 
-def _run_probe(probe: Probe) -> Probed:
-    return probed(probe, is_stopping)
+def _run_probe(probe: Probe) -> ProbeResult:
+    return run_probe(probe, is_stopping)

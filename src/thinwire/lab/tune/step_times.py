@@ -23,7 +23,7 @@ _ENOUGH_SECONDS = 0.5  # of one party's repeats
 _MOST = 25
 
 
-def step_ms(job: Job) -> dict[PartyName, float]:
+def measure_step_ms(job: Job) -> dict[PartyName, float]:
     """One update of each party on the first batch, forward, backward and optimiser: milliseconds of the fastest."""
     rows = job.divide_rows().rows(0)
     frozen = isinstance(job.training, Frozen)
@@ -83,7 +83,7 @@ def _fastest_ms(work: Callable[[], None]) -> float:
     return 1e3 * min(times)  # what else this machine does is not the job's
 
 
-def charged(link: Link, ms: Mapping[PartyName, float], label_party: PartyName) -> Link:
+def charge_link(link: Link, ms: Mapping[PartyName, float], label_party: PartyName) -> Link:
     """The link with what a step costs each party, so that its clock repeats; a `compute_ms` that is given stays."""
     if link.compute_ms is not None:
         return link
@@ -95,7 +95,7 @@ def charged(link: Link, ms: Mapping[PartyName, float], label_party: PartyName) -
     return replace(link, compute_ms=ms[label_party], parties=parties)
 
 
-def handling_ms(events: Sequence[Mapping[str, Any]], ms: Mapping[PartyName, float]) -> float:
+def compute_handling_ms(events: Sequence[Mapping[str, Any]], ms: Mapping[PartyName, float]) -> float:
     """What a round took beyond one step: compressing, encoding, framing, and the label party's own computing.
 
     `events` are of a run with one step a round over a link that costs nothing, its time as it really passed.

@@ -17,10 +17,19 @@ from thinwire.job.job import Job
 from thinwire.job.job_file import inline, read_job_file
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.messages import within
-from thinwire.lab.tune.outcome import Candidate, Tuned
-from thinwire.lab.tune.probe import Aim, Ground, Probe, Probed, best_value, predicted, probed, timed_events
-from thinwire.lab.tune.search import METHODS_TRIED, Budget, Searched, one_step, recipe_said, search
-from thinwire.lab.tune.step_times import charged, handling_ms, step_ms
+from thinwire.lab.tune.outcome import Candidate, TuningResult
+from thinwire.lab.tune.probe import (
+    Aim,
+    Probe,
+    ProbeResult,
+    ProbeSettings,
+    best_value,
+    predict_cost,
+    run_probe,
+    time_rounds,
+)
+from thinwire.lab.tune.search import METHODS_TRIED, Budget, SearchSpace, format_recipe, one_step, search
+from thinwire.lab.tune.step_times import charge_link, compute_handling_ms, measure_step_ms
 from thinwire.training.result import better
 
 _MOST_ROUNDS = 300  # of a probe, unless asked for
@@ -31,7 +40,7 @@ _ROOM = 2  # times the predicted rounds, for the run that verifies
 
 
 @dataclass(frozen=True)
-class Asked:
+class TuningRequest:
     """What to tune, for which link, how hard."""
 
     job: Path
@@ -49,20 +58,20 @@ class Watch:
     """Who is told how far it is."""
 
     stage: Callable[[str], None] = lambda _: None
-    probed: Callable[[Probed], None] = lambda _: None
+    probed: Callable[[ProbeResult], None] = lambda _: None
 
 
-def tune(asked: Asked, watch: Watch = Watch()) -> Tuned:  # noqa: B008
+def tune(asked: TuningRequest, watch: Watch = Watch()) -> TuningResult:  # noqa: B008
     """A recipe for the job on its link. Ctrl-C after svfl's own probes gives the best so far."""
     job, ground, aim_from = _prepared(asked)
     beside = _beside(asked)
     step, handling = _measured(job, ground, beside, watch)
-    plain, ground = ground.link, replace(ground, link=charged(ground.link, step, job.label_party.name))
+    plain, ground = ground.link, replace(ground, link=charge_link(ground.link, step, job.label_party.name))
     seconds = {method: one / 1e3 for method, one in handling.items()}
     watch.stage("svfl, to be held against")
-    svfl, aim = _baseline(Searched(ground, seconds, beside), watch)
-    first = Searched(replace(ground, aim=aim, pace=svfl.probes[0].points), seconds, beside)
-    second = Searched(replace(first.ground, seed=ground.seed + 1, pace=svfl.probes[1].points), seconds, beside)
+    svfl, aim = _baseline(SearchSpace(ground, seconds, beside), watch)
+    first = SearchSpace(replace(ground, aim=aim, pace=svfl.probes[0].points), seconds, beside)
+    second = SearchSpace(replace(first.ground, seed=ground.seed + 1, pace=svfl.probes[1].points), seconds, beside)
     watch.stage("probes")
     found = search(first, Budget(asked.trials, asked.jobs, ground.seed), _limit(svfl), watch.probed)
     candidates = [Candidate((one,)) for one in found.probes]
@@ -70,7 +79,7 @@ def tune(asked: Asked, watch: Watch = Watch()) -> Tuned:  # noqa: B008
     if not interrupted:
         watch.stage("the best ones with another seed")
         candidates, interrupted = _with_second_seed(candidates, second, watch)
-    tuned = Tuned(
+    tuned = TuningResult(
         link=plain,
         aim=aim,
         aim_from=aim_from,
@@ -89,7 +98,7 @@ def tune(asked: Asked, watch: Watch = Watch()) -> Tuned:  # noqa: B008
     )
 
 
-def _prepared(asked: Asked) -> tuple[Job, Ground, str]:
+def _prepared(asked: TuningRequest) -> tuple[Job, ProbeSettings, str]:
     """The job, what its probes share, and where the target comes from; refuses what cannot be tuned."""
     job = load_job(asked.job, asked.settings)
     _require_tunable(job)
@@ -113,7 +122,7 @@ def _prepared(asked: Asked) -> tuple[Job, Ground, str]:
         )
     metric = next(iter(job.metrics), "loss") if aim is None else aim.metric
     seed = job.seed if asked.seed is None else asked.seed
-    ground = Ground(asked.job, asked.settings, seed, rounds, link, metric, aim)
+    ground = ProbeSettings(asked.job, asked.settings, seed, rounds, link, metric, aim)
     return job, ground, "what svfl reaches" if aim is None else aim_from
 
 
@@ -132,7 +141,7 @@ def _require_tunable(job: Job) -> None:
             )
 
 
-def _beside(asked: Asked) -> dict[str, Any]:
+def _beside(asked: TuningRequest) -> dict[str, Any]:
     """What the job asks of its recipe whatever the method."""
     with within(str(asked.job)):
         recipe = read_job_file(asked.job, asked.settings).recipe
@@ -140,7 +149,7 @@ def _beside(asked: Asked) -> dict[str, Any]:
 
 
 def _measured(
-    job: Job, ground: Ground, beside: Mapping[str, Any], watch: Watch
+    job: Job, ground: ProbeSettings, beside: Mapping[str, Any], watch: Watch
 ) -> tuple[dict[PartyName, float], dict[str, float]]:
     """Milliseconds: a step by party, a round beyond its step by method; not where the link has compute_ms."""
     methods = ("svfl", *METHODS_TRIED)
@@ -149,22 +158,22 @@ def _measured(
         names = [*(party.name for party in job.parties), job.label_party.name]
         return dict.fromkeys(names, given), dict.fromkeys(methods, 0.0)
     watch.stage("measuring a step of each party")
-    step = step_ms(job)
+    step = measure_step_ms(job)
     rounds = min(_TIMED_ROUNDS, ground.rounds)
     handling = {}
     for method in methods:
         watch.stage(f"measuring a round of {method} beyond its step")
-        events = timed_events(ground, {**one_step(method), **beside}, rounds, rounds // _FEWEST_ROUNDS)
-        handling[method] = handling_ms(events, step)
+        events = time_rounds(ground, {**one_step(method), **beside}, rounds, rounds // _FEWEST_ROUNDS)
+        handling[method] = compute_handling_ms(events, step)
     return step, handling
 
 
-def _baseline(over: Searched, watch: Watch) -> tuple[Candidate, Aim]:
+def _baseline(over: SearchSpace, watch: Watch) -> tuple[Candidate, Aim]:
     """svfl with two seeds, and the target: what was asked for, or what both of them reach."""
     probes = []
     for seed in (over.ground.seed, over.ground.seed + 1):
         recipe = {"method": "svfl", **over.beside}
-        svfl = probed(replace(over, ground=replace(over.ground, seed=seed)).probe(recipe))
+        svfl = run_probe(replace(over, ground=replace(over.ground, seed=seed)).probe(recipe))
         if svfl.ended == "stopped":
             raise KeyboardInterrupt
         if svfl.error is not None:
@@ -173,7 +182,7 @@ def _baseline(over: Searched, watch: Watch) -> tuple[Candidate, Aim]:
     metric = over.ground.metric
     reached = [better(metric) * best_value(one.points, metric) for one in probes]
     aim = over.ground.aim or Aim(metric, better(metric) * min(reached))
-    known = tuple(replace(one, prediction=predicted(one.points, aim, one.points)) for one in probes)
+    known = tuple(replace(one, prediction=predict_cost(one.points, aim, one.points)) for one in probes)
     for one in known:
         watch.probed(one)
     return Candidate(known), aim
@@ -186,14 +195,14 @@ def _limit(svfl: Candidate) -> float:
 
 
 def _with_second_seed(
-    candidates: Sequence[Candidate], second: Searched, watch: Watch
+    candidates: Sequence[Candidate], second: SearchSpace, watch: Watch
 ) -> tuple[list[Candidate], bool]:
     """The few that promise most, probed once more: a target may be met early by luck. And whether Ctrl-C came."""
     promising = [one for one in candidates if one.prediction is not None]
     promising.sort(key=lambda one: inf if one.prediction is None else one.prediction.seconds)
     found = list(candidates)
     for one in promising[:_FINALISTS]:
-        again = probed(second.probe(one.recipe))
+        again = run_probe(second.probe(one.recipe))
         if again.ended == "stopped":
             return found, True
         watch.probed(again)
@@ -209,14 +218,14 @@ def _best(candidates: Sequence[Candidate], seeds: int) -> Candidate | None:
     return min(promising, key=lambda pair: pair[0])[1] if promising else None
 
 
-def _verified(tuned: Tuned, ground: Ground, most_rounds: int, watch: Watch) -> Tuned:
+def _verified(tuned: TuningResult, ground: ProbeSettings, most_rounds: int, watch: Watch) -> TuningResult:
     """With one run of the proposal: another seed again, and the time that computing really takes."""
     best = tuned.proposal
     if best is None or best.prediction is None:
         return tuned
-    watch.stage(f"verifying {recipe_said(best.recipe)}")
+    watch.stage(f"verifying {format_recipe(best.recipe)}")
     rounds = min(most_rounds, max(ground.rounds, _ROOM * best.prediction.rounds))
-    run = probed(Probe(replace(ground, seed=ground.seed + 1, rounds=rounds, pace=()), best.recipe))
+    run = run_probe(Probe(replace(ground, seed=ground.seed + 1, rounds=rounds, pace=()), best.recipe))
     if run.ended == "stopped":
         return replace(tuned, interrupted=True)
     return replace(tuned, verified=run)
@@ -225,7 +234,7 @@ def _verified(tuned: Tuned, ground: Ground, most_rounds: int, watch: Watch) -> T
 # The proposal as a job file that `thinwire train` takes -----------------------------------------------------------
 
 
-def proposed_recipe(asked: Asked, tuned: Tuned) -> dict[str, Any]:
+def build_proposal(asked: TuningRequest, tuned: TuningResult) -> dict[str, Any]:
     """The proposal, and what the job says of scoring, and of outages where cached steps can follow it."""
     recipe = {} if tuned.proposal is None else dict(tuned.proposal.recipe)
     own = read_job_file(asked.job, asked.settings).recipe
@@ -236,9 +245,9 @@ def proposed_recipe(asked: Asked, tuned: Tuned) -> dict[str, Any]:
     return recipe
 
 
-def overrides(asked: Asked, tuned: Tuned) -> list[str]:
+def list_overrides(asked: TuningRequest, tuned: TuningResult) -> list[str]:
     """What turns the job into the proposed one, as --set takes it."""
-    found = [*asked.settings, f"recipe={inline(proposed_recipe(asked, tuned))}"]
+    found = [*asked.settings, f"recipe={inline(build_proposal(asked, tuned))}"]
     if asked.link is not None:
         link = {"bandwidth_mbit": tuned.link.bandwidth_mbit, "latency_ms": tuned.link.latency_ms}
         link |= {} if tuned.link.compute_ms is None else {"compute_ms": tuned.link.compute_ms}
@@ -246,6 +255,6 @@ def overrides(asked: Asked, tuned: Tuned) -> list[str]:
     return [*found, f"job.target={inline({'metric': tuned.aim.metric, 'value': tuned.aim.value})}"]
 
 
-def tuned_job(asked: Asked, tuned: Tuned) -> str:
+def resolve_tuned_job(asked: TuningRequest, tuned: TuningResult) -> str:
     """The whole job file, its paths absolute."""
-    return resolve_job(asked.job, overrides(asked, tuned))
+    return resolve_job(asked.job, list_overrides(asked, tuned))
