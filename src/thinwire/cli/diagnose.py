@@ -59,13 +59,13 @@ def diagnose(
 
 def _run_all(runs: Sequence[AblationRun]) -> tuple[list[AblationResult], bool]:
     """The outcomes, and whether Ctrl-C ended it."""
-    from thinwire.lab.ablation import run_planned
+    from thinwire.lab.ablation import run_ablation
 
     outcomes: list[AblationResult] = []
     with ProgressLine("runs", len(runs)) as progress:
         try:
             for run in runs:
-                outcomes.append(run_planned(run, progress.follow_rounds(run.job.divide_rows().rounds)))
+                outcomes.append(run_ablation(run, progress.follow_rounds(run.job.divide_rows().rounds)))
                 progress.advance(f"{len(outcomes)}/{len(runs)} {_format_outcome(run, outcomes[-1])}")
         except KeyboardInterrupt:
             return outcomes, True

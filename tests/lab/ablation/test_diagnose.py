@@ -23,7 +23,7 @@ from thinwire.engine.compress import Cast, Identity, TopK
 from thinwire.engine.models.optimizers import Cosine
 from thinwire.engine.privacy.defences import MaxNorm
 from thinwire.engine.streams import Direct
-from thinwire.lab.ablation import AblationResult, Diagnosis, list_variants, plan_runs, run_planned, train_centrally
+from thinwire.lab.ablation import AblationResult, Diagnosis, list_variants, plan_runs, run_ablation, train_centrally
 from thinwire.lab.ablation.diagnosis import Difference, compare_seeds, estimate_resolution
 
 EXACT = Direct(Identity())
@@ -114,7 +114,7 @@ def test_noise_and_its_budget_are_two_axes() -> None:
 def diagnosed(job: tw.Job) -> Diagnosis:
     runs = plan_runs(job, 0)
     found = [run.variant for run in runs if run.variant is not None]
-    return Diagnosis.of(job, found, [run_planned(run) for run in runs])
+    return Diagnosis.of(job, found, [run_ablation(run) for run in runs])
 
 
 def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
@@ -158,7 +158,7 @@ def test_class_weights_are_not_applied_twice() -> None:
     job.label_party = replace(job.label_party, class_weights=[1.0, 3.0])
     (central, _, ours) = plan_runs(job, 0)
     assert central.job.label_party.loss == job.label_party.loss
-    assert run_planned(central).value == pytest.approx(run_planned(ours).value, rel=1e-4)
+    assert run_ablation(central).value == pytest.approx(run_ablation(ours).value, rel=1e-4)
 
 
 def test_a_run_that_diverges_is_said_to_and_the_others_go_on() -> None:

@@ -103,7 +103,7 @@ def plan_runs(job: Job, seed: int) -> list[AblationRun]:
     return runs + [AblationRun(variant.axis, seed, variant.of(job), variant) for variant in list_variants(job)]
 
 
-def run_planned(run: AblationRun, on_round: Callable[[int], None] | None = None) -> AblationResult:
+def run_ablation(run: AblationRun, on_round: Callable[[int], None] | None = None) -> AblationResult:
     """Makes the run; the weights that the job was given stay as they are. Ctrl-C raises."""
     job = _fresh(run.job)
     metric = next(iter(job.metrics), "loss")
