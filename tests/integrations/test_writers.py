@@ -16,7 +16,7 @@ from integrations.jobs import small_job
 from job.small import write_job
 from thinwire.integrations import MLflow, TensorBoard, Wandb, build_writers
 from thinwire.integrations.party_trackers import PartyWriters
-from thinwire.integrations.tracker import parameters, scalars
+from thinwire.integrations.trackers import parameters, scalars
 from thinwire.job.party_view import PartyView, read_party_view
 from training.party.parties import LABEL_PARTY, Shape, left_events, made, processes
 

@@ -4,7 +4,6 @@ thinwire.train(job, callbacks=[TensorBoard("logs")])
 thinwire train job.toml --log-to tensorboard,mlflow
 """
 
-from thinwire.integrations.tracker import RunWriter
-from thinwire.integrations.trackers import WRITERS, MLflow, TensorBoard, Wandb, build_writers
+from thinwire.integrations.trackers import WRITERS, MLflow, RunWriter, TensorBoard, Wandb, build_writers
 
 __all__ = ["WRITERS", "MLflow", "RunWriter", "TensorBoard", "Wandb", "build_writers"]

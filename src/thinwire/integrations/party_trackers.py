@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from thinwire.integrations.tracker import Ending, Opening, RunWriter, plain_parameters
+from thinwire.integrations.trackers import Ending, Opening, RunWriter, plain_parameters
 from thinwire.job.party_view import PartyView
 from thinwire.storage import layout
 from thinwire.storage.json_file import parse_object
