@@ -74,7 +74,7 @@ def run_each(
 
 
 def _in_processes(work: Callable[[Item], Found], items: Sequence[Item], workers: int) -> Iterator[tuple[Item, Found]]:
-    with WorkerPool(workers) as pool:
+    with RunnerPool(workers) as pool:
         waiting = {pool.submit(work, item): item for item in items}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
@@ -87,7 +87,7 @@ class _Signal(Protocol):
     def is_set(self) -> bool: ...
 
 
-class WorkerPool:
+class RunnerPool:
     """Processes with one thread each, or one thread of this process; what still runs at the end is asked to stop."""
 
     def __init__(self, workers: int, in_thread: bool = False) -> None:
@@ -105,7 +105,7 @@ class WorkerPool:
     def submit(self, work: Callable[[Item], Found], item: Item) -> Future[Found]:
         return self._pool.submit(work, item) if self._in_thread else self._pool.submit(_run_alone, work, item)
 
-    def __enter__(self) -> WorkerPool:
+    def __enter__(self) -> RunnerPool:
         return self
 
     def __exit__(

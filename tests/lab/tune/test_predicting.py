@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from thinwire.base.errors import BadInput
-from thinwire.lab.tune.probe import Aim, Point, best_value, predict_cost
+from thinwire.lab.tune.probe import Aim, ProbePoint, best_value, predict_cost
 
 AIM = Aim("accuracy", 0.8)
 
 
-def line(rounds: int, gain: float, bytes_a_round: float = 10, seconds_a_round: float = 0.5) -> list[Point]:
+def line(rounds: int, gain: float, bytes_a_round: float = 10, seconds_a_round: float = 0.5) -> list[ProbePoint]:
     """Evaluations every second round of a metric that grows by `gain` a round."""
     return [
-        Point(t, gain * t, 3 * bytes_a_round * t, bytes_a_round * t, seconds_a_round * t)
+        ProbePoint(t, gain * t, 3 * bytes_a_round * t, bytes_a_round * t, seconds_a_round * t)
         for t in range(0, rounds + 1, 2)
     ]
 
@@ -39,7 +39,9 @@ def test_a_probe_at_a_constant_share_of_svfls_pace_needs_the_inverse_of_it(gain:
 
 def test_rounds_to_come_cost_what_the_latest_ones_did() -> None:
     """A first epoch may be dear: only the second half of a probe counts for what is to come."""
-    cheap_later = [Point(p.round, p.value, p.up + (1e6 if p.round else 0), p.down, p.seconds) for p in line(20, 0.01)]
+    cheap_later = [
+        ProbePoint(p.round, p.value, p.up + (1e6 if p.round else 0), p.down, p.seconds) for p in line(20, 0.01)
+    ]
     said = predict_cost(cheap_later, AIM, line(60, 0.02))
     assert said is not None
     assert said.up == pytest.approx(1e6 + 30 * said.rounds)
@@ -54,13 +56,13 @@ def test_nothing_is_said_without_a_pace_or_without_progress() -> None:
 
 def test_a_loss_falls() -> None:
     aim = Aim("loss", 0.5)
-    falling = [Point(t, 2.0 - 0.1 * t, t, t, t) for t in range(21)]
+    falling = [ProbePoint(t, 2.0 - 0.1 * t, t, t, t) for t in range(21)]
     assert best_value(falling, "loss") == 0.0
     assert best_value(falling, "accuracy") == 2.0
     said = predict_cost(falling, aim, [])
     assert said is not None
     assert said.rounds == 15
-    half = [Point(t, 2.0 - 0.05 * t, t, t, t) for t in range(11)]
+    half = [ProbePoint(t, 2.0 - 0.05 * t, t, t, t) for t in range(11)]
     stretched = predict_cost(half, aim, falling)
     assert stretched is not None
     assert stretched.rounds == pytest.approx(30, abs=1)

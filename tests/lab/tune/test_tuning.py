@@ -15,7 +15,7 @@ from thinwire.engine.channel.link import Link
 from thinwire.job.job_loader import load_job
 from thinwire.lab.tune import Aim, ProbeResult, TuningRequest, TuningResult, Watch, parse_link, tune, tuner
 from thinwire.lab.tune.probe import Probe, ProbeSettings, run_probe
-from thinwire.lab.tune.search import Budget, SearchResult, SearchSpace, search
+from thinwire.lab.tune.search import SearchBudget, SearchResult, SearchSpace, search
 from thinwire.lab.tune.step_times import charge_link, compute_handling_ms, measure_step_ms
 from thinwire.lab.tune.tuner import build_proposal, list_overrides, resolve_tuned_job
 from thinwire.training.result import meets
@@ -98,7 +98,9 @@ def test_without_a_target_it_is_what_svfl_reaches_with_both_seeds(job: Path) -> 
 
 
 def test_where_nothing_is_faster_svfl_stays(asked: TuningRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slower(over: SearchSpace, budget: Budget, limit: float, told: Callable[[ProbeResult], None]) -> SearchResult:
+    def slower(
+        over: SearchSpace, budget: SearchBudget, limit: float, told: Callable[[ProbeResult], None]
+    ) -> SearchResult:
         return SearchResult([run_probe(replace(over.probe({"method": "svfl"}), handling_seconds=1.0))])
 
     monkeypatch.setattr(tuner, "search", slower)
@@ -138,7 +140,7 @@ def test_processes_probe_as_this_one_does(tuned: TuningResult, asked: TuningRequ
     link = replace(SLOW, compute_ms=1.0)
     ground = ProbeSettings(asked.job, SETTINGS, 0, tuned.rounds, link, "accuracy", AIM, tuned.svfl.probes[0].points)
     told: list[ProbeResult] = []
-    found = search(SearchSpace(ground, tuned.handling_ms, {}), Budget(trials=2, jobs=2), inf, told.append)
+    found = search(SearchSpace(ground, tuned.handling_ms, {}), SearchBudget(trials=2, jobs=2), inf, told.append)
     assert told == found.probes
     assert len(found.probes) == 2
     for one in found.probes:

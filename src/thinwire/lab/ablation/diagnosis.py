@@ -69,7 +69,7 @@ _SHARES = ("accuracy", "accuracy@5", "auc", "f1")  # of rows, more or less
 
 
 @dataclass(frozen=True)
-class Line:
+class DiagnosisLine:
     """All seeds of one kind of run."""
 
     name: str
@@ -88,7 +88,7 @@ class Diagnosis:
     metric: str
     method: str
     seeds: int
-    lines: tuple[Line, ...]
+    lines: tuple[DiagnosisLine, ...]
     gap: Difference | None  # centralised - recipe
     splitting: Difference | None  # centralised - svfl
     still_rising: float | None  # how much the recipe gained over its last quarter
@@ -125,7 +125,7 @@ class Diagnosis:
             still_rising=sum(rising) / len(rising) if rising else None,
         )
 
-    def line(self, name: str) -> Line | None:
+    def line(self, name: str) -> DiagnosisLine | None:
         return next((line for line in self.lines if line.name == name), None)
 
     def describe(self) -> list[str]:
@@ -156,14 +156,16 @@ class Diagnosis:
         }
 
 
-def _line(outcomes: Sequence[AblationResult], variant: Variant | None, against: Difference | None) -> Line:
+def _line(outcomes: Sequence[AblationResult], variant: Variant | None, against: Difference | None) -> DiagnosisLine:
     values = [one.value for one in outcomes if one.value is not None]
     sent = [one.bytes for one in outcomes if one.bytes is not None]
     mean = sum(values) / len(values) if values else None
     squares = sum((value - mean) ** 2 for value in values) if mean is not None else 0.0
     deviation = (squares / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
     failed = sum(one.value is None for one in outcomes)
-    return Line(outcomes[0].name, mean, deviation, sum(sent) / len(sent) if sent else None, against, failed, variant)
+    return DiagnosisLine(
+        outcomes[0].name, mean, deviation, sum(sent) / len(sent) if sent else None, against, failed, variant
+    )
 
 
 def _chance(job: Job, metric: str) -> Chance | None:
@@ -231,7 +233,7 @@ def _splitting(found: Diagnosis) -> list[str]:
     return [f"Splitting the network between parties costs nothing that shows: svfl ends at {plain.value:.4f}."]
 
 
-def _axis(line: Line) -> str:
+def _axis(line: DiagnosisLine) -> str:
     if line.variant is None:
         return ""
     what = line.variant.what[0].upper() + line.variant.what[1:]
@@ -247,7 +249,7 @@ def _axis(line: Line) -> str:
     return f"{what} helps, by {_size(change)}: with {line.variant.instead} the run ends at {line.value:.4f}."
 
 
-def _together(found: Diagnosis, axes: list[Line]) -> list[str]:
+def _together(found: Diagnosis, axes: list[DiagnosisLine]) -> list[str]:
     """Axes put back one at a time need not add up."""
     plain = found.line(SVFL)
     costs = [line.against_recipe.mean for line in axes if line.against_recipe and line.against_recipe.is_clear]
@@ -272,7 +274,7 @@ def _describe_chance(found: Diagnosis) -> list[str]:
     ]
 
 
-def _next(found: Diagnosis, axes: list[Line]) -> list[str]:
+def _next(found: Diagnosis, axes: list[DiagnosisLine]) -> list[str]:
     gap = found.gap
     if gap is None or not gap.is_clear or gap.mean <= 0:
         if found.gap is not None:

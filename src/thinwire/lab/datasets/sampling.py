@@ -76,7 +76,7 @@ def draw_rows(
         for draw, mask in ((train, ~tested), (test, tested)):
             draw.add(block, mask, labels, numbers)
         start += len(labels)
-    return train.finished(), test.finished()
+    return train.take_sample(), test.take_sample()
 
 
 class _Draw:
@@ -99,7 +99,7 @@ class _Draw:
         if self._rows is not None and sum(len(part.labels) for part in self._kept[1:]) > max(_PENDING, self._rows):
             self._thin(self._rows)
 
-    def finished(self) -> RowSample:
+    def take_sample(self) -> RowSample:
         whole = self._whole()
         if self._rows is None:
             return whole

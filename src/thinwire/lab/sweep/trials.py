@@ -113,7 +113,7 @@ class TrialResult:
     kept: bool = False  # it was finished before
 
     @property
-    def interrupted(self) -> bool:
+    def was_interrupted(self) -> bool:
         return self.summary is None and self.error is None
 
     def figures(self) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def sweep(
         found[one.trial] = one
         if on_done is not None:
             on_done(one)
-        if one.interrupted:
+        if one.was_interrupted:
             raise KeyboardInterrupt
     return SweepResult([found[trial] for trial in trials])
 

@@ -49,7 +49,7 @@ class Aim:
 
 
 @dataclass(frozen=True)
-class Point:
+class ProbePoint:
     """An evaluation: after so many rounds, the metric, the bytes sent and the seconds on the link."""
 
     round: int
@@ -59,7 +59,7 @@ class Point:
     seconds: float
 
     @classmethod
-    def of(cls, event: Mapping[str, Any], metric: str, handling_seconds: float) -> Point:
+    def of(cls, event: Mapping[str, Any], metric: str, handling_seconds: float) -> ProbePoint:
         """`handling_seconds` a round come on top of the link's clock; test rows where there are any."""
         scores = event["test"] or event["train"]
         seconds = event["link_seconds"] + event["round"] * handling_seconds
@@ -81,12 +81,12 @@ class Prediction:
         return self.up + self.down
 
 
-def best_value(points: Sequence[Point], metric: str) -> float:
+def best_value(points: Sequence[ProbePoint], metric: str) -> float:
     """The best that was seen."""
     return better(metric) * max(better(metric) * point.value for point in points)
 
 
-def predict_cost(points: Sequence[Point], aim: Aim, pace: Sequence[Point]) -> Prediction | None:
+def predict_cost(points: Sequence[ProbePoint], aim: Aim, pace: Sequence[ProbePoint]) -> Prediction | None:
     """From a probe's evaluations, with svfl's as the pace; None where nothing can be said."""
     reached = next((point for point in points if aim.is_met(point.value)), None)
     if reached is not None:
@@ -106,7 +106,7 @@ def predict_cost(points: Sequence[Point], aim: Aim, pace: Sequence[Point]) -> Pr
     )
 
 
-def _stretch(points: Sequence[Point], aim: Aim, pace: Sequence[Point]) -> float | None:
+def _stretch(points: Sequence[ProbePoint], aim: Aim, pace: Sequence[ProbePoint]) -> float | None:
     """How many times its own rounds a probe would need, by svfl's pace."""
     if len(points) < _FEW:
         return None
@@ -115,9 +115,9 @@ def _stretch(points: Sequence[Point], aim: Aim, pace: Sequence[Point]) -> float 
     return there / here if here and there else None
 
 
-def _round_at(aim: Aim, points: Sequence[Point]) -> float | None:
+def _round_at(aim: Aim, points: Sequence[ProbePoint]) -> float | None:
     """When these points first had the value, between two of them by a straight line."""
-    best: Point | None = None
+    best: ProbePoint | None = None
     for point in points:
         if aim.is_met(point.value):
             if best is None:
@@ -150,7 +150,7 @@ class ProbeSettings:
     link: Link
     metric: str
     aim: Aim | None = None  # None: to the last round
-    pace: tuple[Point, ...] = ()  # svfl's evaluations
+    pace: tuple[ProbePoint, ...] = ()  # svfl's evaluations
 
     def build_job(self, recipe: Mapping[str, Any]) -> Job:
         """The job under this recipe, without limits of its own."""
@@ -172,7 +172,7 @@ class Probe:
     handling_seconds: float = 0.0  # a round, on top of the link's clock
     limit_seconds: float = inf  # the best so far: what cannot be below it is given up
 
-    def verdict(self, points: list[Point]) -> Ended | None:
+    def verdict(self, points: list[ProbePoint]) -> Ended | None:
         """Why the probe ends here; None: it goes on."""
         last, aim = points[-1], self.ground.aim
         if aim is not None and aim.is_met(last.value):
@@ -181,7 +181,7 @@ class Probe:
             return "rounds"
         return "pruned" if self._hopeless(points) else None
 
-    def _hopeless(self, points: list[Point]) -> bool:
+    def _hopeless(self, points: list[ProbePoint]) -> bool:
         if points[-1].seconds > self.limit_seconds:
             return True
         if len(points) < _PATIENCE or self.ground.aim is None:
@@ -196,7 +196,7 @@ class ProbeResult:
 
     recipe: Mapping[str, Any]
     seed: int
-    points: tuple[Point, ...]
+    points: tuple[ProbePoint, ...]
     ended: Ended
     prediction: Prediction | None = None
     error: str | None = None
@@ -217,10 +217,10 @@ def never() -> bool:
 def run_probe(probe: Probe, stopped: Callable[[], bool] = never) -> ProbeResult:
     """Runs the probe; a recipe that fails says why. `stopped` is asked after every round."""
     ground = probe.ground
-    points: list[Point] = []
+    points: list[ProbePoint] = []
 
     def look(event: dict[str, Any]) -> None:
-        points.append(Point.of(event, ground.metric, probe.handling_seconds))
+        points.append(ProbePoint.of(event, ground.metric, probe.handling_seconds))
         why = probe.verdict(points)
         if why is not None:
             raise _Enough(why)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from thinwire.engine.methods import METHODS
 from thinwire.job.job_file import inline
 from thinwire.job.registry import list_parameters
-from thinwire.lab.runner import WorkerPool, is_stopping
+from thinwire.lab.runner import RunnerPool, is_stopping
 from thinwire.lab.tune.probe import Probe, ProbeResult, ProbeSettings, run_probe
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _word(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Budget:
+class SearchBudget:
     """How much is tried. One process: the same seed tries the same recipes in the same order."""
 
     trials: int
@@ -163,13 +163,15 @@ class SearchResult:
     interrupted: bool = False
 
 
-def search(over: SearchSpace, budget: Budget, limit: float, told: Callable[[ProbeResult], None]) -> SearchResult:
+def search(
+    over: SearchSpace, budget: SearchBudget, limit: float, told: Callable[[ProbeResult], None]
+) -> SearchResult:
     """Probes recipes until the budget is spent or Ctrl-C; what cannot beat `limit` seconds is given up."""
     study = _study(budget)
     done: dict[str, ProbeResult] = {}  # by recipe: a probe repeats, so none is made twice
     running: dict[Future[ProbeResult], Trial] = {}
     asked = 0
-    with WorkerPool(budget.jobs, in_thread=budget.jobs == 1) as pool:
+    with RunnerPool(budget.jobs, in_thread=budget.jobs == 1) as pool:
         try:
             while asked < budget.trials or running:
                 while asked < budget.trials and len(running) < budget.jobs:
@@ -201,7 +203,7 @@ def _tell(study: Study, trial: Trial, one: ProbeResult) -> None:
         study.tell(trial, state=TrialState.PRUNED if one.error is None else TrialState.FAIL)
 
 
-def _study(budget: Budget) -> Study:
+def _study(budget: SearchBudget) -> Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

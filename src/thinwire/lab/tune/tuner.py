@@ -28,7 +28,7 @@ from thinwire.lab.tune.probe import (
     run_probe,
     time_rounds,
 )
-from thinwire.lab.tune.search import METHODS_TRIED, Budget, SearchSpace, format_recipe, one_step, search
+from thinwire.lab.tune.search import METHODS_TRIED, SearchBudget, SearchSpace, format_recipe, one_step, search
 from thinwire.lab.tune.step_times import charge_link, compute_handling_ms, measure_step_ms
 from thinwire.training.result import better
 
@@ -73,7 +73,7 @@ def tune(asked: TuningRequest, watch: Watch = Watch()) -> TuningResult:  # noqa:
     first = SearchSpace(replace(ground, aim=aim, pace=svfl.probes[0].points), seconds, beside)
     second = SearchSpace(replace(first.ground, seed=ground.seed + 1, pace=svfl.probes[1].points), seconds, beside)
     watch.stage("probes")
-    found = search(first, Budget(asked.trials, asked.jobs, ground.seed), _limit(svfl), watch.probed)
+    found = search(first, SearchBudget(asked.trials, asked.jobs, ground.seed), _limit(svfl), watch.probed)
     candidates = [Candidate((one,)) for one in found.probes]
     interrupted = found.interrupted
     if not interrupted:
