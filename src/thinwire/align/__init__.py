@@ -1,4 +1,6 @@
-"""Private alignment: which rows do the parties share, and in which common order.
+"""ALIGN: private alignment: which rows do the parties share, and in which common order.
+
+May import base, engine, storage and net.
 
 Each party brings the ids of its rows. Points of ids, blinded under fresh keys and shuffled, travel between the label
 party and each feature party; ids and hashes of ids never do. What is revealed, to parties that follow the protocol

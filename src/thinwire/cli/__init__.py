@@ -1,4 +1,7 @@
-"""The command line: one file a command, the only place that prints. Importing it must not import torch."""
+"""CLI: the command line: one file a command, the only place that prints.
+
+Importing it must not import torch. May import every floor.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Runs where others keep theirs: TensorBoard, MLflow, Weights & Biases. Each is loaded only when it is asked for.
+"""INTEGRATIONS: other tools: TensorBoard, MLflow and Weights & Biases, and scikit-learn's way to train.
+
+Each is loaded only when it is asked for. May import every floor up to lab.
 
 thinwire.train(job, callbacks=[TensorBoard("logs")])
 thinwire train job.toml --log-to tensorboard,mlflow
