@@ -2,7 +2,8 @@
 
     python benchmarks/house.py [--beside CHECKOUT] [--walk] [--offenders] [--json]
 
-With --walk, the hops of the walks that benchmarks/walk.py traces, counted alike in both checkouts.
+With --walk, the hops of the walks that benchmarks/walk.py traces, counted alike in both checkouts: calls into another
+file, pairs of files, and of the set-up those pairs that make a run of a command.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = tomllib.loads(Path(__file__).with_name("participles.toml").read_text(encoding="utf-8"))
+_COMMAND_TO_RUN = {"cli", "job", "training"}  # where a command becomes a run; before the floors, cli and job
 SHORT_FILE = 60  # lines
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -126,12 +128,12 @@ def measure(house: House) -> dict[str, int | float]:
     }
 
 
-def trace_walks(checkout: Path) -> dict[str, list[tuple[str, str]]]:
+def trace_walks(checkout: Path) -> dict[str, list[tuple[str, str, str]]]:
     """In a process of its own, so that either checkout's package is imported."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(Path(__file__).with_name("walk.py"))]
     shown = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    found: dict[str, list[tuple[str, str]]] = json.loads(shown.stdout)
+    found: dict[str, list[tuple[str, str, str]]] = json.loads(shown.stdout)
     return found
 
 
@@ -146,7 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     figures: list[dict[str, Any]] = [measure(house) for house in houses]
     walks = [trace_walks(house.checkout) if asked.walk else {} for house in houses]
     for found, walk in zip(figures, walks, strict=True):
-        found.update({f"hops: {name}": len(hops) for name, hops in walk.items()})
+        for name, hops in walk.items():
+            found[f"{name}: calls into another file"] = len(hops)
+            found[f"{name}: pairs of files"] = len({hop[:2] for hop in map(tuple, hops)})
+        if walk:
+            pairs = {hop[:2] for hop in map(tuple, walk["train, set-up"])}
+            found["train, set-up: pairs that end in cli, job or training"] = sum(
+                entered.split("/")[0] in _COMMAND_TO_RUN for _, entered in pairs
+            )
     if asked.json:
         print(json.dumps(dict(zip(("before", "now")[-len(houses) :], figures, strict=True))))
         return
@@ -155,7 +164,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table.add_row(name, *(f"{found[name]:,g}" for found in figures))
     Console().print(table)
     if asked.offenders:
-        hops = [f"{name}: {a or '-'} -> {b}" for name, pairs in walks[-1].items() for a, b in pairs]
+        hops = [
+            f"{name}: {a or '-'} -> {b} {function}" for name, found in walks[-1].items() for a, b, function in found
+        ]
         print("\n".join([*houses[-1].repeated_classes(), *houses[-1].participles(), *hops]))
 
 

@@ -4,7 +4,7 @@
 
 Prints the hops of `thinwire train` before its first round, of one round, and of one request to `thinwire serve` with
 three parties, as JSON. A hop is a call that enters another file of thinwire's and does work there, whatever stands
-between the two files; a file that enters another one many times, in a loop or by several functions, counts once.
+between the two files; a file that calls the same function many times, as in a loop, counts once.
 Work is a function with two statements or more that is no constructor or other special method.
 """
 
@@ -57,7 +57,7 @@ test_labels = {{ file = "{0}.npz", key = "y_test" }}
 top = {{ name = "linear_top", classes = 2 }}
 """
 
-Hop = tuple[str, str]  # the calling file, and the file that is entered
+Hop = tuple[str, str, str]  # the calling file, the file that is entered, and the function there
 
 
 class Tracer:
@@ -80,7 +80,7 @@ class Tracer:
         caller = _nearest(frame.f_back)
         file = "" if caller is None else caller.f_code.co_filename
         if self.phase and file != code.co_filename and _does_work(code) and not _is_import(caller):
-            self.hops.setdefault(self.phase, set()).add((_short(file), _short(code.co_filename)))
+            self.hops.setdefault(self.phase, set()).add((_short(file), _short(code.co_filename), code.co_qualname))
 
 
 def _nearest(frame: FrameType | None) -> FrameType | None:
@@ -190,7 +190,8 @@ def trace_request(http: str) -> dict[str, set[Hop]]:
         for process in started.values():
             process.wait(SECONDS)
     found = [json.loads(Path(f"{name}.json").read_text()) for name in NAMES]
-    return {"a served request": {(a, b) for one in found for a, b in one["request"] if [a, b] not in one["idle"]}}
+    request = {tuple(hop) for one in found for hop in one["request"] if hop not in one["idle"]}
+    return {"a served request": request}
 
 
 def serve_party(name: str) -> None:
