@@ -164,10 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         table.add_row(name, *(f"{found[name]:,g}" for found in figures))
     Console().print(table)
     if asked.offenders:
-        hops = [
+        lines = [
             f"{name}: {a or '-'} -> {b} {function}" for name, found in walks[-1].items() for a, b, function in found
         ]
-        print("\n".join([*houses[-1].repeated_classes(), *houses[-1].participles(), *hops]))
+        print("\n".join([*houses[-1].repeated_classes(), *houses[-1].participles(), *lines]))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def test_imports_go_one_way(file: Path) -> None:
 @pytest.mark.parametrize("door", sorted(DOORS))
 def test_a_public_path_leads_to_its_room(door: str) -> None:
     code = [line for line in (ROOT / f"{door}.py").read_text().split("\n") if line.startswith(("from", "import"))]
-    assert len(code) == 2, "one line that re-exports, and its __all__"
+    assert 1 <= len(code) <= 2, "one line that re-exports, and its __all__"
     assert set(import_module(f"thinwire.{door}").__all__) <= set(dir(import_module(f"thinwire.{door}")))
 
 

@@ -120,6 +120,7 @@ def test_memory_says_where_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) ->
     assert (row.ours, row.other, row.ratio) == (30.0, 20.0, 1.5)
 
 
+@pytest.mark.long
 def test_a_round_between_two_processes() -> None:
     found = network.loopback(rounds=24)
     assert min(astuple(found)) > 0

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from thinwire.cli.reproduce import _run
-from thinwire.lab import papers as reproduce
+from thinwire.lab.papers import runs as reproduce
 
 ERASED = "\x1b[2K"  # a line of the terminal
 PLAN: Any = SimpleNamespace(experiment=lambda: SimpleNamespace(curves=["celu"], seeds=[0]))

@@ -168,7 +168,7 @@ IN_AN_ENCRYPTED_FOLDER = [
 ]
 
 
-@pytest.mark.parametrize("name", ROLES)
+@pytest.mark.parametrize("name", [ROLES[0], *(pytest.param(name, marks=pytest.mark.long) for name in ROLES[1:])])
 def test_an_encrypted_run_survives_as_a_readable_one_does(stage: Stage, name: str) -> None:
     """The digests are those of a run without encryption."""
     kind = JobKind()

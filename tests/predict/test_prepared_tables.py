@@ -44,7 +44,7 @@ def read(file: Path) -> dict[str, list[float]]:
     return {row[0]: [float(cell) for cell in row[1:]] for row in rows[1:]}
 
 
-@pytest.mark.parametrize("task", ["classes", "value"])
+@pytest.mark.parametrize("task", ["classes", pytest.param("value", marks=pytest.mark.long)])
 def test_new_files_score_as_the_rows_of_the_job(task: str, tmp_path: Path) -> None:
     write(tmp_path, task)
     command(tmp_path, "init", "--party", "bank=bank.csv", "--party", "shop=shop.csv", "--label", "shop:label")

@@ -122,7 +122,7 @@ def test_pbm_draws_new_noise_for_every_release() -> None:
         return derive(key, info)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys_module, "derived_key", noted)
+        patch.setattr(keys_module, "derive_key", noted)
         trained(pbm(4, 0.1), eval_every=2, training=Frozen())
     releases = [key for key in keys if keys.count(key) > 1]
     assert not releases

@@ -66,7 +66,7 @@ def damaged(rng: random.Random, bodies: list[bytes]) -> bytes:
     return bytes(body)
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", [0, *(pytest.param(share, marks=pytest.mark.long) for share in range(1, SHARES))])
 def test_damaged_bodies_raise_typed_errors_only(share: int) -> None:
     rng = random.Random(share)  # noqa: S311
     bodies = corpus()

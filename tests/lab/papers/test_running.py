@@ -43,7 +43,7 @@ def test_a_finished_run_is_read_and_not_run_again(
 ) -> None:
     asked = plan(tmp_path, data)
     first = all_of(asked)
-    monkeypatch.setattr(runs, "train", None)
+    monkeypatch.setattr(runs, "train_to_end", None)
     assert all_of(asked) == first
 
 

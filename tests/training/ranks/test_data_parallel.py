@@ -141,8 +141,12 @@ def require_same(place: Place) -> None:
     [
         ({"method": "svfl"}, {}),
         ({"method": "celu", "capacity": 5, "reuse": 5, "overlap": True}, {"batches": "announced"}),
-        ({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "ahead"}, {}),
-        ({"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "warm_start": True}, {}),
+        pytest.param({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "ahead"}, {}, marks=pytest.mark.long),
+        pytest.param(
+            {"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "warm_start": True},
+            {},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["svfl", "celu, announced batches", "celu, sent ahead", "efvfl, shared labels"],
 )
