@@ -51,7 +51,7 @@ screenshots: $(READY)
 
 # Real parties, killed, stopped, cut off and lied to; two runs at a time.
 test-faults: $(READY)
-	$(BIN)/pytest tests/faults -n 2
+	$(BIN)/pytest tests/faults tests/training/test_random_jobs.py -n 2
 
 soak: $(READY)
 	$(BIN)/python tests/faults/soak.py 20

@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its sibling
 from benchmarks.results import Row, compare, measure_in_turns
 from thinwire.base.errors import ThinwireError
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.channel.base import NO_TIMEOUT, Message, Timeout
+from thinwire.engine.channel.base import Message
 from thinwire.engine.wire.frame import HEADER_SIZE, Frame, body_length, open_frame, pack_frame
 
 _NAMES = ("bank", "shop")  # the feature party, the label party
@@ -122,7 +122,7 @@ class SocketChannel:
         self.sent += len(data)
         self._connection.sendall(data)
 
-    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> Message:
         frame = self._inbox.get()
         if (frame.kind, frame.round) != (kind, round):
             raise ThinwireError(f"{frame.kind.name} {frame.round} came, {kind.name} {round} was next")

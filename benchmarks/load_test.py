@@ -112,7 +112,7 @@ class _Server:
         coming = asyncio.open_connection(self.host, self.port, ssl=self.tls, limit=_MOST_HEADER)
         try:
             return await asyncio.wait_for(coming, _CONNECT_SECONDS)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # the last: no name of a host
             raise BadInput(f"{self.host}:{self.port} cannot be reached: {error or 'no answer'}") from None
 
 

@@ -40,7 +40,7 @@ from thinwire.job.job_loader import load_job
 from thinwire.job.wizard import JobAnswers, write_job
 from thinwire.lab.datasets import VITALS_AND_LABS, PhysioNet2012, load_split
 from thinwire.lab.datasets.dataset_files import find_data_folder
-from thinwire.lab.datasets.tables import BILLS, CREDIT_CARD, PERSON
+from thinwire.lab.datasets.tabular_sets import CREDIT_CARD
 
 BAR = 0.005  # of AUC below the central network
 LABEL = "default.payment.next.month"
@@ -51,12 +51,13 @@ def credit(folder: Path) -> Path:
     source = find_data_folder(None, CREDIT_CARD.source)
     file = next(
         source / place
-        for place in CREDIT_CARD.places
+        for place in CREDIT_CARD.source.places
         if (source / place).suffix == ".parquet" and (source / place).exists()
     )
     table = pyarrow.parquet.read_table(file)
-    for name, columns in (("person", ("ID", *PERSON)), ("bills", ("ID", *BILLS, LABEL))):
-        pyarrow.parquet.write_table(table.select(columns), folder / f"{name}.parquet")
+    for name, columns in CREDIT_CARD.parties.items():
+        label = [LABEL] if name == "bills" else []
+        pyarrow.parquet.write_table(table.select(["ID", *columns, *label]), folder / f"{name}.parquet")
     files = {name: folder / f"{name}.parquet" for name in ("person", "bills")}
     write_job(JobAnswers("tabular", files, ("bills", LABEL), dict.fromkeys(files, "ID")), folder / "job.toml")
     return folder / "job.toml"

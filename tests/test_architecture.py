@@ -92,10 +92,7 @@ def test_the_floors_say_what_lives_there() -> None:
 
 def modules_after(code: str) -> set[str]:
     shown = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"], capture_output=True, text=True, check=True
     )
     return set(shown.stdout.split())
 

@@ -74,40 +74,10 @@ _NAMES = {
     "train": "training.train",
 }
 
-__all__ = [
-    "SGD",
-    "AdaGrad",
-    "Adam",
-    "FeatureParty",
-    "Grid",
-    "Job",
-    "LabelParty",
-    "Link",
-    "Recipe",
-    "Result",
-    "Storage",
-    "Trial",
-    "VerticalClassifier",
-    "VerticalRegressor",
-    "__version__",
-    "align",
-    "audit",
-    "compress",
-    "errors",
-    "integrations",
-    "load_run",
-    "losses",
-    "methods",
-    "models",
-    "privacy",
-    "schedule",
-    "streams",
-    "surrogates",
-    "sweep",
-    "train",
-    "types",
-    "wire",
-]
+__all__ = ["SGD", "AdaGrad", "Adam", "FeatureParty", "Grid", "Job", "LabelParty", "Link", "Recipe", "Result"]
+__all__ += ["Storage", "Trial", "VerticalClassifier", "VerticalRegressor", "__version__", "align", "audit"]
+__all__ += ["compress", "errors", "integrations", "load_run", "losses", "methods", "models", "privacy"]
+__all__ += ["schedule", "streams", "surrogates", "sweep", "train", "types", "wire"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,10 +20,10 @@ from thinwire.align import (
     align_label_party,
     normalize_ids,
 )
-from thinwire.align.worker_pool import WorkerPool
+from thinwire.align.ristretto import WorkerPool
 from thinwire.base.errors import ThinwireError
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.channel.base import NO_TIMEOUT, Channel, Message, Timeout
+from thinwire.engine.channel.base import Channel, Message
 from thinwire.engine.channel.simulated import Simulation
 
 LABEL = "shop"
@@ -69,8 +69,8 @@ class Recording:
         self.wire.unread.setdefault((message.sender, message.receiver), deque()).append((message.kind, message.round))
         self.wire.most_unread = max(self.wire.most_unread, len(self.simulation._inbox))
 
-    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
-        message = self.channel.receive(sender, kind, round, timeout)
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> Message:
+        message = self.channel.receive(sender, kind, round)
         # A link between processes gives messages out in the order they were sent, and in no other.
         assert self.wire.unread[sender, message.receiver].popleft() == (kind, round)
         return message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from hashlib import sha256, sha512
@@ -11,9 +12,18 @@ from pathlib import Path
 import pytest
 import rbcl
 
-from thinwire.align.group import InvalidPoint, blind_ids, compute_tags, fresh_key, hash_to_group, multiply_points
 from thinwire.align.protocol import WorkersFailed
-from thinwire.align.worker_pool import MOST_THREADS, WorkerPool, open_worker_pool
+from thinwire.align.ristretto import (
+    MOST_THREADS,
+    InvalidPoint,
+    WorkerPool,
+    blind_ids,
+    compute_tags,
+    fresh_key,
+    hash_to_group,
+    multiply_points,
+    open_worker_pool,
+)
 from thinwire.base.errors import BadParameter
 
 # RFC 9496, A.3; the first seven inputs are SHA-512 of these texts, as on ristretto.group.
@@ -197,6 +207,6 @@ def _ends(*_: object) -> bytes:
 
 def test_a_worker_that_is_gone_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor:
-        monkeypatch.setattr("thinwire.align.worker_pool.blind_ids", _ends)
+        monkeypatch.setattr(sys.modules[blind_ids.__module__], "blind_ids", _ends)
         with pytest.raises(WorkersFailed, match=r"a worker process ended.*__main__"):
             WorkerPool(executor).blind([b"7"], fresh_key()).result()

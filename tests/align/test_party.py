@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from processes import THINWIRE, Processes, run
 from thinwire.align import Alignment, NoOverlap, Terms, TooLittleOverlap, normalize_ids, read_alignment, ristretto
 from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.job.party_view import read_party_view
 from thinwire.net.grpc.service import NotYet, Refused
 from thinwire.net.links.network_channel import PartyMissing
-from training.party.parties import LABEL_PARTY, ROWS, THINWIRE, Place, Shape, made, ran, simulated
+from training.party.parties import LABEL_PARTY, ROWS, Place, Shape, made, ran, simulated
 
 SVFL = {"method": "svfl"}
 
@@ -136,7 +137,7 @@ def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
         LABEL_PARTY
     )
     again = {**hello, "instance": "another"}
-    with party._connected(tmp_path / "links"):
+    with party._connected(tmp_path / "links", 1 << 20):
         party.admit("bank", hello)
         party.admit("bank", hello)
         with pytest.raises(Refused, match="'bank' was started again in the middle"):
@@ -148,18 +149,14 @@ def test_a_party_that_is_started_again_ends_the_attempt(tmp_path: Path) -> None:
 # The command ------------------------------------------------------------------------------------------------------
 
 
-def thinwire(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(THINWIRE), *words], capture_output=True, text=True, timeout=300, check=False)
-
-
 def test_from_ids_to_a_model_in_one_process_and_between_organisations(tmp_path: Path) -> None:
     """The same rows, so the same model, whichever way the two steps are taken."""
     found = place(tmp_path)
-    before = thinwire("train", str(found.job))
+    before = run("train", str(found.job))
     assert before.returncode == 2
     assert "party.bank.alignment" in before.stderr
     assert "make it with `thinwire align`" in before.stderr
-    done = thinwire("align", str(found.job), "--workers", "1", "--json")
+    done = run("align", str(found.job), "--workers", "1", "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["rows"] == ROWS - 6
@@ -175,25 +172,16 @@ def test_from_ids_to_a_model_in_one_process_and_between_organisations(tmp_path: 
 def test_the_command_between_organisations(tmp_path: Path) -> None:
     found = place(tmp_path)
     words = ["align", str(found.job), "--yes", "--workers", "1", "--json"]
-    others = [
-        subprocess.Popen([str(THINWIRE), *words, "--name", name], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for name in found.feature_parties
-    ]
-    mine = thinwire(*words, "--name", LABEL_PARTY)
-    assert mine.returncode == 0, mine.stderr
-    digests = {json.loads(mine.stdout)["digest"]}
-    for process in others:
-        out, err = process.communicate(timeout=300)
-        assert process.returncode == 0, err
-        digests.add(json.loads(out)["digest"])
-    assert len(digests) == 1
+    with Processes() as started:
+        running = [started.command([THINWIRE, *words, "--name", name], tmp_path) for name in found.names]
+        assert len({process.summary()["digest"] for process in running}) == 1
     assert len(simulated(found.job).history) > 1
 
 
 def test_nothing_is_read_before_it_is_approved(tmp_path: Path) -> None:
     found = place(tmp_path)
     (tmp_path / "bank.npz").unlink()
-    asked = thinwire("align", str(found.job), "--name", "bank")
+    asked = run("align", str(found.job), "--name", "bank")
     assert asked.returncode == 2
     assert "nobody has approved this for 'bank': give --yes" in asked.stderr
     assert "bank learns how many ids clinic brings, and which of its own ids all parties have" in asked.stderr
@@ -225,7 +213,7 @@ def test_ids_that_cannot_be_are_refused_with_their_row(
 ) -> None:
     found = place(tmp_path)
     rewritten(found, "bank", change(ids_of(found, "bank")))
-    refused = thinwire("align", str(found.job))
+    refused = run("align", str(found.job))
     assert refused.returncode == 2
     assert says in refused.stderr
     assert "party.bank.ids" in refused.stderr
@@ -238,7 +226,7 @@ def test_ids_written_otherwise_do_not_match_and_are_explained(tmp_path: Path) ->
     for name in found.names:
         numbers = range(len(ids_of(found, name)))
         rewritten(found, name, [f"{n:03d}" if name == "bank" else str(n) for n in numbers])
-    done = thinwire("align", str(found.job), "--workers", "1")
+    done = run("align", str(found.job), "--workers", "1")
     assert done.returncode == 1
     assert "'007' is not '7'" in done.stderr
 
@@ -247,39 +235,50 @@ def test_unicode_forms_and_spaces_are_the_same_id(tmp_path: Path) -> None:
     found = place(tmp_path)
     for name, write in (("bank", "\u00e9{}"), ("shop", "e\u0301{} "), (LABEL_PARTY, " \u00e9{}")):
         rewritten(found, name, [write.format(n) for n in range(len(ids_of(found, name)))])
-    done = thinwire("align", str(found.job), "--workers", "1", "--json")
+    done = run("align", str(found.job), "--workers", "1", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == ROWS - 2
 
 
 def test_a_table_that_changed_since_is_refused(tmp_path: Path) -> None:
     found = place(tmp_path)
-    assert thinwire("align", str(found.job), "--workers", "1").returncode == 0
+    assert run("align", str(found.job), "--workers", "1").returncode == 0
     rewritten(found, "bank", list(reversed(ids_of(found, "bank"))))
     for command in (["train", str(found.job)], ["party", str(found.job), "--name", "bank", "--yes"]):
-        refused = thinwire(*command)
+        refused = run(*command)
         assert refused.returncode == 2
         assert "the ids of 'bank' are not those that were aligned" in refused.stderr
 
 
 def test_alignments_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     found = place(tmp_path)
-    assert thinwire("align", str(found.job), "--workers", "1").returncode == 0
+    assert run("align", str(found.job), "--workers", "1").returncode == 0
     old = (tmp_path / "shop.alignment").read_bytes()
-    assert thinwire("align", str(found.job), "--workers", "1").returncode == 0
+    assert run("align", str(found.job), "--workers", "1").returncode == 0
     (tmp_path / "shop.alignment").write_bytes(old)
-    refused = thinwire("train", str(found.job))
+    refused = run("train", str(found.job))
     assert refused.returncode == 2
     assert "are of two alignments; run `thinwire align` again" in refused.stderr
     (tmp_path / "shop.alignment").write_bytes((tmp_path / "bank.alignment").read_bytes())
-    refused = thinwire("train", str(found.job))
+    refused = run("train", str(found.job))
     assert "is the alignment of 'bank', not of 'shop'" in refused.stderr
     found.document["party"][1].pop("alignment")
     found.write("job.toml")
-    refused = thinwire("train", str(found.job))
+    refused = run("train", str(found.job))
     assert "party.shop.alignment is missing" in refused.stderr
 
 
 def test_the_errors_are_ours() -> None:
     assert issubclass(NoOverlap, ThinwireError)
     assert not issubclass(NoOverlap, BadInput)
+
+
+def test_a_message_has_few_bytes(tmp_path: Path) -> None:
+    found = place(tmp_path)
+    party = AligningParty(read_party_view(found.job, LABEL_PARTY).network_party, "training rows", lambda _: None)
+    party.own = replace(party.own, wait_seconds=0.0)
+    caps: list[int] = []
+    party._gather = lambda: caps.extend(link.max_body for link in party._links.values())  # type: ignore[method-assign]
+    with ristretto(1) as backend, pytest.raises(ThinwireError):
+        party.align(normalize_ids(["a", "b"]), backend, Terms(), lambda *_: None)
+    assert caps == 2 * [(1 << 25) + 2 * 64]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from align.talking import LABEL, Wire, aligned
 from thinwire.align import ristretto
-from thinwire.align.group import hash_to_group
+from thinwire.align.ristretto import hash_to_group
 from thinwire.base.types import Kind
 
 HASHES: list[Callable[[bytes], bytes]] = [

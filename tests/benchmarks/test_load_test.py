@@ -16,8 +16,9 @@ from benchmarks import load_test as script
 from benchmarks.load_test import Load, load_test
 from predict.halves import trained
 from predict.online.servers import served
+from processes import environment
 from thinwire.base.errors import BadInput
-from training.party.parties import Shape, environment, made
+from training.party.parties import Shape, made
 
 
 def test_a_load_test_counts_what_it_gets(tmp_path: Path) -> None:
@@ -62,7 +63,10 @@ def test_a_load_test_of_something_else_says_so(answer: bytes) -> None:
         other.join()
 
 
-@pytest.mark.parametrize("arguments", [["http://x", "--clients", "0"], ["ftp://x"], [], ["http://x", "--rows", "a"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["http://x", "--clients", "0"], ["ftp://x"], [], ["http://x", "--rows", "a"], ["."], [f"http://{'a' * 70}"]],
+)
 def test_wrong_input_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         script.main(arguments)

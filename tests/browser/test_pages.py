@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from browser.chromium import Chromium, chromium
-from cli.running import ENVIRONMENT, THINWIRE, run
-from thinwire.report.reading import find_runs
+from processes import THINWIRE, environment, run
+from thinwire.report.folder import find_runs
 
 pytestmark = pytest.mark.browser
 
@@ -53,7 +53,7 @@ def browser() -> Iterator[Chromium]:
 def dashboard(folder: Path, port: int = 0) -> Iterator[str]:
     """Its address, as the command says it."""
     command = [str(THINWIRE), "dashboard", str(folder), "--port", str(port)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as running:
         assert running.stderr is not None
         said = running.stderr.readline()
         found = re.match(r"(http://127\.0\.0\.1:\d+)/ follows", said)
@@ -79,7 +79,7 @@ def training(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
         'recipe={method="celu",capacity=5,reuse=5}',
     ]
     command = [str(THINWIRE), "train", "job.toml", *settings, "--out", "runs/live", *more]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT, cwd=folder) as running:
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=folder) as running:
         try:
             yield running
         finally:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cli.running import run
+from processes import run
 from thinwire import __version__, compress, methods
 
 Here = Callable[..., subprocess.CompletedProcess[str]]

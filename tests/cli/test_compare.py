@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.running import run
 from job.small import write_job
+from processes import run
 from thinwire.base.errors import BadInput
 from thinwire.cli.compare import build_recipe_table
 from thinwire.lab.sweep import average_runs

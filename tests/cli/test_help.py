@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from cli.running import THINWIRE
+from processes import THINWIRE
 from thinwire.cli import app
 from thinwire.cli.explain import read_explanations
-from thinwire.cli.options import EXPORT_FORMATS, METHOD_NAMES, OBSERVERS, TABLES, TEMPLATE_NAMES, TRACKERS
+from thinwire.cli.options import read_options
 
 COMMANDS: dict[str, Any] = getattr(get_command(app), "commands", {})
 PANELS = ["Start", "Run across organisations", "Look and judge", "Research", "Housekeeping"]
@@ -63,7 +63,7 @@ def test_every_option_is_explained_by_a_sentence(name: str) -> None:
         ("thinwire compare job.toml --methods svfl,ce", ["svfl,celu"]),
         ("thinwire train job.toml --log-to mlflow,", ["mlflow,tensorboard", "mlflow,wandb"]),
         ("thinwire train job.toml --device c", ["cpu", "cuda"]),
-        ("thinwire init --template ", list(TEMPLATE_NAMES)),
+        ("thinwire init --template ", read_options()["init"]["template"]["one_of"]),
         ("thinwire export run --to o", ["onnx"]),
         ("thinwire party job.toml --name ", ["bank", "shop", "clinic"]),
     ],
@@ -81,15 +81,26 @@ def test_values_complete(line: str, offered: list[str] | None, tmp_path: Path) -
 
 def test_what_completes_is_what_there_is() -> None:
     from thinwire.engine.methods import METHODS
-    from thinwire.engine.privacy.accounting.exposure import Observer
+    from thinwire.engine.privacy.accounting.ledger import Observer
     from thinwire.integrations import WRITERS
     from thinwire.job.row_selection import RowSet
-    from thinwire.job.wizard.templates import TEMPLATES
+    from thinwire.job.wizard.answers import TEMPLATES
     from thinwire.predict.export import FORMATS
 
-    assert tuple(METHODS) == METHOD_NAMES
-    assert tuple(TEMPLATES) == TEMPLATE_NAMES
-    assert tuple(RowSet) == TABLES
-    assert tuple(Observer) == OBSERVERS
-    assert sorted(EXPORT_FORMATS) == sorted(FORMATS)
-    assert sorted(TRACKERS) == sorted(WRITERS)
+    options = read_options()
+    assert list(METHODS) == options["compare"]["methods"]["some_of"]
+    assert list(TEMPLATES) == options["init"]["template"]["one_of"]
+    assert list(RowSet) == options["every"]["table"]["one_of"]
+    assert list(Observer) == options["privacy"]["observer"]["one_of"]
+    assert sorted(options["export"]["to"]["one_of"]) == sorted(FORMATS)
+    assert sorted(options["every"]["log_to"]["some_of"]) == sorted(WRITERS)
+
+
+def test_every_text_of_the_table_is_of_a_parameter() -> None:
+    parameters = {name: {one.name for one in command.params} for name, command in COMMANDS.items()}
+    shared = read_options()["every"]
+    for command, texts in read_options().items():
+        known = set.union(*parameters.values()) if command == "every" else parameters[command]
+        assert texts.keys() <= known, command
+    used = {name for command, names in parameters.items() for name in names - read_options().get(command, {}).keys()}
+    assert shared.keys() <= used

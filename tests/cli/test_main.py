@@ -28,11 +28,7 @@ from thinwire.report.progress import RunProgress
     ],
 )
 def test_one_message_and_an_exit_code(
-    error: BaseException,
-    code: int,
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: BaseException, code: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(arguments: list[str]) -> None:
         raise error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,9 +11,14 @@ from typing import Any
 
 import pytest
 
-from cli.running import ENVIRONMENT, THINWIRE, run
+import thinwire as tw
 from job.small import write_job
-from thinwire.job.job_loader import load_job
+from processes import THINWIRE, Processes, run
+from thinwire.base.errors import BadInput
+from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import save_job
+from thinwire.storage.run_directory import RunDirectory
+from thinwire.training.erase import erase_rows
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
@@ -93,19 +97,12 @@ def test_resume_goes_on_as_if_it_had_never_stopped(job: Path, tmp_path: Path, he
 
 def test_ctrl_c_says_how_to_go_on_and_that_works(job: Path, tmp_path: Path) -> None:
     settings = ["--set", "job.epochs=3000", "--set", "job.diagnostics=false", "--out", str(tmp_path / "r")]
-    with subprocess.Popen(
-        [THINWIRE, "train", job, *settings],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    ) as running:
-        assert running.stderr is not None
-        while "round 30/" not in running.stderr.readline():
-            assert running.poll() is None
-        running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=300)
-    assert running.returncode == 130
+    with Processes() as started:
+        running = started.command([THINWIRE, "train", job, *settings], tmp_path)
+        running.says("round 30/")
+        running.interrupt()
+        assert running.code() == 130
+        said = running.stderr
     assert "Traceback" not in said
     command = said.strip().splitlines()[-1].split()
     assert command == ["thinwire", "train", str(job), *settings[:4], *settings[4:], "--resume"]
@@ -219,3 +216,56 @@ def test_check_of_other_recipes(job: Path, here: Here) -> None:
     assert table.returncode == 0
     assert "nothing is wrong with this job" in table.stdout
     assert "first round: " in table.stdout
+
+
+def test_a_run_that_goes_on_is_left_alone(job: Path, tmp_path: Path) -> None:
+    """Neither rows are forgotten in its folder, nor is it resumed or begun there a second time."""
+    folder = tmp_path / "r"
+    settings = ["--set", "job.epochs=100000", "--set", "job.diagnostics=false", "--out", str(folder)]
+    with Processes() as started:
+        running = started.command([THINWIRE, "train", job, *settings], tmp_path)
+        running.says("round 30/")
+        under_way = rf"a run is under way here already \(process {running.pid}\); stop it first"
+        with pytest.raises(BadInput, match=under_way):
+            erase_rows(folder, rows=[1], give_up=True)
+        with pytest.raises(BadInput, match=under_way):
+            tw.train(load_job(job, settings[1:2]), callbacks=[], out=folder, resume=True)
+        with pytest.raises(BadInput, match="holds a run already"):
+            save_job(folder, "", load_job(job))
+        assert not (folder / "forgotten.jsonl").exists()
+        running.interrupt()
+        assert running.code() == 130
+    rounds = [event["round"] for event in events(folder)]
+    assert rounds == sorted(set(rounds))
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(
+    more: list[str], job: Path, tmp_path: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, loaded = tmp_path / "r", load_job(job)
+    save_job(folder, resolve_job(job), loaded)
+
+    def end(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "save", end)
+        with pytest.raises(MemoryError):
+            tw.train(loaded, callbacks=[], out=folder)
+    assert len(events(folder)) == 1
+    shown = here("train", job, "--out", folder, *more, "--json")
+    assert shown.returncode == 0, shown.stderr
+    assert [event["round"] for event in events(folder)] == [0, 3, 6]
+
+
+@pytest.mark.parametrize("file", ["data.json", "job.toml", "private.json", "run.json", "events.jsonl"])
+def test_a_run_killed_while_it_begins_begins_anew_by_resume_too(file: str, job: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    command: list[str | Path] = [THINWIRE, "train", job, "--out", folder, "--json"]
+    with Processes() as started:
+        point = {"call": "replace", "path": f"/{file}", "when": "after", "do": "kill"}
+        assert started.command(command, tmp_path, faults=[point]).code() == -9
+        resumed = started.command([*command, "--resume"], tmp_path)
+        assert resumed.code() == 0, resumed.stderr
+    assert [event["round"] for event in events(folder)] == [0, 3, 6]

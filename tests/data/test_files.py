@@ -38,7 +38,7 @@ def written(folder: Path, name: str, content: bytes) -> Path:
 def test_csv_files_that_are_fine(tmp_path: Path, content: bytes) -> None:
     file = written(tmp_path, "t.csv", content)
     features = read_features(file, columns=["a", "b"])
-    assert features.columns == ("a", "b")
+    assert features.names == ("a", "b")
     assert features.array.dtype == np.float32
     assert features.array.tolist() == np.array([[1, 2.5], [3, -0.4]], dtype=np.float32).tolist()
     labels = read_labels(file, column="y")
@@ -48,11 +48,11 @@ def test_csv_files_that_are_fine(tmp_path: Path, content: bytes) -> None:
 
 def test_all_columns_in_their_order_and_all_but_some(tmp_path: Path) -> None:
     file = written(tmp_path, "t.csv", GOOD)
-    assert read_features(file).columns == ("a", "b", "y")
-    assert read_features(file, all_but=["y"]).columns == ("a", "b")
+    assert read_features(file).names == ("a", "b", "y")
+    assert read_features(file, all_but=["y"]).names == ("a", "b")
     assert read_features(file, columns=["b", "a"]).array[0].tolist() == [2.5, 1]
     semicolons = written(tmp_path, "s.csv", GOOD.replace(b",", b";"))
-    assert read_features(semicolons, delimiter=";").columns == ("a", "b", "y")
+    assert read_features(semicolons, delimiter=";").names == ("a", "b", "y")
 
 
 def test_labels_that_are_not_whole_numbers_stay_floats(tmp_path: Path) -> None:

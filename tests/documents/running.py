@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from documents.pages import ROOT, Block, blocks
+from processes import THINWIRE, Processes
 from thinwire.cli import main
 
 __all__ = ["run_page"]
@@ -79,7 +80,8 @@ def _run_here(block: Block, words: Sequence[str], patch: pytest.MonkeyPatch) -> 
 
 
 def _run_together(block: Block, commands: Sequence[Sequence[str]]) -> None:
-    terminals = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for words in commands]
-    told = [terminal.communicate(timeout=300)[1] for terminal in terminals]
-    failed = [text for terminal, text in zip(terminals, told, strict=True) if terminal.returncode]
+    with Processes() as started:
+        programs = {"thinwire": THINWIRE}
+        terminals = [started.command([programs.get(first, first), *rest], Path.cwd()) for first, *rest in commands]
+        failed = [terminal.stderr for terminal in terminals if terminal.code()]
     assert not failed, "\n".join([block.where, *failed])

@@ -93,20 +93,21 @@ def exchanged(sender: Stream, receiver: Stream, rows: torch.Tensor, x: torch.Ten
     return receiver.incoming(rows, wire.decode(body), round)
 
 
+@pytest.mark.parametrize("rounds", [250, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scope", ["rows", "table"])
 @pytest.mark.parametrize("compressor", [*CONTRACTIVE, *BOUNDED], ids=str)
-def test_both_ends_stay_bit_equal_over_a_thousand_rounds(compressor: Compressor, scope: str) -> None:
+def test_both_ends_stay_bit_equal_over_many_rounds(compressor: Compressor, scope: str, rounds: int) -> None:
     spec = ErrorFeedback(compressor, scope)
     sender, receiver = spec.open(flow()), spec.open(flow())
     drift = torch.randn(N, E, generator=generator(1))
-    for round in range(1000):
+    for round in range(rounds):
         table = torch.tanh(drift + 0.01 * round)
         rows = batch(round)
         received = exchanged(sender, receiver, rows, table if scope == "table" else table[rows], round)
-        assert torch.equal(received, sender.state_dict()["surrogate"][rows])
-    assert torch.equal(sender.state_dict()["surrogate"], receiver.state_dict()["surrogate"])
+        assert torch.equal(received, sender.tensors()["surrogate"][rows])
+    assert torch.equal(sender.tensors()["surrogate"], receiver.tensors()["surrogate"])
     assert sender.digest() == receiver.digest()
-    receiver.verify(sender.digest(), 1000)
+    receiver.verify(sender.digest(), rounds)
 
 
 @pytest.mark.parametrize("scope", ["rows", "table"])
@@ -117,10 +118,11 @@ def test_the_error_goes_to_zero_on_a_converging_sequence(compressor: Compressor,
     limit = torch.randn(N, E, generator=generator(2))
     away = torch.randn(N, E, generator=generator(3))
     errors = []
-    for round in range(1500):
-        table = limit + 0.99**round * away
+    for round in range(1200):
+        table = limit + 0.985**round * away
         rows = batch(round)
-        received = exchanged(sender, receiver, rows, table if scope == "table" else table[rows], round)
+        symbols = sender.outgoing(rows, table if scope == "table" else table[rows], round)
+        received = receiver.incoming(rows, symbols, round)
         errors.append(float((received - table[rows]).norm() / table[rows].norm()))
     assert max(errors[-30:]) < 1e-3
     assert max(errors[:30]) > 1e-3 or isinstance(compressor, (Identity, Cast, StdGrid))  # it was not there at once
@@ -131,7 +133,7 @@ def test_std_grid_of_step_2_may_stall_as_documented() -> None:
     x = torch.tensor([[1.0, -1.0], [1.0, -1.0]])  # every value just one deviation from the mean
     for round in range(50):
         stream.outgoing(torch.arange(2), x, round)
-    assert torch.equal(stream.state_dict()["surrogate"], torch.zeros(2, 2))
+    assert torch.equal(stream.tensors()["surrogate"], torch.zeros(2, 2))
 
 
 def test_direct_compression_does_not_get_better() -> None:
@@ -150,7 +152,7 @@ def test_row_scope_touches_its_rows_alone() -> None:
     stream = ErrorFeedback(Identity()).open(flow())
     rows = torch.tensor([3, 41])
     stream.outgoing(rows, torch.ones(2, E), 0)
-    touched = stream.state_dict()["surrogate"].any(dim=1).nonzero().flatten()
+    touched = stream.tensors()["surrogate"].any(dim=1).nonzero().flatten()
     assert touched.tolist() == [3, 41]
 
 
@@ -162,9 +164,9 @@ def test_a_resumed_stream_goes_on_bit_for_bit() -> None:
     first = spec.open(flow())
     for t in range(10):
         first.outgoing(batch(t), x[batch(t)], t)
-    saved = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    saved = {name: tensor.clone() for name, tensor in first.tensors().items()}
     second = spec.open(flow())
-    second.load_state_dict(saved)
+    second.load(saved)
     assert [wire.encode(second.outgoing(batch(t), x[batch(t)], t)) for t in range(10, 20)] == bodies[10:]
     assert second.digest() == whole.digest()
 
@@ -235,20 +237,20 @@ def test_what_a_direct_stream_remembers_is_saved_and_loaded(select: str) -> None
     first, second = spec.open(flow()), spec.open(flow())
     rows, x = torch.arange(N), torch.randn(N, E, generator=generator())
     first.observe(rows, torch.randn(N, E, generator=generator(5)))
-    second.load_state_dict(first.state_dict())
+    second.load(first.tensors())
     assert first.outgoing(rows, x, 1) == second.outgoing(rows, x, 1)
     with pytest.raises(BadState, match="expected"):
-        second.load_state_dict({})
-    wrong = {name: tensor[..., :1].double() for name, tensor in first.state_dict().items()}
+        second.load({})
+    wrong = {name: tensor[..., :1].double() for name, tensor in first.tensors().items()}
     with pytest.raises(BadState, match="the saved"):
-        second.load_state_dict(wrong)
+        second.load(wrong)
 
 
 def test_a_direct_stream_without_memory_has_no_state() -> None:
     stream = Direct(Uniform(2)).open(flow())
     stream.observe(torch.arange(2), torch.ones(2, E))
-    assert stream.state_dict() == {}
-    stream.load_state_dict({})
+    assert stream.tensors() == {}
+    stream.load({})
 
 
 def test_tensors_and_symbols_of_the_wrong_shape_are_named() -> None:
@@ -295,7 +297,7 @@ def test_randomness_depends_on_seed_stream_and_round_alone() -> None:
 
 def test_noise_may_come_from_a_secret_key() -> None:
     secret = bytes(range(32))
-    stream = Direct(PoissonBinomial(16, 0.2)).open(flow(randomness=lambda _: Keystream(secret)))
+    stream = Direct(PoissonBinomial(16, 0.2)).open(flow(randomness=lambda *_: Keystream(secret)))
     x = torch.zeros(N, E)
     assert stream.outgoing(torch.arange(N), x, 0) == stream.outgoing(torch.arange(N), x, 1)
 
@@ -304,7 +306,7 @@ def test_embeddings_of_any_float_dtype_are_followed() -> None:
     stream = ErrorFeedback(Identity()).open(flow())
     x = torch.randn(N, E, generator=generator()).bfloat16().requires_grad_()
     stream.outgoing(torch.arange(N), x, 0)
-    assert torch.equal(stream.state_dict()["surrogate"], x.detach().float())
+    assert torch.equal(stream.tensors()["surrogate"], x.detach().float())
 
 
 def test_a_mapped_surrogate_follows_the_same_bits(tmp_path: Any) -> None:
@@ -319,12 +321,7 @@ def test_a_mapped_surrogate_follows_the_same_bits(tmp_path: Any) -> None:
 def test_rows_are_checked() -> None:
     for spec in (Direct(Identity()), ErrorFeedback(Identity())):
         stream = spec.open(flow())
-        for rows in (
-            [0, 1],
-            torch.tensor([0.0, 1.0]),
-            torch.tensor([[0, 1]]),
-            torch.tensor([], dtype=torch.int64),
-        ):
+        for rows in ([0, 1], torch.tensor([0.0, 1.0]), torch.tensor([[0, 1]]), torch.tensor([], dtype=torch.int64)):
             with pytest.raises(BadTensor, match="rows must be an int64 tensor of one dimension"):
                 stream.outgoing(rows, torch.ones(2, E), 0)  # type: ignore[arg-type]
         for bad in (-1, N):
@@ -369,6 +366,6 @@ def test_surrogates_are_float32_whatever_the_default() -> None:
     try:
         stream = ErrorFeedback(TopK(0.5)).open(flow())
         stream.outgoing(torch.tensor([0]), torch.ones(1, E), 0)
-        assert stream.state_dict()["surrogate"].dtype == torch.float32
+        assert stream.tensors()["surrogate"].dtype == torch.float32
     finally:
         torch.set_default_dtype(torch.float32)

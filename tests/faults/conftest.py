@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from faults.running import JobKind, Nursery, Run, Site, running
+from faults.running import JobKind, Run, Site, running
 from faults.tally import VARIABLE, Tally, total
 
 
@@ -38,13 +38,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     )
 
 
-@pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def tally() -> Tally:
     path = os.environ.get(VARIABLE)
@@ -52,14 +45,14 @@ def tally() -> Tally:
 
 
 @pytest.fixture(scope="session")
-def reference(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Callable[[JobKind], dict[str, str]]:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Callable[[JobKind], dict[str, str]]:
     """The digests of a job that nobody disturbs; each kind of job runs once."""
     known: dict[JobKind, dict[str, str]] = {}
 
     def digests(kind: JobKind) -> dict[str, str]:
         if kind not in known:
             site = Site(tmp_path_factory.mktemp("undisturbed"), kind)
-            with running(site, nursery, Tally(None)) as run:
+            with running(site, Tally(None)) as run:
                 run.start_all()
                 known[kind] = run.finish()
         return known[kind]
@@ -70,23 +63,18 @@ def reference(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Cal
 class Stage:
     """What a test needs: jobs that run, and the tally."""
 
-    def __init__(
-        self, folder: Path, nursery: Nursery, tally: Tally, reference: Callable[[JobKind], dict[str, str]]
-    ) -> None:
+    def __init__(self, folder: Path, tally: Tally, reference: Callable[[JobKind], dict[str, str]]) -> None:
         self.folder = folder
         self.tally = tally
         self.reference = reference
-        self._nursery = nursery
 
     def run(
         self, kind: JobKind | None = None, pause_ms: float = 10, folder: str = "job", **network: Any
     ) -> AbstractContextManager[Run]:
-        return running(Site(self.folder / folder, kind, network), self._nursery, self.tally, pause_ms)
+        return running(Site(self.folder / folder, kind, network), self.tally, pause_ms)
 
 
 @pytest.fixture
-def stage(
-    tmp_path: Path, nursery: Nursery, tally: Tally, reference: Callable[[JobKind], dict[str, str]]
-) -> Iterator[Stage]:
+def stage(tmp_path: Path, tally: Tally, reference: Callable[[JobKind], dict[str, str]]) -> Iterator[Stage]:
     with ExitStack():
-        yield Stage(tmp_path, nursery, tally, reference)
+        yield Stage(tmp_path, tally, reference)

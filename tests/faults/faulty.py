@@ -4,15 +4,18 @@ PLAN is a JSON list. Each entry is one fault:
 
     {"call": "fsync", "path": "/sent/", "number": 3, "do": "kill", "when": "before"}
         at the third fsync of a path that holds "/sent/". Calls are those of `os` in CALLS, and further
-        "send" (a frame handed to gRPC, piece by piece), "round" (a round begins) and "text" (a line is written to a
-        file that was opened by its path). `do` is kill, stop, or the name of an error such as ENOSPC; "half" writes
-        half of the bytes and then kills. "for" repeats an error so many times, "until" until a file is there.
+        "send" (a frame handed to gRPC, piece by piece), "round" (a round begins, or a simulated one has ended) and
+        "text" (a line is written to a file that was opened by its path).
+        `do` is kill, stop, or the name of an error such as ENOSPC; "half" writes half of the bytes
+        and then kills. "for" repeats an error so many times, "until" until a file is there.
     {"switch_off": "log"}        or mac, fencing, duplicates: negative controls
     {"misbehave": "duplicate"}   or replay, reorder: what this party sends
     {"note_sends": FILE}         appends one line for each frame that travels
     {"note_uses": FILE}          appends the round of each cached exchange that is used once more
     {"note_hello": FILE}         keeps the last HELLO of a feature party
     {"chunk": 64}                frames travel in pieces of so many bytes
+    {"explode": "EMBEDDING"}     bodies of this kind are bombs: a few bytes that announce 4 GiB of values
+    {"noise_secret": "00ff"}     of a simulated run that begins, in hex: its private noise repeats
 """
 
 from __future__ import annotations
@@ -94,10 +97,14 @@ def run(plan: Plan, arguments: list[str]) -> None:
             _note_uses(Path(entry["note_uses"]))
         if "note_hello" in entry:
             _note_hello(Path(entry["note_hello"]))
+        if "explode" in entry:
+            _explode(entry["explode"])
         if "chunk" in entry:
             from thinwire.net.links import records
 
             records.CHUNK = entry["chunk"]
+        if "noise_secret" in entry:
+            _draw_noise_secret(bytes.fromhex(entry["noise_secret"]))
     from thinwire.cli import main
 
     sys.argv = ["thinwire", *arguments]
@@ -171,17 +178,22 @@ def _wrap_sends(faults: list[Fault]) -> None:
 
 
 def _wrap_rounds(faults: list[Fault]) -> None:
-    from thinwire.training.party.party_run import PartyRun
+    """A party's round begins; a simulated round has ended."""
+    for owner, name in (
+        (_module("thinwire.training.party.party_run").PartyRun, "begin_round"),
+        (_module("thinwire.training.train")._Run, "_after_round"),
+    ):
+        setattr(owner, name, _struck_by_round(getattr(owner, name), faults))
 
-    begin_round = PartyRun.begin_round
 
-    def beginning(self: PartyRun, round: int) -> bool:
+def _struck_by_round(call: Callable[[Any, int], Any], faults: list[Fault]) -> Callable[[Any, int], Any]:
+    def counting(self: Any, round: int) -> Any:
         for fault in faults:
             if fault.call == "round" and round >= fault.left:
                 fault.strike()
-        return begin_round(self, round)
+        return call(self, round)
 
-    PartyRun.begin_round = beginning  # type: ignore[method-assign]
+    return counting
 
 
 def _wrap_text(faults: list[Fault]) -> None:
@@ -234,6 +246,10 @@ def _note_sends(path: Path) -> None:
         yield from frame_records(sequence, header, body)
 
     peer_link.frame_records = noting
+
+
+def _draw_noise_secret(secret: bytes) -> None:
+    _module("thinwire.training.train").secrets = SimpleNamespace(token_bytes=lambda _: secret)
 
 
 def _note_uses(path: Path) -> None:
@@ -322,6 +338,43 @@ def _reordered(attached: Any, records: Iterator[bytes]) -> Iterator[bytes]:
 
 _SWAPPED: set[int] = set()
 MISBEHAVIOUR: dict[str, Frames] = {"duplicate": _duplicated, "replay": _replayed, "reorder": _reordered}
+
+
+def _explode(name: str) -> None:
+    from thinwire.base.types import Kind
+    from thinwire.net.links.peer_link import PeerLink
+    from thinwire.net.links.question_line import QuestionLine
+
+    post, send = PeerLink.post, QuestionLine.send
+    bundles = (Kind.REPRESENTATIONS, Kind.LABELS, Kind.KEYS, Kind.WARM_START)  # where the label party sends them
+
+    def posting(self: PeerLink, kind: Kind, round: int, body: Any, durable: bool) -> int:
+        if name == "CONTROL" and kind is Kind.EMBEDDING:  # a kind that nobody sends, in the place of another one
+            kind = Kind.CONTROL
+        is_bundle = kind in bundles and self.ends.me == self.ends.parties[-1]
+        return post(self, kind, round, _bomb(kind, bytes(body), is_bundle) if kind.name == name else body, durable)
+
+    def sending(self: QuestionLine, number: int, body: bytes) -> None:
+        send(self, number, body[:1] + _bomb(Kind.PREDICTION, body, False) if name == "PREDICTION" else body)
+
+    PeerLink.post = posting  # type: ignore[method-assign]
+    QuestionLine.send = sending  # type: ignore[method-assign]
+
+
+def _bomb(kind: Any, body: bytes, is_bundle: bool) -> bytes:
+    """In the place of a body, or of every part of a bundle; an alignment's numbers are as large as can be."""
+    from thinwire.base.types import Kind
+    from thinwire.engine.compress.symbols import Zeros
+    from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
+    from thinwire.engine.wire.codec import encode
+
+    bomb = encode(Zeros((1 << 15, 1 << 15)))
+    if kind is Kind.ALIGNMENT:
+        return body[:1] + b"\xff" * 8 + body[9:]
+    if is_bundle:
+        parts = unpack_bundle(body)
+        return pack_bundle({**parts, 0: bomb} if kind is Kind.LABELS else dict.fromkeys(parts, bomb))
+    return bomb
 
 
 # Negative controls: what the suite must notice --------------------------------------------------------------------

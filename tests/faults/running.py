@@ -7,19 +7,17 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from time import monotonic, sleep
 from typing import Any
 
 import numpy as np
 
+import processes
 from faults.faulty import Plan
 from faults.tally import Tally
 from thinwire.net.pki.authority import issue
@@ -31,9 +29,6 @@ EVERYBODY = (*FEATURES, LABEL)
 ROLES = (LABEL, "shop")  # one of each kind
 RECIPE = '{ method = "efvfl", compressor = { name = "TopK", fraction = 0.3 }, labels = "private" }'
 
-_TESTS = Path(__file__).resolve().parents[1]
-_PATHS = os.pathsep.join(path for path in (str(_TESTS), os.environ.get("PYTHONPATH", "")) if path)
-_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": _PATHS}
 _SLOW = '''
 import os
 import time
@@ -78,49 +73,13 @@ NOISY = JobKind(recipe='{ method = "pbm", trials = 8, beta = 0.2 }', epochs=40, 
 # The processes ----------------------------------------------------------------------------------------------------
 
 
-class Nursery:
-    """Begins processes that have imported everything already."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        program = [sys.executable, str(Path(__file__).with_name("nursery.py"))]
-        self._process = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_ENVIRONMENT)
-
-    def start(self, request: dict[str, Any]) -> int:
-        return int(self._ask(request))
-
-    def poll(self, pid: int) -> int | None:
-        code = self._ask({"poll": pid})
-        return None if code is None else int(code)
-
-    def close(self) -> None:
-        if self._process.stdin is not None and self._process.stdout is not None:
-            self._process.stdin.close()
-            self._process.stdout.close()
-        self._process.wait(timeout=300)
-
-    def _ask(self, request: dict[str, Any]) -> Any:
-        with self._lock:
-            if self._process.stdin is None or self._process.stdout is None:
-                raise RuntimeError("the nursery has no pipes")
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
-
-
-@dataclass
-class Process:
+class Process(processes.Process):
     """One start of a party."""
 
-    name: str
-    pid: int
-    out: Path
-    err: Path
-    code: int | None = None
-    began: float = field(default_factory=monotonic)
-
-    def said(self) -> str:
-        return self.err.read_text() if self.err.exists() else ""
+    def __init__(self, name: str, *place: Any) -> None:
+        super().__init__(*place)
+        self.name = name
+        self.began = monotonic()
 
 
 def free_port() -> int:
@@ -207,7 +166,7 @@ class Site:
 class Run:
     """The parties of a job while they run; whatever happens, none of them outlives it."""
 
-    def __init__(self, site: Site, nursery: Nursery, tally: Tally, pause_ms: float = 0.0) -> None:
+    def __init__(self, site: Site, tally: Tally, pause_ms: float = 0.0) -> None:
         self.site = site
         self.tally = tally
         self.pause_ms = pause_ms
@@ -215,7 +174,6 @@ class Run:
         self.settings: dict[str, list[str]] = {}  # --set, likewise
         self.processes: dict[str, Process] = {}  # the newest of each party
         self.all: list[Process] = []
-        self._nursery = nursery
         self._starts = 0
 
     # Starting and ending -------------------------------------------------------------------------------------------
@@ -225,6 +183,7 @@ class Run:
         said = self.site.folder / "said"
         said.mkdir(exist_ok=True)
         words = [
+            str(processes.THINWIRE),
             "party",
             str(self.site.job),
             "--name",
@@ -236,15 +195,9 @@ class Run:
         ]
         for setting in self.settings.get(name, ()):
             words += ["--set", setting]
-        request: dict[str, Any] = {
-            "start": words,
-            "out": str(said / f"{name}-{self._starts}.out"),
-            "err": str(said / f"{name}-{self._starts}.err"),
-            "cwd": str(self.site.folder),
-            "plan": [*self.plans.get(name, ()), *(plan or ())],
-            "environment": {"PAUSE_MS": str(self.pause_ms)},
-        }
-        process = Process(name, self._nursery.start(request), Path(request["out"]), Path(request["err"]))
+        faults = [*self.plans.get(name, ()), *(plan or ())]
+        pause = {"PAUSE_MS": str(self.pause_ms)}
+        process = Process(name, words, said / f"{name}-{self._starts}", self.site.folder, pause, faults)
         self.processes[name] = process
         self.all.append(process)
         return process
@@ -259,14 +212,9 @@ class Run:
         self.until(lambda: self.count(LABEL, "listening"), 30, f"{LABEL} does not listen")
         self.start_all(FEATURES)
 
-    def poll(self, process: Process) -> int | None:
-        if process.code is None:
-            process.code = self._nursery.poll(process.pid)
-        return process.code
-
     def signal(self, who: str | Process, number: signal.Signals) -> None:
         process = self.processes[who] if isinstance(who, str) else who
-        if self.poll(process) is None:
+        if process.poll() is None:
             os.kill(process.pid, number)
 
     def kill(self, who: str | Process) -> None:
@@ -278,8 +226,8 @@ class Run:
     def ended(self, who: str | Process, seconds: float) -> int:
         """The exit code of a process that ends within so many seconds."""
         process = self.processes[who] if isinstance(who, str) else who
-        self.until(lambda: self.poll(process) is not None, seconds, f"{process.name} has not ended")
-        return int(process.code or 0)
+        self.until(lambda: process.poll() is not None, seconds, f"{process.name} has not ended")
+        return int(process.poll() or 0)
 
     def until(self, there: Callable[[], Any], seconds: float, otherwise: str) -> float:
         """Waits for it; gives how long that took."""
@@ -292,7 +240,7 @@ class Run:
 
     def close(self) -> None:
         for process in self.all:
-            if self.poll(process) is None:
+            if process.poll() is None:
                 os.kill(process.pid, signal.SIGKILL)
         for process in self.all:
             self.ended(process, 10)
@@ -317,16 +265,16 @@ class Run:
         self.until(lambda: self.round(name) >= round, seconds, f"{name} is not at round {round}")
 
     def await_words(self, process: Process, words: str, seconds: float = 300) -> None:
-        self.until(lambda: words in process.said(), seconds, f"{process.name} does not say {words!r}")
+        self.until(lambda: words in process.stderr, seconds, f"{process.name} does not say {words!r}")
 
     def said(self, name: str) -> str:
         """By all processes of a party."""
-        return "".join(process.said() for process in self.all if process.name == name)
+        return "".join(process.stderr for process in self.all if process.name == name)
 
     def told(self) -> str:
         """For a failed test: how everybody stands."""
         return "\n".join(
-            f"--- {process.name} {process.pid}, exit {process.code}\n{process.said()[-1500:]}"
+            f"--- {process.name} {process.pid}, exit {process.poll()}\n{process.stderr[-1500:]}"
             for process in self.processes.values()
         )
 
@@ -382,8 +330,8 @@ class Run:
 
 
 @contextmanager
-def running(site: Site, nursery: Nursery, tally: Tally, pause_ms: float = 0.0) -> Iterator[Run]:
-    run = Run(site, nursery, tally, pause_ms)
+def running(site: Site, tally: Tally, pause_ms: float = 0.0) -> Iterator[Run]:
+    run = Run(site, tally, pause_ms)
     try:
         yield run
     finally:

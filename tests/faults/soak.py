@@ -20,7 +20,7 @@ from time import monotonic, sleep
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from faults.proxy import DOWN, UP, Proxy
-from faults.running import EVERYBODY, FEATURES, LABEL, JobKind, Nursery, Process, Run, Site, running
+from faults.running import EVERYBODY, FEATURES, LABEL, JobKind, Process, Run, Site, running
 from faults.tally import Tally
 
 LONG = JobKind(epochs=600)
@@ -52,9 +52,9 @@ class Soak:
         self.runs = self.hangs = self.wrong = 0
         self._sampled = 0.0
 
-    def one_run(self, nursery: Nursery, folder: Path, expected: dict[str, str]) -> None:
+    def one_run(self, folder: Path, expected: dict[str, str]) -> None:
         site = Site(folder, LONG)
-        with running(site, nursery, Tally(None), PAUSE_MS) as run:
+        with running(site, Tally(None), PAUSE_MS) as run:
             run.note_sends()
             proxy = Proxy(site.port)
             for name in FEATURES:
@@ -106,10 +106,10 @@ class Soak:
                     self._sample(run, process)
 
     def _sample(self, run: Run, process: Process) -> None:
-        code = run.poll(process)
+        code = process.poll()
         if code is not None:
             if code != 0:
-                print(f"{process.name} ended with {code}: {process.said()[-400:]}", flush=True)
+                print(f"{process.name} ended with {code}: {process.stderr[-400:]}", flush=True)
                 self.wrong += 1
                 run.start(process.name)
             return
@@ -144,16 +144,14 @@ def main() -> None:
     minutes = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else random.SystemRandom().randrange(1 << 32)
     print(f"{minutes:g} minutes, seed {seed}", flush=True)
-    nursery = Nursery()
     with tempfile.TemporaryDirectory(prefix="thinwire-soak-") as folder:
         site = Site(Path(folder) / "undisturbed", LONG)
-        with running(site, nursery, Tally(None)) as run:
+        with running(site, Tally(None)) as run:
             run.start_all()
             expected = run.finish(600)
         soak = Soak(minutes, seed)
         while monotonic() < soak.until:
-            soak.one_run(nursery, Path(folder) / f"run-{soak.runs}", expected)
-    nursery.close()
+            soak.one_run(Path(folder) / f"run-{soak.runs}", expected)
     soak.report()
     sys.exit(bool(soak.hangs or soak.wrong))
 

@@ -75,12 +75,12 @@ def falls_back(run: Run, name: str, damage: Damage, choice: random.Random) -> No
     run.await_round(name, run.round(name) + 8)
     run.until(lambda: len(generations(run, name)) >= 2, 20, "there are no two generations")
     run.kill(name)
-    run.until(lambda: run.poll(run.processes[name]) is not None, 5, "still there")
+    run.until(lambda: run.processes[name].poll() is not None, 5, "still there")
     damage(run, name, choice)
     process = run.start(name)
     run.tally.inject("damaged checkpoints")
-    run.until(lambda: "going on from round" in process.said() or run.poll(process) is not None, 30, "not back")
-    assert "fell back to generation" in process.said(), process.said()
+    run.until(lambda: "going on from round" in process.stderr or process.poll() is not None, 30, "not back")
+    assert "fell back to generation" in process.stderr, process.stderr
 
 
 @pytest.mark.faults
@@ -145,7 +145,7 @@ def test_a_rolled_back_folder_is_found(stage: Stage, name: str) -> None:
         shutil.copytree(folder.with_suffix(".copy"), folder / "checkpoints")
         refused = run.start(name)
         assert run.ended(refused, 20) in (1, 2)
-        assert "rolled back" in refused.said()
+        assert "rolled back" in refused.stderr
         stage.tally.inject("rolled-back checkpoints")
         shutil.rmtree(folder / "checkpoints")
         shutil.move(folder.with_suffix(".newest"), folder / "checkpoints")
@@ -173,8 +173,8 @@ def test_a_whole_folder_rolled_back_is_refused_by_the_others(stage: Stage, name:
         run.tally.inject("rolled-back checkpoints")
         if name in FEATURES:
             assert run.ended(rolled, 20) != 0
-            assert "must end" in rolled.said() or "older" in rolled.said() or "already" in rolled.said(), (
-                rolled.said()
+            assert "must end" in rolled.stderr or "older" in rolled.stderr or "already" in rolled.stderr, (
+                rolled.stderr
             )
         else:
             for other in FEATURES:

@@ -58,12 +58,12 @@ def test_a_full_disk_that_is_freed(stage: Stage, what: str, name: str) -> None:
         run.start_all([other for other in EVERYBODY if other != name])
         full = fault(call, path, "ENOSPC", number_of(what), until=str(freed))
         process = run.start(name, [full])
-        run.until(lambda: "No space left" in process.said() or "disk is full" in process.said(), 60, "nobody says")
+        run.until(lambda: "No space left" in process.stderr or "disk is full" in process.stderr, 60, "nobody says")
         stage.tally.inject("full disks")
         sleep(1.5)
         freed.touch()
         run.survives(expected)
-        assert_names(process.said(), run.site.out(name))
+        assert_names(process.stderr, run.site.out(name))
 
 
 def assert_names(said: str, folder: Path) -> None:
@@ -84,14 +84,14 @@ def test_an_io_error_ends_it_or_costs_a_checkpoint(stage: Stage, what: str, name
     with stage.run(KIND, pause_ms=40) as run:
         run.start_all([other for other in EVERYBODY if other != name])
         process = run.start(name, [fault(call, path, "EIO", number_of(what))])
-        run.until(lambda: run.poll(process) is not None, 90, "it has not ended")
+        run.until(lambda: process.poll() is not None, 90, "it has not ended")
         stage.tally.inject("I/O errors")
-        assert "Input/output error" in process.said(), process.said()
-        assert str(run.site.out(name)) in process.said()
-        assert re.search(r"[1-9][0-9]* bytes", process.said())
-        assert "Traceback" not in process.said()
-        if process.code:
-            assert process.code == 1
+        assert "Input/output error" in process.stderr, process.stderr
+        assert str(run.site.out(name)) in process.stderr
+        assert re.search(r"[1-9][0-9]* bytes", process.stderr)
+        assert "Traceback" not in process.stderr
+        if process.poll():
+            assert process.poll() == 1
             run.start(name)
         run.survives(expected)
 
@@ -105,10 +105,10 @@ def test_an_error_of_the_logs_fsync(stage: Stage, error: str, name: str) -> None
     with stage.run(KIND, pause_ms=20) as run:
         run.start_all([other for other in EVERYBODY if other != name])
         process = run.start(name, [fault("fsync", "/sent/", error, 6)])
-        run.until(lambda: run.poll(process) is not None, 60, "it has not ended")
+        run.until(lambda: process.poll() is not None, 60, "it has not ended")
         stage.tally.inject("full disks" if error == "ENOSPC" else "I/O errors")
-        assert str(run.site.out(name)) in process.said()
-        if process.code:
+        assert str(run.site.out(name)) in process.stderr
+        if process.poll():
             run.start(name)
         run.survives(expected)
 
@@ -127,14 +127,14 @@ def test_a_disk_that_fails_at_the_start(stage: Stage, error: str, what: str, nam
         run.start_all([other for other in EVERYBODY if other != name])
         process = run.start(name, [fault(call, path, error, 1, until=str(freed))])
         words = "No space left", "disk is full", "Input/output error"
-        run.until(lambda: any(word in process.said() for word in words), 20, "nobody says that a write failed")
+        run.until(lambda: any(word in process.stderr for word in words), 20, "nobody says that a write failed")
         stage.tally.inject("full disks" if error == "ENOSPC" else "I/O errors")
-        assert str(run.site.out(name)) in process.said()
-        assert "Traceback" not in process.said()
+        assert str(run.site.out(name)) in process.stderr
+        assert "Traceback" not in process.stderr
         freed.touch()
         sleep(0.5)
-        if run.poll(process):  # 0: there was room again before it gave up, and the short run is over
-            assert process.code in (1, 2)
+        if process.poll():  # 0: there was room again before it gave up, and the short run is over
+            assert process.poll() in (1, 2)
             run.start(name)
         run.survives(expected, 60)
 
@@ -149,7 +149,7 @@ def test_a_full_disk_at_the_events(stage: Stage, when: str) -> None:
         run.start_all([other for other in EVERYBODY if other != LABEL])
         full = fault("writev", "/events.jsonl", "ENOSPC", 4, until=str(freed), when=when)
         process = run.start(LABEL, [full])
-        run.until(lambda: "disk is full" in process.said(), 60, "nobody says")
+        run.until(lambda: "disk is full" in process.stderr, 60, "nobody says")
         stage.tally.inject("full disks")
         sleep(1.5)
         freed.touch()
@@ -182,7 +182,7 @@ def test_a_full_disk_at_a_charge(stage: Stage, call: str) -> None:
         freed = run.site.folder / "freed"
         run.start_all([other for other in EVERYBODY if other != "shop"])
         process = run.start("shop", [fault(call, "/charges.jsonl", "ENOSPC", 20, until=str(freed))])
-        run.until(lambda: "charges.jsonl" in process.said(), 30, "nobody says that the disk is full")
+        run.until(lambda: "charges.jsonl" in process.stderr, 30, "nobody says that the disk is full")
         stage.tally.inject("full disks")
         sleep(1.0)  # what had left before is worked through
         before = run.round(LABEL)

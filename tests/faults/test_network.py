@@ -33,7 +33,7 @@ def behind_a_proxy(stage: Stage, kind: JobKind = KIND, pause_ms: float = 10) -> 
 
 
 def goes_on(run: Run, rounds: int = 5) -> None:
-    """New rounds within ten seconds."""
+    """New rounds."""
     goal = run.round(LABEL) + rounds
     run.until(lambda: run.round(LABEL) >= goal, HEALED_SECONDS, "no new round since the link is whole again")
 
@@ -45,7 +45,7 @@ def await_reset(run: Run, proxy: Proxy, before: int) -> None:
 def test_resets_and_a_partition(stage: Stage) -> None:
     kind = JobKind()
     expected = stage.reference(kind)
-    with behind_a_proxy(stage, kind) as (run, proxy):
+    with behind_a_proxy(stage, kind, pause_ms=30) as (run, proxy):
         run.start_label_party_first()
         run.await_round(LABEL, 10)
         for _ in range(3):

@@ -12,8 +12,7 @@ from faults.running import EVERYBODY, LABEL, JobKind
 
 REUSE = 6
 KIND = JobKind(
-    recipe=f'{{ method = "celu", capacity = 3, reuse = {REUSE}, local_steps = 1, on_outage = "continue" }}',
-    epochs=15,
+    recipe=f'{{ method = "celu", capacity = 3, reuse = {REUSE}, local_steps = 1, on_outage = "continue" }}', epochs=15
 )
 
 

@@ -47,7 +47,7 @@ def test_sigterm_ends_with_a_checkpoint_and_resumes_identical(stage: Stage) -> N
     with stage.run(KIND) as run:
         run.note_sends()
         run.start_all()
-        for name in EVERYBODY:
+        for name in ROLES:
             run.await_round(LABEL, run.round(LABEL) + 10)
             stopped_by_term(run, name)
             assert newest_round(run.site.out(name), run) > 0
@@ -153,7 +153,7 @@ def stalled_for_long(stage: Stage, name: str, seconds: float) -> None:
 def ends_fenced(run: Run, old: Process, seconds: float = 300) -> None:
     """With an error, and because it knows of the one that replaced it."""
     assert run.ended(old, seconds) in (1, 2), run.told()
-    last = old.said().splitlines()[-1]
+    last = old.stderr.splitlines()[-1]
     assert "taken over" in last or "replaced by a later one" in last, last
 
 
@@ -168,7 +168,7 @@ def test_a_replaced_feature_party_wakes_up_and_ends(stage: Stage) -> None:
         new = run.start("shop")
         stage.tally.inject("replaced")
         run.await_round("shop", run.round("shop") + 15)
-        assert f"process {old.pid} was stopped; this one takes its place" in new.said()
+        assert f"process {old.pid} was stopped; this one takes its place" in new.stderr
         run.signal(old, signal.SIGCONT)
         ends_fenced(run, old)
         run.survives(expected)
@@ -235,7 +235,7 @@ def test_a_label_party_whose_port_is_held_by_a_stopped_one(stage: Stage) -> None
         new = run.start(LABEL)
         stage.tally.inject("replaced")
         assert run.ended(new, 20) == 2
-        assert str(run.site.port) in new.said()
+        assert str(run.site.port) in new.stderr
         run.signal(old, signal.SIGCONT)
         ends_fenced(run, old)
         run.start(LABEL)

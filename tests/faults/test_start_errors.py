@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.running import run as command
 from faults.conftest import Stage
 from faults.running import LABEL, JobKind, Run
+from processes import run as command
 
 KIND = JobKind(epochs=2)
 

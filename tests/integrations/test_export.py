@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 import thinwire as tw
-from cli.running import run as run_command
 from integrations.jobs import ROWS, small_job, tables
 from job.small import write_job
+from processes import run as run_command
 from thinwire.engine.models import MODELS
-from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.losses import Outputs
-from thinwire.predict.export import ExportFailed, RunInputs, export_models, export_party_models
+from thinwire.engine.models.networks import fuse
+from thinwire.predict.export import FORMATS, ExportedModels, ExportFailed, export_models, export_party_models
 from training.party.parties import LABEL_PARTY, Place, made, ran, simulated
 from training.party.parties import Shape as JobShape
 
@@ -91,18 +91,18 @@ SHAPES: dict[str, tuple[nn.Module, Tensor]] = {
 @pytest.mark.parametrize("to", ["exported-program", "torchscript"])
 def test_models_of_ours_can_be_exported(name: str, to: str, tmp_path: Path) -> None:
     bottom, x = SHAPES[name]
-    shape = RunInputs({"bank": x}, "sum", Outputs.CLASSES)
-    files = export_models(tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, to, tmp_path / "out")
+    models = {"bank": bottom, "top": nn.Linear(4, 2)}
+    held = ExportedModels.of_run(models, {"bank": x}, "sum", Outputs.CLASSES)
+    files = export_models(tmp_path, held, to, tmp_path / "out")
     more = torch.cat([x, x, x])[:7]
     torch.testing.assert_close(READERS[to](files["bank"])(more), bottom(more))
 
 
 def test_an_exported_tower_knows_no_category_that_the_model_does_not_know(tmp_path: Path) -> None:
     bottom, x = SHAPES["deep_tower"]
-    shape = RunInputs({"bank": x}, "sum", Outputs.CLASSES)
-    files = export_models(
-        tmp_path, {"bank": bottom, "top": nn.Linear(4, 2)}, shape, "exported-program", tmp_path / "out"
-    )
+    models = {"bank": bottom, "top": nn.Linear(4, 2)}
+    held = ExportedModels.of_run(models, {"bank": x}, "sum", Outputs.CLASSES)
+    files = export_models(tmp_path, held, "exported-program", tmp_path / "out")
     wrong = torch.tensor([[0.0, 1, 1, 1], [3, 1, 1, 1], [0, -1, 1, 1]])  # the first field has 0 to 2
     with pytest.raises(tw.errors.BadTensor):
         bottom(wrong)
@@ -118,10 +118,10 @@ class Branching(nn.Module):
 
 
 def test_a_file_with_other_numbers_is_refused(tmp_path: Path) -> None:
-    shape = RunInputs({"bank": torch.randn(3, 2)}, "sum", Outputs.CLASSES)
     models = {"bank": Branching(), "top": nn.Linear(2, 2)}
+    held = ExportedModels.of_run(models, {"bank": torch.randn(3, 2)}, "sum", Outputs.CLASSES)
     with pytest.raises(ExportFailed, match="bank: what was written gives other numbers than the model on 6 rows"):
-        export_models(tmp_path, models, shape, "torchscript", tmp_path / "out")
+        export_models(tmp_path, held, "torchscript", tmp_path / "out")
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(
@@ -208,3 +208,10 @@ def test_the_command_exports_a_party_s_folder(organisations: Place, tmp_path: Pa
     again = run_command("export", tmp_path / "unfinished", "--to", "torchscript", "--out", tmp_path / "other")
     assert (again.returncode, again.stdout) == (2, "")
     assert "holds no models" in again.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
+@pytest.mark.parametrize("to", ["exported-program", "torchscript"])
+def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(to: str) -> None:
+    with pytest.raises(OSError, match="No space left on device"):
+        FORMATS[to].write(nn.Linear(3, 2).eval(), torch.zeros(4, 3), Path("/dev/full"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 import thinwire as tw
 from thinwire import VerticalClassifier, VerticalRegressor
+from thinwire.base.types import Kind
 
 PARTIES = {"hospital": list(range(15)), "laboratory": list(range(15, 30))}
 
@@ -148,3 +151,14 @@ def test_wrong_recipes_and_unfitted_models_are_refused() -> None:
     model = VerticalRegressor(TWO, epochs=1).fit(X, X[:, 0])
     with pytest.raises(tw.errors.BadInput, match="party 'shop': X is an array of 3 columns"):
         model.predict(X[:, :3])
+
+
+@pytest.mark.parametrize("duplicate", [lambda model: pickle.loads(pickle.dumps(model)), deepcopy])  # noqa: S301
+def test_a_fitted_estimator_is_pickled_and_copied(cancer: tuple[Any, Any], duplicate: Any) -> None:
+    X, y = cancer
+    model = VerticalClassifier(PARTIES, label_party="laboratory", epochs=1).fit(X.to_numpy(), y)
+    other = duplicate(model)
+    assert np.array_equal(other.predict_proba(X.to_numpy()), model.predict_proba(X.to_numpy()))
+    assert other.result_.bytes == model.result_.bytes
+    other.result_.ledger.add("hospital", "laboratory", Kind.EMBEDDING, 1)
+    assert other.result_.bytes.up == model.result_.bytes.up + 1

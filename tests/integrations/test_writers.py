@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 
 import thinwire as tw
-from cli.running import run
 from integrations.fakes import FakeMLflow, FakeWandb
 from integrations.jobs import small_job
 from job.small import write_job
+from processes import run
 from thinwire.integrations import MLflow, TensorBoard, Wandb, build_writers
-from thinwire.integrations.party_trackers import PartyWriters
-from thinwire.integrations.trackers import parameters, scalars
+from thinwire.integrations.trackers import PartyWriters, parameters, scalars
 from thinwire.job.party_view import PartyView, read_party_view
-from training.party.parties import LABEL_PARTY, Shape, left_events, made, processes
+from training.party.parties import LABEL_PARTY, PartyProcesses, Shape, left_events, made
 
 
 def tensorboard_curves(folder: Path) -> dict[str, dict[int, float]]:
@@ -226,7 +225,7 @@ def test_the_command_refuses_an_unknown_name_before_it_reads_the_job(tmp_path: P
 
 def test_the_label_party_writes_its_evaluations_and_a_feature_party_its_own_bytes(tmp_path: Path) -> None:
     place = made(tmp_path, Shape({"method": "svfl"}))
-    with processes() as made_here:
+    with PartyProcesses() as made_here:
         running = {name: made_here.party(place, name, "--log-to", "tensorboard") for name in place.names}
         summaries = {name: process.summary() for name, process in running.items()}
     found = tensorboard_curves(place.out(LABEL_PARTY) / "tensorboard")

@@ -100,10 +100,7 @@ def test_under_shared_labels_the_top_model_is_agreed_on(path: Path, setting: str
         ("job.epochs=2", []),
         ("job.seed=1", ["job.seed is 0 at 'bank' and 1 at 'shop'"]),
         ("job.eval_every=7", ["job.eval_every is none at 'bank' and 7 at 'shop'"]),
-        (
-            "recipe.compressor.fraction=0.5",
-            ["recipe.uplink.compressor.fraction is 0.25 at 'bank' and 0.5 at 'shop'"],
-        ),
+        ("recipe.compressor.fraction=0.5", ["recipe.uplink.compressor.fraction is 0.25 at 'bank' and 0.5 at 'shop'"]),
         (
             "recipe.compressor={name='Uniform',bits=4}",
             ["recipe.uplink.compressor is TopK at 'bank' and Uniform at 'shop'"],

@@ -129,6 +129,73 @@ def test_a_party_leaves_and_the_others_start_warm_under_concat(job: Path) -> Non
     assert warm.history[0]["train"]["loss"] < cold.history[0]["train"]["loss"]
 
 
+BANK = JOB[JOB.index('[[party]]\nname = "bank"') : JOB.index('[[party]]\nname = "shop"')]
+TOPS = ['name = "linear_top"', 'name = "mlp_top", hidden = [8]']  # 8: the second layer is as wide as the first
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_parties_in_another_order_keep_their_columns_under_concat(job: Path, top: str) -> None:
+    text = CONCAT.replace(TOPS[0], top)
+    job.write_text(text)
+    run, last = earlier(job)
+    job.write_text(text.replace(BANK, "").replace(SHOP, SHOP + BANK))
+    later = load_job(job)
+    taken = later.start_from(run, optimizers=True)
+    assert taken.taken == ("shop", "bank", "top")
+    assert "the top model's columns follow the parties' new order: shop, bank" in taken.notes
+    assert set(taken.memories) == {"shop", "bank"}  # the top model's is of other columns
+    first = tw.train(later, callbacks=[]).history[0]
+    for part in ("train", "test"):
+        assert first[part]["loss"] == pytest.approx(last[part]["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("top", TOPS)
+def test_a_party_in_another_ones_place_does_not_get_its_columns(job: Path, top: str) -> None:
+    text = CONCAT.replace(TOPS[0], top)
+    job.write_text(text)
+    run, _ = earlier(job)
+    job.write_text(text.replace(SHOP, THIRD.replace("width = 3", "width = 4") + "\n"))
+    later = load_job(job)
+    taken = later.start_from(run)
+    assert "the top model's columns for 'gym' begin at 0: it changes nothing at first" in taken.notes
+    assert "the top model's columns for shop are dropped" in taken.notes
+    key = next(key for key, tensor in later.label_party.top.state_dict().items() if tensor.dim() == 2)
+    now, before = later.label_party.top.state_dict()[key], load_file(run / "models/top.safetensors")[key]
+    assert torch.equal(now[:, :4], before[:, :4])
+    assert not now[:, 4:].any()
+
+
+def test_a_top_model_whose_columns_cannot_be_told_is_refused(job: Path) -> None:
+    job.write_text(CONCAT)
+    run, _ = earlier(job)
+    added = load_job(job, ["label_party.fusion='sum'", *(f"party.{name}.model.width=8" for name in ("bank", "shop"))])
+    with pytest.raises(BadInput, match=r"fused by 'concat' there and by 'sum' here.*--fresh top"):
+        added.start_from(run, fresh=["bank", "shop"])
+    swapped = CONCAT.replace(BANK, "").replace(SHOP, SHOP + BANK)
+    job.write_text(swapped)
+    later = load_job(job)
+    later.label_party.top = ByPlace(later.label_party.top)
+    before = {key: t.clone() for key, t in later.label_party.top.state_dict().items()}
+    with pytest.raises(BadInput, match=r"which columns are whose is not clear.*--fresh top"):
+        later.start_from(run)
+    assert all(torch.equal(t, before[key]) for key, t in later.label_party.top.state_dict().items())
+    (run / "run.json").unlink()
+    with pytest.raises(BadInput, match=r"has no run.json.*--fresh top"):
+        load_job(job).start_from(run)
+    assert load_job(job).start_from(run, fresh=["top"]).taken == ("shop", "bank")
+
+
+class ByPlace(torch.nn.Module):
+    """A column counts by its place, which no weight says; under the names of the model that it wraps."""
+
+    def __init__(self, wrapped: torch.nn.Module) -> None:
+        super().__init__()
+        self.linear = wrapped.get_submodule("linear")
+
+    def forward(self, fused: Tensor) -> Any:
+        return self.linear(fused * torch.arange(1, 9))
+
+
 def test_parties_come_and_go_under_a_sum(job: Path) -> None:
     run, _ = earlier(job)
     job.write_text(JOB.replace(SHOP, f"{THIRD.replace('width = 3', 'width = 4')}\n"))

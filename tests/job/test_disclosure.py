@@ -9,7 +9,7 @@ import pytest
 from job.small import write_job
 from thinwire.engine.compress import TopK
 from thinwire.engine.methods import cvfl, efvfl, pbm, svfl
-from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view

@@ -136,10 +136,10 @@ def test_a_partys_own_module_is_found_beside_the_job_file(path: Path) -> None:
     assert isinstance(job.parties[0].bottom, nn.Sequential)
     for module, message in (
         ("its_own_module:Top", "party.bank.model.module: its_own_module:Top cannot be loaded"),
-        ("no_such_module:Top", "party.bank.model.module: no_such_module:Top cannot be loaded"),
-        ("its_own_module:NUMBER", "is int, not a class"),
+        ("no_such_module:Top", "party.bank.model.module: no_such_module:Top is code, and none of this name is in"),
+        ("its_own_module:NUMBER", "is int, not a class of torch modules"),
         ("its_own_module", 'must be "package.module:Class"'),
-        ("os:getcwd", "gives str, not a torch module"),
+        ("os:getcwd", "os:getcwd is code, and none of this name is in"),
     ):
         with pytest.raises(BadInput, match=re.escape(message)):
             load_job(path, [f'party.bank.model={{module="{module}"}}'])
@@ -182,6 +182,7 @@ WRONG = [
     ("job.batch_size=2.5", "job.batch_size must be a whole number, got 2.5"),
     ("job.batch_size=0", "job.batch_size must be greater than or equal to 1, got 0"),
     ("job.batch_size=97", "job.batch_size must be from 1 to the 96 training rows, got 97"),
+    ("job.epochs=1e300", "job.epochs must be below 1431655765, since rounds have 32 bits; got 1e+300"),
     ("job.seed=-1", "job.seed must be greater than or equal to 0, got -1"),
     ("job.eval_every=0", "job.eval_every must be greater than or equal to 1, got 0"),
     ("job.metrics=['acuracy']", "job.metrics: metric 'acuracy' is not one of"),
@@ -201,16 +202,10 @@ WRONG = [
     ("recipe.compressor.fraction='some'", "recipe.compressor.fraction: TopK: fraction must be a number"),
     ("recipe.compressor.fractoin=1", "recipe.compressor.fractoin: TopK takes no 'fractoin'; did you mean 'fraction'"),
     ("recipe.compressor.fraction={miles=[[0,1]]}", "recipe.compressor.fraction must be a number, or one of"),
-    (
-        "recipe.compressor.fraction={milestones=[[3,1]]}",
-        "recipe.compressor.fraction.milestones: Milestones",
-    ),
+    ("recipe.compressor.fraction={milestones=[[3,1]]}", "recipe.compressor.fraction.milestones: Milestones"),
     ("recipe.compressor.fraction={milestones=3}", "recipe.compressor.fraction.milestones: must be a list of pairs"),
     ("recipe.compressor=3", "recipe.compressor must be a table such as"),
-    (
-        "recipe.compressor={name='Uniform',bits=0}",
-        "recipe.compressor.bits: Uniform: bits must be from 1 to 16",
-    ),
+    ("recipe.compressor={name='Uniform',bits=0}", "recipe.compressor.bits: Uniform: bits must be from 1 to 16"),
     ("recipe.compressor={name='QSGD',bits=0}", "recipe.compressor.bits: QSGD: bits must be"),
     ("recipe.compressor={name='Uniform',bits=4,dither=1}", "recipe.compressor.dither must be true or false, got 1"),
     ("recipe.compressor={name='Uniform',bits=1}", "recipe: ErrorFeedback: Uniform(1) does not make what is left"),
@@ -250,10 +245,7 @@ WRONG = [
     ("label_party.labels.column='sick'", "label_party.labels: "),
     ("label_party.fusion='max'", "label_party.fusion must be 'sum', 'mean' or 'concat', got 'max'"),
     ("label_party.loss='crossentropy'", "label_party.loss must be one of cross_entropy"),
-    (
-        "label_party.top.classes=1",
-        "label_party.labels: cross_entropy: labels must be whole numbers from 0 to 0",
-    ),
+    ("label_party.top.classes=1", "label_party.labels: cross_entropy: labels must be whole numbers from 0 to 0"),
     ("label_party.top.name='linear_to'", "label_party.top.name must be one of"),
     ("label_party.class_weights=[1.0,-1.0]", "label_party: weighted: class_weights[1] must be at least 0"),
     ("party.nobody.model=1", "--set party.nobody.model=1: no party is called 'nobody'; there are bank, shop"),
@@ -304,11 +296,7 @@ def test_a_job_file_may_have_a_byte_order_mark_and_crlf(path: Path) -> None:
     ("labels", "tests", "message"),
     [
         ("0\n" * ROWS, "0\n" * TESTS, "label_party.labels: all 96 rows are of class 0; training needs two"),
-        (
-            "0\n1\n" * (ROWS // 2),
-            "0\n" * (TESTS - 1) + "2\n",
-            "label_party.test_labels: cross_entropy: ",
-        ),
+        ("0\n1\n" * (ROWS // 2), "0\n" * (TESTS - 1) + "2\n", "label_party.test_labels: cross_entropy: "),
         ("0\n2\n" * (ROWS // 2), "0\n" * TESTS, "label_party: cross_entropy: labels must be"),
         ("0\n0.5\n" * (ROWS // 2), "0\n" * TESTS, "cross_entropy: labels must be whole numbers"),
     ],

@@ -12,7 +12,9 @@ from thinwire.base.errors import BadInput
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.party_view import read_party_view
 from thinwire.job.schema import NetworkSection
-from thinwire.net.links.endpoint import Endpoint, choose_dial_address, choose_listen_address
+from thinwire.net.links.endpoint import Endpoint
+from thinwire.net.links.network_party import NetworkParty
+from thinwire.net.pki.certificates import CertificateFiles
 
 
 @pytest.fixture
@@ -59,7 +61,7 @@ WRONG = [
     ("network.certs=''", "network.certs must have at least 1 character, got ''"),
     (
         "party.bank.approved='abc'",
-        "party.bank.approved must be a recipe's digest, or 12 or more of its first hex digits, got 'abc'",
+        "party.bank.approved must be the digest of an agreement, or 12 or more of its first hex digits, got 'abc'",
     ),
     ("party.bank.certifcate='x'", "party.bank.certifcate: unknown key; did you mean 'certificate'?"),
     ("label_party.ids.colum='x'", "label_party.ids.colum: unknown key; did you mean 'column'?"),
@@ -75,19 +77,22 @@ def test_what_is_wrong_is_said_with_its_path(path: Path, setting: str, message: 
         assert str(refused.value).startswith(f"{path}: ")
 
 
+def placed(listen: str | None, address: str | None) -> NetworkParty:
+    files = CertificateFiles.in_folder(Path("certs"), "clinic")
+    return NetworkParty("clinic", "clinic", ("bank",), files, {}, listen, address, wait_seconds=1.0)
+
+
 def test_listen_and_address_follow_from_each_other() -> None:
-    assert choose_listen_address(None, "fl.shop.example:7443") == "0.0.0.0:7443"
-    assert choose_dial_address("fl.shop.example:7443", None) == "fl.shop.example:7443"
-    both = NetworkSection(listen="[::]:1", address="[2001:db8::1]:2")
-    assert (choose_listen_address(both.listen, both.address), choose_dial_address(both.listen, both.address)) == (
-        "[::]:1",
-        "[2001:db8::1]:2",
-    )
+    assert placed(None, "fl.shop.example:7443").listen_address() == "0.0.0.0:7443"
+    assert placed("fl.shop.example:7443", None).dial_address() == "fl.shop.example:7443"
+    section = NetworkSection(listen="[::]:1", address="[2001:db8::1]:2")
+    both = placed(section.listen, section.address)
+    assert (both.listen_address(), both.dial_address()) == ("[::]:1", "[2001:db8::1]:2")
     with pytest.raises(BadInput, match=r'network.listen is missing: .* such as listen = "0.0.0.0:7443"'):
-        choose_listen_address(None, None)
+        placed(None, None).listen_address()
     for cannot_be_called in (None, "0.0.0.0:7443", "[::]:7443", "localhost:0"):
         with pytest.raises(BadInput, match=r"network\.address is missing: where the feature parties find"):
-            choose_dial_address(cannot_be_called, None)
+            placed(cannot_be_called, None).dial_address()
 
 
 def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -> None:
@@ -118,6 +123,54 @@ def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -
     assert own.certificate_names == {"bank": "bank.example", "shop": "shop", "clinic": "clinic.example"}
     with pytest.raises(BadInput, match="certificate_name: 'bank' and 'shop' would both be 'bank'"):
         read_party_view(path, "bank", ["party.shop.certificate_name='bank'"])
+
+
+CHANGED_TERMS = [
+    "job.epochs=7",
+    "job.eval_every=1",
+    "job.seed=9",
+    "job.training='frozen'",
+    "job.budget={epsilon=80.0}",
+    "job.split={test=0.5}",
+    "recipe.compressor.fraction=0.5",
+    "party.bank.model.width=3",
+    "party.bank.model={module='towers:Tower'}",
+    "party.bank.serve={cache_rows=10}",
+    "party.bank.serve={when_missing='mean'}",
+]
+
+
+@pytest.mark.parametrize("change", CHANGED_TERMS)
+def test_an_approval_is_of_the_whole_agreement(path: Path, change: str) -> None:
+    digest = read_party_view(path, "bank").consent.digest
+    approved = [f"party.bank.approved='{digest}'"]
+    assert read_party_view(path, "bank", approved).consent.is_approved()
+    with pytest.raises(BadInput, match="'bank' has approved the agreement"):
+        read_party_view(path, "bank", [*approved, change]).consent.is_approved()
+
+
+def test_what_is_each_partys_own_matter_leaves_the_approval_as_it_is(path: Path) -> None:
+    digest = read_party_view(path, "bank").consent.digest
+    settings = ["network.wait_seconds=5", "party.bank.key='b.key'", "job.device='cpu'", "retention.logs_days=3"]
+    assert read_party_view(path, "bank", settings).consent.digest == digest
+    assert read_party_view(path, "shop").consent.digest != digest
+
+
+def test_a_run_is_approved_as_its_job_was(path: Path, tmp_path: Path) -> None:
+    for name in ("bank", "clinic"):
+        for settings in ([], ["recipe.labels='shared'"]):
+            asked = read_party_view(path, name, settings)
+            (tmp_path / "resolved.toml").write_text(asked.format_document())
+            assert read_party_view(tmp_path / "resolved.toml", name).consent.digest == asked.consent.digest
+
+
+def test_the_terms_name_code_and_what_all_agree_on(path: Path) -> None:
+    own = read_party_view(path, "bank", ["party.bank.model={module='towers:Tower'}", "party.bank.serve.cache_rows=5"])
+    terms = own.consent.describe_training()
+    assert "party.bank.model.module runs code of this party's own: towers:Tower" in terms
+    assert "job.epochs = 2, " in terms
+    assert "clinic may keep 5 of its embeddings for 60 s" in terms
+    assert f"agreement digest {own.consent.digest}" in own.consent.describe_scoring()
 
 
 def test_an_approval_is_the_partys_own(path: Path) -> None:

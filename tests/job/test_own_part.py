@@ -16,7 +16,7 @@ from job.small import JOB, ROWS, TESTS, write_job
 from thinwire.base.errors import BadInput
 from thinwire.engine.models.losses import WeightedLoss, cross_entropy
 from thinwire.job.job_loader import load_job
-from thinwire.job.job_snapshot import digest_data
+from thinwire.job.job_snapshot import digest_data, digest_tables
 from thinwire.job.party_view import PartyView, read_party_view
 
 SHARED = "recipe.labels='shared'"
@@ -123,7 +123,7 @@ def test_the_top_model_is_as_wide_as_the_embeddings_in_the_jobs_order(path: Path
 def test_data_digests_are_the_simulators(path: Path) -> None:
     expected = digest_data(load_job(path))
     bank, clinic = read_party_view(path, "bank"), read_party_view(path, "clinic")
-    found = bank.data_digests(bank.load_features()) | clinic.data_digests(clinic.load_label_data())
+    found = digest_tables(bank.me, bank.load_features()) | digest_tables(clinic.me, clinic.load_label_data())
     assert found == {key: digest for key, digest in expected.items() if not key.startswith("shop.")}
 
 

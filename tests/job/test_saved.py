@@ -9,7 +9,7 @@ import pytest
 
 from job.small import write_job
 from thinwire.base.errors import BadInput
-from thinwire.job.job_snapshot import require_same_text, save_text
+from thinwire.job.job_snapshot import digest_tables, require_same_text, save_text
 from thinwire.job.party_view import PartyView, read_party_view
 
 
@@ -27,7 +27,7 @@ def run(path: Path) -> Path:
 
 
 def digests(own: PartyView) -> dict[str, str]:
-    return own.data_digests(own.load_features())
+    return digest_tables(own.me, own.load_features())
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,11 @@ def test_changed_data_is_noticed(path: Path, run: Path) -> None:
     own = read_party_view(path, "bank")
     with pytest.raises(BadInput, match=r"bank\.features has changed since the run in .* began; bring back the data"):
         require_same_text(run, own.format_document(), digests(own) | {"bank.features": "0"})
+
+
+@pytest.mark.parametrize("text", ["[1]", "[" * 100_000, "nonsense"])
+def test_digests_that_cannot_be_read_are_those_of_other_data(path: Path, run: Path, text: str) -> None:
+    (run / "data.json").write_text(text)
+    own = read_party_view(path, "bank")
+    with pytest.raises(BadInput, match="has changed since the run in"):
+        require_same_text(run, own.format_document(), digests(own))

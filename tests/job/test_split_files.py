@@ -145,7 +145,7 @@ IN_THE_CORE = [
     (CORE.replace("epochs = 2", "epoch = 2"), "job.epoch: unknown key; did you mean 'epochs'?"),
     (CORE.replace("fraction = 0.25", "fraction = 9"), "recipe.compressor.fraction: TopK: fraction must be"),
     (CORE.replace('"adam"', '"adma"'), "optimizer.name must be one of sgd, adam, adagrad, got 'adma'"),
-    (CORE.replace('name = "shop"', 'name = "shop"\nfeatures = 3'), "party.shop.features must be a"),
+    (CORE.replace('name = "shop"', 'name = "shop"\noptimizer = 3'), "party.shop.optimizer must be a"),
     (CORE + "top = 3\n", "label_party.top must be a table, got 3"),
     (CORE.replace("[job]", "[job"), "not TOML"),
     ('include = "bank.toml"\n' + CORE, "include: an included file may not include another"),
@@ -158,6 +158,27 @@ IN_THE_CORE = [
         "party.bank.model.module: an included file names no code, or one party could run it at another",
     ),
     (CORE + 'top = { module = "os:getcwd" }\n', "label_party.top.module: an included file names no code"),
+    (CORE + '[serve]\nclients = ["anybody"]\n', "serve: each party writes this in its own file"),
+    (CORE + '[encryption]\nkey = "known"\n', "encryption: each party writes this in its own file"),
+    (CORE.replace("[job]", '[job]\nscratch = "/etc"'), "job.scratch: each party writes this in its own file"),
+    (
+        CORE.replace("[network]", '[network]\ncerts = "theirs"'),
+        "network.certs: each party writes this in its own file",
+    ),
+    *(
+        (
+            CORE.replace('name = "bank"', f'name = "bank"\n{line}'),
+            f"party.bank.{line.split(' ')[0]}: an included file sets no data, keys or terms of serving of a party",
+        )
+        for line in (
+            'features = { file = "secrets.csv" }',
+            'test_ids = { file = "secrets.csv", column = "id" }',
+            'alignment = "other.alignment"',
+            'key = "known.key"',
+            'authority = "theirs.pem"',
+            "serve = { cache_rows = 1000 }",
+        )
+    ),
 ]
 
 

@@ -20,11 +20,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from thinwire.net.grpc.client import OPTIONS
-from thinwire.net.grpc.service import CLAIM, Rpc
+from thinwire.net.grpc.server import Listener
+from thinwire.net.grpc.service import CLAIM, AccessList, Refused, Rpc
+from thinwire.net.links.peer_link import PeerLink
 from thinwire.net.links.records import Record, json_record
 from thinwire.net.pki.certificates import (
     CertificateFiles,
     Credentials,
+    Revocations,
     load_credentials,
     private_pem,
     public_pem,
@@ -33,6 +36,9 @@ from thinwire.net.pki.certificates import (
 )
 
 SECONDS = 300.0
+LABEL_PARTY = "clinic"
+PARTIES = (LABEL_PARTY, "bank", "shop", "post")
+CLIENT = "reader"
 NOW = datetime.now(UTC)
 
 
@@ -163,3 +169,59 @@ STRANGERS: dict[str, Callable[[Path, Path], Identity | None]] = {
 
 def _trusting(certs: Path, shown: Identity) -> Identity:
     return Identity((certs / "ca.pem").read_bytes(), shown.certificate_pem, shown.key_pem)
+
+
+class RecordingDesk:
+    """Remembers every call that got through, and refuses to talk."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+
+    def admit(self, peer: str, hello: dict[str, Any]) -> PeerLink:
+        self.calls.append(("admit", peer))
+        raise Refused("got through")
+
+    def welcome(self, peer: str) -> dict[str, Any]:
+        self.calls.append(("welcome", peer))
+        return {}
+
+    def answer(self, rpc: Rpc, caller: str, request: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append((rpc.name, caller))
+        return {"caller": caller}
+
+
+class Service:
+    """A listener that knows all parties, and its desk."""
+
+    def __init__(self, certs: Path) -> None:
+        self.certs = certs
+        self.desk = RecordingDesk()
+        self.events: list[str] = []
+        self.denied: list[dict[str, Any]] = []
+        self.credentials_read = 0
+        self.listener = Listener(
+            "127.0.0.1:0",
+            self._credentials,
+            AccessList(LABEL_PARTY, {name: name for name in PARTIES}, Revocations(certs / "revoked.txt"), [CLIENT]),
+            self.desk,
+            self._heard,
+        )
+        self.listener.start()
+        self.port = self.listener.port
+
+    def _credentials(self) -> Credentials:
+        self.credentials_read += 1
+        return load_credentials(CertificateFiles.in_folder(self.certs, LABEL_PARTY), LABEL_PARTY)
+
+    def _heard(self, event: str, peer: str | None, **facts: Any) -> None:
+        self.events.append(event)
+        if event == "denied":
+            self.denied.append(facts)
+
+    def refuses(self, rpc: Rpc, shown: Identity | None, *claims: str) -> Any:
+        """The error; nobody may have heard of the call."""
+        self.desk.calls.clear()
+        with channel_to(self.port, LABEL_PARTY, shown) as channel:
+            error = refusal(channel, rpc, claims)
+        assert self.desk.calls == []
+        return error

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from cli.running import run
+from processes import run
 from thinwire import cli
 from thinwire.net.pki.authority import ensure_authority
 from thinwire.net.pki.certificates import CertificateFiles, Revocations, load_credentials

@@ -10,10 +10,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from subprocess import PIPE, Popen
 from threading import Thread
 from time import monotonic, sleep
 from typing import Any
@@ -24,11 +23,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from cli.running import ENVIRONMENT, THINWIRE
 from job.small import JOB, ROWS, TESTS, write_job
+from processes import THINWIRE, Process, Processes
 from thinwire import __version__, cli
 from thinwire.base.format import format_bytes
-from thinwire.job.party_view import read_party_view
+from thinwire.job.party_view import count_rows, read_party_view
 from thinwire.net.doctor import dial
 from thinwire.net.doctor import listen as desks
 from thinwire.net.doctor.check import Check, CheckVerdict
@@ -107,9 +106,8 @@ def reception(job: Path, **changes: Any) -> Iterator[ProbeDesk]:
     own = read_party_view(job, "clinic")
     desk = ProbeDesk(brought(job, **changes))
     roster = AccessList(own.label_party, own.certificate_names, Revocations(own.certificate_files.revoked))
-    listener = Listener(
-        own.network_party.listen_address(), own.network_party.load_credentials, roster, desk, desk.report, 2
-    )
+    network = own.network_party
+    listener = Listener(network.listen_address(), network.load_credentials, roster, desk, desk.report)
     listener.start()
     try:
         yield desk
@@ -320,8 +318,8 @@ def test_a_party_of_another_job_is_refused(job: Path) -> None:
         found = checks(stranger, "gym")["version there"]
     assert found.verdict is PROBLEM
     assert "the certificate is of gym, which is no party of this run" in found.more[0]
-    assert desk.list_callers() == {}
-    assert desk.refusals() == ["the certificate is of gym, which is no party of this run"]
+    assert desk.callers == {}
+    assert list(desk.refusals) == ["the certificate is of gym, which is no party of this run"]
 
 
 @pytest.fixture
@@ -513,7 +511,7 @@ def test_without_a_job_nothing_else_is_looked_at(job: Path) -> None:
 def test_approval(job: Path) -> None:
     found = checks(job)["approval"]
     assert found.verdict is WARNING
-    digest = read_party_view(job, "bank").recipe.digest()
+    digest = read_party_view(job, "bank").consent.digest
     assert f'approved = "{digest[:16]}"' in found.more[0]
     for approved, verdict in ((digest[:16], OK), ("0" * 16, PROBLEM)):
         other = edit(job, 'name = "bank"', f'name = "bank"\napproved = "{approved}"')
@@ -539,7 +537,8 @@ def test_a_model_that_does_not_take_the_data(job: Path) -> None:
 
 def test_a_top_model_that_does_not_fit(job: Path) -> None:
     own = read_party_view(job, "clinic")
-    held = preflight._labels_held(own)
+    data = own.load_label_data()
+    held = preflight.OwnData(data, *count_rows(data))
     assert preflight.check_top_model(own, held, {"bank": 4, "shop": 4}).verdict is OK
     assert preflight.check_top_model(own, held, {"bank": 4, "shop": 5}).verdict is PROBLEM
 
@@ -621,30 +620,26 @@ def test_a_reception_answers_doctors_only(job: Path) -> None:
             ask(target, RPCS["Abort"], {})
         with pytest.raises(NotYet, match="this is the doctor, not the run"):
             desk.admit("bank", {})
-    assert desk.list_callers() == {}
+    assert desk.callers == {}
 
 
 def test_a_party_that_comes_too_early_joins_the_run_later(job: Path) -> None:
-    with ExitStack() as stack:
+    with Processes() as started:
 
-        def start(name: str) -> Popen[str]:
-            words = [str(THINWIRE), "party", job.name, "--name", name, "--yes"]
-            process = Popen(words, cwd=job.parent, env=ENVIRONMENT, text=True, stdout=PIPE, stderr=PIPE)
-            stack.enter_context(process)
-            stack.callback(process.kill)
-            return process
+        def start(name: str) -> Process:
+            return started.command([THINWIRE, "party", job.name, "--name", name, "--yes"], job.parent)
 
         with reception(job) as desk:
             bank = start("bank")
             deadline = monotonic() + 300
-            while not desk.refusals() and monotonic() < deadline:
+            while not desk.refusals and monotonic() < deadline:
                 sleep(0.05)
-            assert "this is the doctor, not the run" in desk.refusals()[0]
+            assert "this is the doctor, not the run" in next(iter(desk.refusals))
         assert bank.poll() is None
         running = (bank, start("clinic"), start("shop"))
-        said = [process.communicate(timeout=300)[1] for process in running]
-        assert [process.returncode for process in running] == [0, 0, 0], said
-        assert re.search("'clinic' does not answer: .* this is the doctor, not the run", said[0])
+        codes = [process.code() for process in running]
+        assert codes == [0, 0, 0], [process.stderr for process in running]
+        assert re.search("'clinic' does not answer: .* this is the doctor, not the run", bank.stderr)
 
 
 def test_a_probe_carries_sizes_and_digests_and_nothing_else(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:

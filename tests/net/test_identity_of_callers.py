@@ -5,6 +5,7 @@ A refusal is no refusal if it left a trace: each case looks at what the label pa
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import subprocess
@@ -18,14 +19,23 @@ import grpc
 import pytest
 from cryptography import x509
 
-from net.callers import STRANGERS, Identity, called, channel_to, identity, own_identity, refusal, tls_handshake
-from thinwire.net.grpc import server as grpc_server
-from thinwire.net.grpc.server import Listener
-from thinwire.net.grpc.service import RPCS, SERVICE, AccessList, Denied, Refused, Role, Rpc
-from thinwire.net.links.peer_link import PeerLink
+from net.callers import (
+    PARTIES,
+    STRANGERS,
+    RecordingDesk,
+    Service,
+    called,
+    channel_to,
+    identity,
+    own_identity,
+    refusal,
+    tls_handshake,
+)
+from processes import environment, until
+from thinwire.net.grpc.service import RPCS, SERVICE, AccessList, Denied, Role, Rpc
 from thinwire.net.links.records import Record, json_record
 from thinwire.net.pki.authority import issue, renew, revoke
-from thinwire.net.pki.certificates import CertificateFiles, Revocations, load_credentials
+from thinwire.net.pki.certificates import Revocations
 from thinwire.training.party.feature_role import FeatureRole
 from thinwire.training.party.label_role import LabelRole
 from thinwire.training.party.party_run import PartyRun
@@ -36,68 +46,15 @@ from training.party.parties import (
     Seen,
     Shape,
     contents,
-    environment,
     finished,
     log_of,
     made,
     ran,
     threads,
-    until,
 )
 
-PARTIES = (LABEL_PARTY, "bank", "shop", "post")
 PERMISSION_DENIED = grpc.StatusCode.PERMISSION_DENIED
 SVFL = Shape({"method": "svfl"}, job={"epochs": 4})
-
-
-class RecordingDesk:
-    """Remembers every call that got through, and refuses to talk."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
-
-    def admit(self, peer: str, hello: dict[str, Any]) -> PeerLink:
-        self.calls.append(("admit", peer))
-        raise Refused("got through")
-
-    def welcome(self, peer: str) -> dict[str, Any]:
-        self.calls.append(("welcome", peer))
-        return {}
-
-    def answer(self, rpc: Rpc, caller: str, request: dict[str, Any]) -> dict[str, Any]:
-        self.calls.append((rpc.name, caller))
-        return {"caller": caller}
-
-
-class Service:
-    """A listener that knows all parties, and its desk."""
-
-    def __init__(self, certs: Path) -> None:
-        self.certs = certs
-        self.desk = RecordingDesk()
-        self.denied: list[dict[str, Any]] = []
-        self.listener = Listener(
-            "127.0.0.1:0",
-            lambda: load_credentials(CertificateFiles.in_folder(certs, LABEL_PARTY), LABEL_PARTY),
-            AccessList(LABEL_PARTY, {name: name for name in PARTIES}, Revocations(certs / "revoked.txt")),
-            self.desk,
-            self._heard,
-            len(PARTIES) - 1,
-        )
-        self.listener.start()
-        self.port = self.listener.port
-
-    def _heard(self, event: str, peer: str | None, **facts: Any) -> None:
-        if event == "denied":
-            self.denied.append(facts)
-
-    def refuses(self, rpc: Rpc, shown: Identity | None, *claims: str) -> Any:
-        """The error; nobody may have heard of the call."""
-        self.desk.calls.clear()
-        with channel_to(self.port, LABEL_PARTY, shown) as channel:
-            error = refusal(channel, rpc, claims)
-        assert self.desk.calls == []
-        return error
 
 
 @pytest.fixture(scope="module")
@@ -249,6 +206,9 @@ class NoBody:
     def __init__(self) -> None:
         self.code: Any = None
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
     def auth_context(self) -> dict[str, Any]:
         return {}
 
@@ -270,12 +230,13 @@ def served_handlers(monkeypatch: pytest.MonkeyPatch, certs: Path) -> tuple[dict[
     """What a listener really registers, whatever RPCS says."""
     registered: dict[str, Any] = {}
 
-    class Registering(grpc_server._Handlers):
-        def __init__(self, handlers: dict[str, Any]) -> None:
-            registered.update(handlers)
-            super().__init__(handlers)
+    make_handler = grpc.method_handlers_generic_handler
 
-    monkeypatch.setattr(grpc_server, "_Handlers", Registering)
+    def register(service: str, handlers: dict[str, Any]) -> Any:
+        registered.update({f"/{service}/{name}": handler for name, handler in handlers.items()})
+        return make_handler(service, handlers)
+
+    monkeypatch.setattr(grpc, "method_handlers_generic_handler", register)
     return registered, Service(certs)
 
 
@@ -283,9 +244,9 @@ def require_each_asks_who_calls(handlers: dict[str, Any], desk: RecordingDesk) -
     for path, handler in handlers.items():
         context = NoBody()
         hello = json_record(Record.HELLO, {"received": 0, "kept": 0})
-        call = handler.stream_stream if handler.response_streaming else handler.unary_unary
+        call = handler.stream_stream or handler.stream_unary
         with pytest.raises(Untold):
-            list(call(iter([hello]) if handler.response_streaming else b"{}", context))
+            list(call(iter([hello]), context))
         assert context.code is PERMISSION_DENIED, path
         assert desk.calls == [], path
 
@@ -520,6 +481,6 @@ def test_simultaneous_handshakes_do_not_end_the_label_party(certs: Path) -> None
         text=True,
         timeout=300,
         check=False,
-        env=environment(PYTHONPATH=str(Path(__file__).parents[1])),
+        env=environment(PYTHONPATH=os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))),
     )
     assert (done.returncode, done.stdout) == (0, "still here\n"), done.stderr[-500:]

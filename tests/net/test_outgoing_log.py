@@ -21,14 +21,15 @@ from hypothesis import strategies as st
 from thinwire.base.errors import BadInput, BadState
 from thinwire.net.links import outgoing_log
 from thinwire.net.links.outgoing_log import DamagedLog, LogFailed, OutgoingLog
+from thinwire.storage.atomic_file import WriteFailed
 
 
 class Full(Exception):
     """What `on_full` raises here."""
 
 
-def refuse(path: Path, size: int) -> None:
-    raise Full(f"{path} {size}")
+def refuse(failed: WriteFailed) -> None:
+    raise Full(str(failed))
 
 
 def opened(folder: Path, incarnation: int = 1) -> OutgoingLog:
@@ -334,10 +335,10 @@ class Disk:
         return self._writev(descriptor, parts)
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
 def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     asked: list[tuple[Path, int]] = []
-    log = OutgoingLog(tmp_path, 1, lambda path, size: asked.append((path, size)))
+    log = OutgoingLog(tmp_path, 1, lambda failed: asked.append((failed.path, failed.bytes_needed)))
     log.append(0, (b"before",))
     size = log.size_bytes
     monkeypatch.setattr(os, "writev", Disk(3, code).writev)
@@ -411,3 +412,18 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LogFailed, match="file/log: 0 bytes could not be written: Not a directory"):
         opened(tmp_path / "file" / "log")
+
+
+def test_a_log_that_could_not_go_back_says_so_at_every_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = filled(tmp_path, 2)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "writev", fail)
+    monkeypatch.setattr(os, "ftruncate", fail)
+    with pytest.raises(LogFailed):
+        log.append(2, (content(2),))
+    for _ in range(2):
+        with pytest.raises(LogFailed, match="Bad file descriptor"):
+            log.sync()

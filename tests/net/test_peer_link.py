@@ -16,18 +16,20 @@ from thinwire.base.types import Kind
 from thinwire.engine.channel.base import TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.net.links.outgoing_log import OutgoingLog
-from thinwire.net.links.peer_link import AttachedLink, LinkEnds, PeerLink
+from thinwire.net.links.peer_end import LinkEnds
+from thinwire.net.links.peer_link import AttachedLink, PeerLink
 from thinwire.net.links.records import CHUNK, Record
+from thinwire.storage.atomic_file import WriteFailed
 
 PARTIES = ("bank", "shop")
 
 
 def ignore(*_: Any, **__: Any) -> None:
-    """Events are not looked at."""
+    """Events are not looked at, and there is nothing to hang up."""
 
 
-def never_full(path: Path, size: int) -> None:
-    raise AssertionError(f"{path} is full")
+def never_full(failed: WriteFailed) -> None:
+    raise AssertionError(str(failed))
 
 
 def link(folder: Path, me: str, incarnation: int = 1) -> PeerLink:
@@ -36,16 +38,9 @@ def link(folder: Path, me: str, incarnation: int = 1) -> PeerLink:
     return PeerLink(LinkEnds(7, me, peer, PARTIES), log, Ledger(), ignore)
 
 
-class Wire:
-    """A connection that a test ends, or that carries records in threads of its own."""
-
-    def end(self, why: str) -> None:
-        """Nothing to close."""
-
-
 def joined(a: PeerLink, b: PeerLink) -> tuple[AttachedLink, AttachedLink]:
     said_a, said_b = a.describe_state(), b.describe_state()
-    return a.attach(Wire(), said_b["received"], said_b["kept"]), b.attach(Wire(), said_a["received"], said_a["kept"])
+    return a.attach(ignore, said_b["received"], said_b["kept"]), b.attach(ignore, said_a["received"], said_a["kept"])
 
 
 def carried(source: AttachedLink, sink: AttachedLink, break_after: int) -> None:
@@ -166,7 +161,7 @@ def test_no_changed_frame_is_taken_for_the_one_that_was_sent(tmp_path: Path) -> 
     (record,) = records(up, 1)
     for changed in every_mutation(record):
         shop = link(tmp_path / changed.hex(), "shop")
-        down = shop.attach(Wire(), 0, 0)
+        down = shop.attach(ignore, 0, 0)
         with suppress(WireError):
             down.incoming(changed)
         assert not shop.holds(Kind.EMBEDDING, 0)
@@ -182,9 +177,9 @@ def test_a_frame_of_another_run_or_party_is_refused(tmp_path: Path, other: dict[
     wrong = PeerLink(LinkEnds(**ends), log, Ledger(), ignore)
     wrong.post(Kind.EMBEDDING, 0, b"", durable=False)
     shop = link(tmp_path, "shop")
-    down = shop.attach(Wire(), 0, 0)
+    down = shop.attach(ignore, 0, 0)
     with pytest.raises(Malformed, match=why):
-        down.incoming(records(wrong.attach(Wire(), 0, 0), 1)[0])
+        down.incoming(records(wrong.attach(ignore, 0, 0), 1)[0])
     assert shop.describe_state()["received"] == 0
 
 
@@ -204,7 +199,17 @@ def test_a_frame_over_the_cap_is_refused_by_its_announcement(tmp_path: Path) -> 
 def test_records_that_cannot_be_are_refused(tmp_path: Path, record: bytes) -> None:
     shop = link(tmp_path, "shop")
     with pytest.raises(WireError):
-        shop.attach(Wire(), 0, 0).incoming(record)
+        shop.attach(ignore, 0, 0).incoming(record)
+
+
+@pytest.mark.parametrize("piece", [b"", b"x", b"x" * 6])
+def test_a_frame_comes_in_no_crumbs(tmp_path: Path, piece: bytes) -> None:
+    bank, shop = link(tmp_path, "bank"), link(tmp_path, "shop")
+    bank.post(Kind.EMBEDDING, 0, b"x" * (CHUNK + 5), durable=False)
+    up, down = joined(bank, shop)
+    down.incoming(records(up, 1)[0])
+    with pytest.raises(Malformed, match=f"{len(piece)} bytes came where a frame had 5 to go"):
+        down.incoming(bytes([Record.MORE]) + piece)
 
 
 def test_what_the_peer_has_kept_is_forgotten_and_asking_for_it_is_an_error(tmp_path: Path) -> None:
@@ -220,7 +225,7 @@ def test_what_the_peer_has_kept_is_forgotten_and_asking_for_it_is_an_error(tmp_p
         up.incoming(record)
     assert bank.log.first_sequence == 2
     with pytest.raises(TransportError, match="'shop' goes on from frame 1, our log holds 2 to 4"):
-        bank.attach(Wire(), 1, 0)
+        bank.attach(ignore, 1, 0)
 
 
 def test_a_failed_link_raises_wherever_a_program_touches_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from training.party.parties import LABEL_PARTY, Place, Shape, made, processes, simulated
+from training.party.parties import LABEL_PARTY, PartyProcesses, Place, Shape, made, simulated
 from training.party.test_same_as_simulated import CELU, CVFL, EFVFL, require_same
 
 pytestmark = pytest.mark.link
@@ -73,7 +73,7 @@ def placed(folder: Path, shape: Shape) -> Place:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_real_link_changes_nothing_but_the_time(link: None, name: str, tmp_path: Path) -> None:
     place = placed(tmp_path, SHAPES[name])
-    with processes() as started:
+    with PartyProcesses() as started:
         parties = {}
         for party in place.names:
             side = "wanA" if party == LABEL_PARTY else "wanB"

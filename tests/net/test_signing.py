@@ -6,10 +6,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
 
 from thinwire.net.grpc.service import Denied
+from thinwire.net.pki import certificates
 from thinwire.net.pki.authority import issue, revoke
-from thinwire.net.pki.certificates import CertificateFiles, Revocations, load_credentials
+from thinwire.net.pki.certificates import CertificateFiles, Revocations, load_credentials, public_pem
 from thinwire.net.pki.signing import CertifiedIdentity
 
 NAMES = {"bank": "bank", "shop": "shop", "post": "post"}
@@ -82,3 +87,46 @@ def test_an_expired_certificate_is_refused(folder: Path, monkeypatch: pytest.Mon
     late = CertifiedIdentity(lambda: held, NAMES, shop.revocations)
     with pytest.raises(Denied, match=r"expired|not valid|no longer valid"):
         late.verify("bank", WORDS, proof)
+
+
+def sign_each_other(count: int) -> list[x509.Certificate]:
+    """A leaf, and authorities of one name and key, each of which has signed all others; none of them ours."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    one = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "one")])
+    day = timedelta(days=1)
+    start = x509.CertificateBuilder().issuer_name(one).public_key(key.public_key())
+    start = start.not_valid_before(datetime.now(UTC) - day).not_valid_after(datetime.now(UTC) + day)
+    issuer = start.subject_name(one).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    leaf = start.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bank")]))
+    return [
+        leaf.serial_number(1).sign(key, SHA256()),
+        *(issuer.serial_number(2 + number).sign(key, SHA256()) for number in range(count)),
+    ]
+
+
+def test_authorities_that_signed_each_other_are_looked_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    signed = certificates._signed
+
+    def count_looks(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+        nonlocal looks
+        looks += 1
+        return signed(certificate, issuer)
+
+    shop = identity(folder, "shop")
+    held = shop.credentials()
+    shop = CertifiedIdentity(lambda: held, NAMES, shop.revocations)
+    chain = public_pem(*sign_each_other(7))
+    proof = len(chain).to_bytes(4, "big") + (0).to_bytes(4, "big") + chain
+    monkeypatch.setattr(certificates, "_signed", count_looks)
+    with pytest.raises(Denied, match="not signed by our authority"):
+        shop.verify("bank", WORDS, proof)
+    assert looks <= 8 * 8
+
+
+def test_a_chain_of_140_certificates_is_not_looked_at(folder: Path) -> None:
+    chain = public_pem(*sign_each_other(139))
+    proof = len(chain).to_bytes(4, "big") + (0).to_bytes(4, "big") + chain
+    assert len(proof) < 64 << 10
+    with pytest.raises(Denied, match="it comes with 140 certificates, 16 at most"):
+        identity(folder, "shop").verify("bank", WORDS, proof)

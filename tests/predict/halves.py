@@ -16,10 +16,11 @@ from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import PartyView, read_party_view
 from thinwire.job.row_selection import RowSet
+from thinwire.job.schema import ServeTerms
 from thinwire.predict.embedding_client import EmbeddingClient
-from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
+from thinwire.predict.embedding_server import EmbeddingServer
 from thinwire.predict.model_store import RunFolder
-from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
+from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows, RunSource
 from thinwire.predict.run import TrainedRun, load_run, read_own_rows
 from thinwire.predict.score_file import score_over_network
 from training.party.parties import LABEL_PARTY, Place
@@ -39,10 +40,10 @@ class Answering:
     """A feature party in a thread of its own."""
 
     def __init__(
-        self, own: PartyView, folder: Path, which: RowSet | None, terms: ServingTerms, new: NewRows | None = None
+        self, own: PartyView, folder: Path, which: RowSet | None, terms: ServeTerms, new: NewRows | None = None
     ) -> None:
         self.sentences: list[str] = []
-        model = FeatureModel(own.me, RunFolder(folder), which, new, own.network_party.identity())
+        model = FeatureModel(RunSource(own, folder, which, new), RunFolder(folder))
         self.party = EmbeddingServer(own, model, terms, self.sentences.append)
         self.error: BaseException | None = None
         self._thread = Thread(target=self._run, name=f"party {own.me}")
@@ -67,16 +68,15 @@ class Answering:
 
 @contextmanager
 def predicting(
-    place: Place, folders: dict[str, Path], which: RowSet | None = None, terms: dict[str, ServingTerms] | None = None
+    place: Place, folders: dict[str, Path], which: RowSet | None = None, terms: dict[str, ServeTerms] | None = None
 ) -> Iterator[tuple[EmbeddingClient, dict[str, Answering]]]:
     """All parties, connected or about to be."""
     label = read_party_view(place.job, LABEL_PARTY)
-    model = LabelModel(LABEL_PARTY, RunFolder(folders[LABEL_PARTY]), which, None)
+    folder = folders[LABEL_PARTY]
+    model = LabelModel(RunSource(label, folder, which), RunFolder(folder))
     asking = EmbeddingClient(label, model, lambda _: None)
     others = {
-        name: Answering(
-            read_party_view(place.job, name), folders[name], which, (terms or {}).get(name, ServingTerms())
-        )
+        name: Answering(read_party_view(place.job, name), folders[name], which, (terms or {}).get(name, ServeTerms()))
         for name in place.feature_parties
     }
     asking.start()
@@ -91,7 +91,7 @@ def predicting(
 
 
 def asked(asking: EmbeddingClient, rows: Tensor) -> Tensor:
-    return torch.cat(list(score_over_network(asking, rows, PATIENCE, lambda: None)))
+    return torch.cat(list(score_over_network(asking, rows, PATIENCE)))
 
 
 def simulated_outputs(folder: Path, which: RowSet | None = None, rows: Any = None) -> tuple[TrainedRun, Tensor]:

@@ -16,13 +16,14 @@ import pytest
 import torch
 
 from predict.halves import simulated_outputs, trained
+from processes import DEADLINE
 from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput
 from thinwire.cli.predict import predict
 from thinwire.job.party_view import read_party_view
 from thinwire.net.grpc.service import Refused
-from thinwire.predict.run_source import RunSource, align_new_rows
-from training.party.parties import DEADLINE, LABEL_PARTY, Place, Shape, made, ran
+from thinwire.predict.party_models import RunSource, align_new_rows
+from training.party.parties import LABEL_PARTY, Place, Shape, made, ran
 
 SVFL = Shape({"method": "svfl"}, ids=True)
 

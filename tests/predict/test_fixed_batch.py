@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from thinwire.predict.fixed_batch import run_in_blocks
+from thinwire.engine.models.losses import Outputs
+from thinwire.predict.scoring import run_in_blocks
 
 ROWS = 200
 
@@ -27,6 +28,19 @@ def test_a_row_is_the_same_in_any_company(shape: tuple[int, int, int], rows: lis
     every = run_in_blocks(module, table, torch.arange(ROWS))
     asked = torch.tensor(rows)
     assert torch.equal(run_in_blocks(module, table[asked], asked), every[asked])
+
+
+@given(st.sampled_from([Outputs.PROBABILITY, Outputs.CLASSES]), st.lists(st.integers(0, ROWS - 1), min_size=1))
+def test_a_probability_is_the_same_in_any_company(outputs: Outputs, rows: list[int]) -> None:
+    """One logit too: a vector's end is rounded otherwise than its beginning."""
+    table = 4 * torch.randn(ROWS, 1 + (outputs is Outputs.CLASSES), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(outputs.to_predictions(table[rows]), outputs.to_predictions(table)[rows])
+
+
+def test_probabilities_of_one_logit_are_exact_to_the_last_places() -> None:
+    logits = torch.tensor([-1e30, -100.0, -80.0, -1.0, 0.0, 1.0, 30.0, 1e30]).reshape(-1, 1)
+    found = Outputs.PROBABILITY.to_predictions(logits)
+    torch.testing.assert_close(found, torch.sigmoid(logits.double()).float(), rtol=3e-7, atol=1e-44)
 
 
 def test_a_module_stays_as_it_was() -> None:

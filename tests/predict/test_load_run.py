@@ -83,10 +83,19 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         tw.load_run(tmp_path, modules=modules())
 
 
+def test_an_export_in_an_unknown_format_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    tw.train(job(tw.methods.svfl()), callbacks=[], out=tmp_path / "run")
+    run = tw.load_run(tmp_path / "run", modules=modules())
+    run.models["a"].register_forward_hook(lambda *_: pytest.fail("an embedding was computed"))
+    with pytest.raises(BadInput, match=r"'onxx' is not one of .*did you mean 'onnx'"):
+        run.export("onxx", tmp_path / "out", X)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_partys_own_folder_is_no_whole_run(tmp_path: Path) -> None:
     place = made(tmp_path, Shape({"method": "svfl"}))
     ran(place)
-    with pytest.raises(BadInput, match="one party's part of a run over the network, without shop"):
+    with pytest.raises(BadInput, match="one party's part of a run over the network, without the data of shop"):
         tw.load_run(place.out("bank"))
 
 

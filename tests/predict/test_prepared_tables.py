@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.running import run
+from processes import run
 
 CLASSES = ("no", "perhaps", "yes")
 

@@ -14,19 +14,24 @@ from predict.halves import Answering, asked, predicting, simulated_outputs, trai
 from thinwire.base.errors import BadInput
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict.embedding_server import ServingTerms
+from thinwire.job.schema import ServeTerms
+from thinwire.predict.run import read_own_rows
 from training.party.parties import Place, Shape, made, ran
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 TOP_K = {"name": "TopK", "fraction": 0.25}
 EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": TOP_K}
 LEVELS = {"name": "Uniform", "bits": 6, "dither": False, "bounds": [-8, 8]}
+RISING = {"milestones": [[0, 1], [4, 14]]}
 
 EVERY = {
     "svfl": Shape({"method": "svfl"}, parties=3, own_features=True),
     "fedbcd": Shape({"method": "fedbcd", "local_steps": 2}),
     "cvfl": Shape({"method": "cvfl", "compressor": {"name": "Uniform", "bits": 4}}),
     "cvfl, secure sum": Shape({"method": "cvfl", "compressor": LEVELS, "aggregation": "secure_sum"}, parties=3),
+    "cvfl, secure sum, rising bits": Shape(
+        {"method": "cvfl", "compressor": {**LEVELS, "bits": RISING}, "aggregation": "secure_sum"}, parties=3
+    ),
     "efvfl, shared": Shape(EFVFL),
     "efvfl, private": Shape({**EFVFL, "labels": "private"}, own_features=True),
     "celu": Shape({"method": "celu", "capacity": 3, "reuse": 3}, label_party={"fusion": "concat"}),
@@ -42,7 +47,10 @@ def everywhere(place: Place, folder: Path) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_network_predicts_what_the_simulator_predicts(name: str, tmp_path: Path) -> None:
+def test_the_network_predicts_what_the_simulator_predicts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thinwire.predict.scoring.token_bytes", bytes)  # noise is fresh otherwise
     place = made(tmp_path, EVERY[name])
     folder = trained(place)
     twin = Path(shutil.copytree(folder, tmp_path / "twin"))  # noise is drawn from numbers that are used once
@@ -63,11 +71,11 @@ def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: P
     before = log.read_text().splitlines()
     with predicting(place, folders) as (asking, others):
         first, second = asked(asking, torch.arange(4)), asked(asking, torch.arange(4))
-        ledger = others["bank"].party._models[asking.models.popitem()[0]][0].encoder.charges
+        ledger = others["bank"].party._models[asking.models.popitem()[0]].encoder.charges
         assert ledger is not None
         uses = ledger._ledger.state()["releases"]
         with pytest.raises(BadInput, match="another process predicts with this run already"):
-            Answering(read_party_view(place.job, "bank"), folders["bank"], None, ServingTerms())
+            Answering(read_party_view(place.job, "bank"), folders["bank"], None, ServeTerms())
     assert not torch.equal(first, second)
     lines = log.read_text().splitlines()
     assert lines[: len(before)] == before
@@ -75,6 +83,16 @@ def test_what_a_training_over_the_network_has_spent_is_not_forgotten(tmp_path: P
     # 2 epochs; test rows at 4 evaluations, and four of them twice more.
     assert uses[:48].tolist() == [2] * 48
     assert uses[48:].tolist() == [6] * 4 + [4] * 12
+
+
+def test_a_schedule_of_bits_does_not_begin_anew_with_the_first_question(tmp_path: Path) -> None:
+    """A prediction has the last milestone's bits, whatever the number of its question."""
+    folder = trained(made(tmp_path, EVERY["cvfl, secure sum, rising bits"]))
+    run, first = simulated_outputs(folder)
+    held = read_own_rows(run, None)
+    with torch.no_grad():
+        exact = run.models["top"](sum(run.models[name](table) for name, table in held.tables.items()))
+    assert float((first - exact).abs().max()) < 0.01  # with one bit from -8 to 8 it would be over 1
 
 
 def test_a_row_comes_out_the_same_whoever_it_is_asked_with(tmp_path: Path) -> None:

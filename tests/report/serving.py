@@ -16,12 +16,12 @@ from thinwire.report.live.live_run import Board
 
 
 @contextmanager
-def served(root: Path) -> Iterator[str]:
-    """Its address, until the block ends."""
+def served(root: Path, host: str = "127.0.0.1") -> Iterator[str]:
+    """Its address, until the block ends; it listens at loopback, whatever `host` it believes to be at."""
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen(16)
-    app = dashboard_app(Board(root), "127.0.0.1", closing=lambda: server.should_exit)
+    app = dashboard_app(Board(root), host, closing=lambda: server.should_exit)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5, lifespan="off"))
     thread = Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -19,10 +19,9 @@ import thinwire as tw
 from report.records import EVIL, Page, made_up, refers_outside, small_job
 from report.serving import served
 from thinwire.base.errors import BadInput
-from thinwire.report.live.health import health, log_lines
+from thinwire.report.folder import read_run
 from thinwire.report.live.live_run import Board, LiveRun
-from thinwire.report.live.sections import page, sections
-from thinwire.report.reading import read_run
+from thinwire.report.live.sections import health, log_lines, page, sections
 from thinwire.report.record import RunRecord
 from thinwire.storage.events import sentence
 from thinwire.storage.json_file import LineFollower, read_object
@@ -96,12 +95,23 @@ def test_a_browser_is_told_to_run_nothing_from_elsewhere(address: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
-def test_on_loopback_only_loopbacks_names_are_answered(address: str, host: str) -> None:
+def test_other_names_are_refused(address: str, host: str) -> None:
     """Else a page elsewhere could have its name lead here, and read the runs."""
-    with pytest.raises(HTTPError, match="400"):
+    with pytest.raises(HTTPError, match="421"):
         get(address, Host=host)
     with get(address, Host="localhost:1234") as answer:
         assert answer.status == 200
+
+
+def test_other_names_are_refused_wherever_it_listens(tmp_path: Path) -> None:
+    for host, names in (("0.0.0.0", ["10.1.2.3:8765"]), ("runs.example", ["runs.example", "Runs.Example:80"])):  # noqa: S104
+        with served(tmp_path, host) as address:
+            for name in names:
+                with get(address, Host=name) as answer:
+                    assert answer.status == 200
+            with pytest.raises(HTTPError, match="421") as refused:
+                get(address, Host="evil.example")
+            assert b"by its address, or by the name in --host" in refused.value.read()
 
 
 @pytest.mark.parametrize(

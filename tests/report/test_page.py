@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from thinwire.report.svg.page import page_style
+from thinwire.report.rendering import page_style
 
 READABLE = 4.5  # WCAG 2, level AA
 LIGHT, DARK, PRINT = range(3)

@@ -14,8 +14,7 @@ import thinwire as tw
 from report.records import EVIL, Page, folder_of, made_up, refers_outside, small_job
 from thinwire.base.errors import BadInput
 from thinwire.report.figures import curve_figures
-from thinwire.report.keeping import write_report
-from thinwire.report.reading import find_runs, read_run, runs_in
+from thinwire.report.folder import find_runs, read_run, runs_in, write_report
 from thinwire.report.record import Evaluation, Heartbeat, append_heartbeat
 from thinwire.report.rendering import report_html
 from thinwire.report.summary import each_alone, group_runs
@@ -235,6 +234,8 @@ def test_runs_are_found_by_name_and_no_link_leads_out(tmp_path: Path) -> None:
         ("timeline.jsonl", "[]\n", "timeline.jsonl, line 1: "),
         ("quality.json", '{"task": "guess"}', "quality.json: task: "),
         ("events.jsonl", b"\xff\xfe\n", "not UTF-8"),
+        ("events.jsonl", "[" * 100_000 + "\n", "events.jsonl, line 1: not what a run writes"),
+        ("quality.json", "[" * 100_000, "quality.json: not what a run writes"),
     ],
 )
 def test_a_damaged_folder_is_refused_by_file_and_line(
@@ -245,6 +246,18 @@ def test_a_damaged_folder_is_refused_by_file_and_line(
             (tmp_path / one.name).write_bytes(one.read_bytes())
     (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(BadInput, match=re.escape(message)):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["job.toml", "about.json", "events.jsonl"])
+def test_no_link_in_a_folder_brings_another_file_into_the_report(run_dir: Path, tmp_path: Path, file: str) -> None:
+    for one in run_dir.iterdir():
+        if one.is_file():
+            (tmp_path / one.name).write_bytes(one.read_bytes())
+    (tmp_path / "elsewhere").write_text("a secret of the reader")
+    (tmp_path / file).unlink(missing_ok=True)
+    (tmp_path / file).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=f"{file} is a link; a run writes none"):
         read_run(tmp_path)
 
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cli.running import THINWIRE
+from processes import THINWIRE
 
 
 def _completed(line: str) -> list[str]:

@@ -1,7 +1,4 @@
-"""Run as a program: saves a generation again and again, killed before the n-th system call, for every n.
-
-python killed_saves.py FOLDER    FOLDER/start is copied to FOLDER/<n>[-half] for each n; prints the number of calls
-"""
+"""Saves a generation again and again, killed before the n-th system call, for every n; in a process of its own."""
 
 from __future__ import annotations
 
@@ -77,7 +74,8 @@ def survives(folder: Path, number: int, half: bool) -> bool:
     return os.WIFEXITED(status)
 
 
-def main(folder: Path) -> None:
+def save_killed_at_every_call(folder: Path) -> None:
+    """FOLDER/start is copied to FOLDER/<n>[-half] for each n."""
     for half in (False, True):
         number, survived = 0, False
         while not survived:
@@ -85,8 +83,3 @@ def main(folder: Path) -> None:
             copy = folder / f"{number}{'-half' if half else ''}"
             shutil.copytree(folder / "start", copy)
             survived = survives(copy, number, half)
-    print(number)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import BadInput, BadState
+from thinwire.base.errors import BadInput, BadState, Diverged
 from thinwire.storage.checkpoints import CheckpointFailed, Checkpoints, LoadedCheckpoint
 from thinwire.storage.json_file import canonical_json
 
@@ -264,14 +264,21 @@ def test_a_newer_format_stops_at_once_and_an_older_one_falls_back(tmp_path: Path
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_spoiled_weights_are_refused(
-    tmp_path: Path, name: str, value: float, usable: bool, dtype: torch.dtype
+    tmp_path: Path, name: str, value: float, usable: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened(tmp_path).save({}, {"p0": {name: torch.tensor([1.0, value], dtype=dtype)}}, 1)
+    held = {"p0": {name: torch.tensor([1.0, value], dtype=dtype)}}
     if usable:
+        opened(tmp_path).save({}, held, 1)
         assert opened(tmp_path).load(1, any_state) is not None
-    else:
-        with pytest.raises(BadState, match=f"{name} holds NaN"):
-            opened(tmp_path).load(1, any_state)
+        return
+    with pytest.raises(Diverged, match=f"p0: {name} holds NaN"):
+        opened(tmp_path).save({}, held, 1)
+    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("thinwire.storage.checkpoints._find_spoiled", lambda _: None)
+        opened(tmp_path).save({}, held, 1)
+    with pytest.raises(BadState, match=f"{name} holds NaN"):
+        opened(tmp_path).load(1, any_state)
 
 
 # Saving -----------------------------------------------------------------------------------------------------------

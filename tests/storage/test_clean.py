@@ -55,12 +55,7 @@ def parts(run: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("days_ago", "left"),
-    [
-        (6.9, {"checkpoints", "sent", "answers"}),
-        (7.1, {"checkpoints"}),
-        (31, set()),
-    ],
+    ("days_ago", "left"), [(6.9, {"checkpoints", "sent", "answers"}), (7.1, {"checkpoints"}), (31, set())]
 )
 def test_days_count_from_the_end(run: Path, days_ago: float, left: set[str]) -> None:
     rules = Retention(checkpoints_days=30, messages_days=7)

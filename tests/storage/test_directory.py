@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import nn
 
 from thinwire.base.errors import BadInput, BadState
 from thinwire.storage.atomic_file import WriteFailed
+from thinwire.storage.folder_lock import FolderLock
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
 
@@ -62,9 +64,11 @@ def test_secrets_are_in_no_file_but_private_json(tmp_path: Path) -> None:
 def test_a_begin_that_was_killed_early_may_be_repeated(tmp_path: Path) -> None:
     begun(tmp_path)
     (tmp_path / "events.jsonl").unlink()
-    directory = RunDirectory(tmp_path)
-    directory.begin({"name": "x"}, b"another secret, of 32 bytes, too.", FACTS)
-    assert directory.noise_secret == b"another secret, of 32 bytes, too."
+    for secret in (b"another secret, of 32 bytes, too.", b"before the first checkpoint, too"):
+        directory = RunDirectory(tmp_path)
+        directory.begin({"name": "x"}, secret, FACTS)
+        assert directory.noise_secret == secret
+    save(directory, 1)
     with pytest.raises(BadInput, match="holds a run already"):
         RunDirectory(tmp_path).begin({}, SECRET, FACTS)
 
@@ -132,3 +136,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "models").touch()
     with pytest.raises(WriteFailed, match=r"models/p0.safetensors: \d+ bytes could not be written"):
         directory.finish([], {"p0": nn.Linear(1, 1)})
+
+
+def test_a_runs_folder_its_models_and_preparations_are_for_their_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        directory = begun(tmp_path / "runs" / "one", 2)
+        directory.keep("p0", {"preparation": "{}", "labels": "{}"})
+        directory.finish([], {"p0": nn.Linear(2, 2)})
+        FolderLock(tmp_path / "runs" / "two").acquire()
+    finally:
+        os.umask(before)
+    run = tmp_path / "runs" / "one"
+    folders = [tmp_path / "runs" / "two", run, *(path for path in run.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
+    assert len(list((run / "models").iterdir())) == 3
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (run / "models").iterdir()} == {0o600}

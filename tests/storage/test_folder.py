@@ -162,7 +162,25 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         read_key(tmp_path)
 
 
+def test_a_folder_in_a_keys_place_leaves_nothing_open(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BadKey, match="cannot be read: Is a directory"):
+        read_key(tmp_path)
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_job_that_names_no_key_file_is_told_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(BadKey, match=r"encryption\.key: there is no file .*none\.key; `thinwire key"):
         begin_files(tmp_path / "run", tmp_path / "none.key")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["data.json", "private.json", "events.jsonl"])
+def test_a_pipe_or_a_device_among_the_files_is_not_read(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    assert open_folder(tmp_path) == PLAIN
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for file in (name, "zeros"):
+        with pytest.raises(BadState, match=f"{file} is no plain file"):
+            PLAIN.read(tmp_path / file)

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from thinwire.storage.atomic_file import WriteFailed
-from thinwire.storage.folder_lock import AlreadyRunning, FolderLock, TakenOver
+from thinwire.storage.folder_lock import AlreadyRunning, FolderLock
 
 HOLDER = """
 import sys
@@ -71,7 +71,7 @@ def holder(tmp_path: Path) -> Iterator[Holder]:
 
 def test_a_running_process_keeps_others_out_until_it_is_gone(tmp_path: Path, holder: Holder) -> None:
     lock = FolderLock(tmp_path)
-    with pytest.raises(AlreadyRunning, match=rf"running here already \(process {holder.pid}\); stop it first"):
+    with pytest.raises(AlreadyRunning, match=rf"under way here already \(process {holder.pid}\); stop it first"):
         lock.acquire()
     assert not lock.still_mine()
     assert holder.thinks_the_lock_is_its_own()
@@ -84,7 +84,7 @@ def test_a_running_process_keeps_others_out_until_it_is_gone(tmp_path: Path, hol
 def test_a_stopped_process_is_replaced_and_knows_it(tmp_path: Path, holder: Holder) -> None:
     holder.stop()
     lock, third = FolderLock(tmp_path), FolderLock(tmp_path)
-    assert lock.acquire() == TakenOver(holder.pid)
+    assert lock.acquire() == holder.pid
     assert lock.still_mine()
     holder.wake()
     assert not holder.thinks_the_lock_is_its_own()

@@ -18,8 +18,8 @@ from job.tables.test_jobs import aligned
 from thinwire.align import read_alignment
 from thinwire.base.errors import BadInput
 from thinwire.data.prepare import Preparation
-from thinwire.data.readers.cells import read_cells
 from thinwire.data.readers.features import read_id_texts
+from thinwire.data.readers.tables import read_cells
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view
@@ -30,8 +30,7 @@ from training.party.parties import Seen, Shape, made, ran
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 WITH_IDS = JOB.replace('name = "bank"\n', 'name = "bank"\nids = { file = "ids.csv", column = "person" }\n').replace(
-    'method = "efvfl"\ncompressor = { name = "TopK", fraction = 0.25 }\nlabels = "private"',
-    'method = "thin"',
+    'method = "efvfl"\ncompressor = { name = "TopK", fraction = 0.25 }\nlabels = "private"', 'method = "thin"'
 )
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from storage.killed_saves import content, opened, save
+from processes import call
+from storage.killed_saves import content, opened, save, save_killed_at_every_call
 
 
 def killed_at_every_call(folder: Path) -> list[Path]:
-    script = Path(__file__).with_name("killed_saves.py")
-    shown = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, check=False)
-    assert shown.returncode == 0, shown.stderr + shown.stdout
-    assert int(shown.stdout) > 30, "the calls are not counted"
-    return [path for path in folder.iterdir() if path.name != "start"]
+    call(save_killed_at_every_call, folder)
+    found = [path for path in folder.iterdir() if path.name != "start"]
+    assert len(found) > 30, "the calls are not counted"
+    return found
 
 
 def generation_in(folder: Path) -> int:
@@ -35,7 +33,7 @@ def generation_in(folder: Path) -> int:
     return loaded.generation
 
 
-@pytest.mark.parametrize("before", [0, 1, 2, 3])
+@pytest.mark.parametrize("before", [0, 2, *(pytest.param(number, marks=pytest.mark.long) for number in (1, 3))])
 def test_the_old_or_the_new_generation_loads(tmp_path: Path, before: int) -> None:
     private, checkpoints = opened(tmp_path / "start")
     for generation in range(1, before + 1):

@@ -11,7 +11,8 @@ import pytest
 
 from thinwire.base.errors import BadState
 from thinwire.net.links.outgoing_log import DamagedLog, LogFailed, OutgoingLog
-from thinwire.storage.encrypted_files import HEADER_SIZE, MARK, EncryptedFiles, RunKey
+from thinwire.storage.atomic_file import WriteFailed
+from thinwire.storage.encrypted_files import HEADER_SIZE, MARK, Files, RunKey
 from thinwire.storage.private_state import ChargeLog
 
 KEY = RunKey(b"k" * 32, b"r" * 16)
@@ -20,11 +21,11 @@ FRAMES = [b"embeddings of row %d" % number for number in range(4)]
 
 def log_in(run: Path, name: str = "bank", incarnation: int = 1) -> OutgoingLog:
     folder = run / "sent" / name
-    return OutgoingLog(folder, incarnation, _refuse, EncryptedFiles(run, KEY).logs(folder))
+    return OutgoingLog(folder, incarnation, _refuse, Files(run, KEY).logs(folder))
 
 
-def _refuse(path: Path, size: int) -> None:
-    raise AssertionError(f"{path} has no room for {size} bytes")
+def _refuse(failed: WriteFailed) -> None:
+    raise AssertionError(str(failed))
 
 
 def filled(run: Path, name: str = "bank") -> Path:
@@ -116,7 +117,7 @@ def test_a_file_that_has_no_room_for_its_first_bytes_loses_nothing(
 
 def charges(run: Path) -> ChargeLog:
     path = run / "charges.jsonl"
-    return ChargeLog(path, EncryptedFiles(run, KEY).lines(path))
+    return ChargeLog(path, Files(run, KEY).lines(path))
 
 
 def test_charges_are_encrypted_line_by_line_and_a_torn_line_is_dropped(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_charges_are_encrypted_line_by_line_and_a_torn_line_is_dropped(tmp_path:
     assert all(line.startswith(b"TWREST1 ") for line in data.splitlines())
     (tmp_path / "charges.jsonl").write_bytes(data[:-3])
     log = charges(tmp_path)
-    assert len(log) == 2
+    assert log.lines == 2
     log.record("prediction 2", lambda: {"rows": "20"})
     assert [entry["rows"] for entry in charges(tmp_path).entries()] == ["17-19", "17-19", "20"]
 

@@ -87,7 +87,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed(tmp_path: Path) -> No
             flipped = bytearray(whole)
             flipped[index] ^= 1 << bit
             path.write_bytes(flipped)
-            with pytest.raises(BadState, match=r"(is damaged: .* bring it back|has format \d, this version reads 1)"):
+            with pytest.raises(BadState, match=r"(is damaged: .* bring it back|has format \d, this version reads 2)"):
                 PrivateState.open(tmp_path)
         path.write_bytes(whole[:index])
         with pytest.raises(BadState, match="is damaged"):
@@ -103,10 +103,23 @@ def test_other_json_is_damage(tmp_path: Path, text: str) -> None:
         PrivateState.open(tmp_path)
 
 
+def test_the_first_format_counted_no_charges_and_is_still_read(tmp_path: Path) -> None:
+    made = PrivateState.open(tmp_path)
+    path = tmp_path / "private.json"
+    held = {key: value for key, value in json.loads(path.read_text()).items() if key not in ("check", "charges")}
+    held["format"] = 1
+    path.write_bytes(canonical_json({**held, "check": _check(held)}))
+    found = PrivateState.open(tmp_path)
+    assert found.mac_key == made.mac_key
+    found.open_charges(tmp_path / "charges.jsonl").record("release 0", dict)
+    found.set_generation(1)
+    assert json.loads(path.read_text())["charges"] == {"charges.jsonl": 1}
+
+
 def test_a_newer_format_names_both_numbers(tmp_path: Path) -> None:
     PrivateState.open(tmp_path)
     rewritten(tmp_path, format=9, something_new=True)
-    with pytest.raises(BadState, match="format 9, this version reads 1; use the version that wrote it"):
+    with pytest.raises(BadState, match="format 9, this version reads 2; use the version that wrote it"):
         PrivateState.open(tmp_path)
 
 

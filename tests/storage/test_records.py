@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from thinwire.storage import encrypted_files
 from thinwire.storage.encrypted_files import (
     HEADER_SIZE,
+    PLAIN,
     TAG,
     DamagedFile,
-    EncryptedFiles,
     Encrypting,
-    PlainFiles,
+    Files,
     RunKey,
     decrypt_records,
+    map_content,
 )
 
 KEY = RunKey(b"k" * 32, b"r" * 16)
@@ -95,7 +96,7 @@ def test_no_two_files_are_alike_and_no_key_is_shown() -> None:
 
 
 def test_a_readable_file_in_an_encrypted_run_is_refused_and_the_other_way_round(tmp_path: Path) -> None:
-    encrypted, plain = EncryptedFiles(tmp_path, KEY), PlainFiles()
+    encrypted, plain = Files(tmp_path, KEY), PLAIN
     plain.replace(tmp_path / "model", b"weights")
     with pytest.raises(DamagedFile, match="is not encrypted, as this run's files are"):
         encrypted.read(tmp_path / "model")
@@ -106,11 +107,12 @@ def test_a_readable_file_in_an_encrypted_run_is_refused_and_the_other_way_round(
 
 
 def test_both_kinds_of_files_read_what_they_wrote_in_pieces(tmp_path: Path) -> None:
-    for files in (PlainFiles(), EncryptedFiles(tmp_path, KEY)):
-        path = tmp_path / type(files).__name__
+    for files in (PLAIN, Files(tmp_path, KEY)):
+        path = tmp_path / f"encrypted {files.is_encrypted}"
         with files.new(path) as write:
             write(b"0123456789" * 5)
             write(memoryview(b"abc"))
         assert path.stat().st_mode & 0o777 == 0o600
-        with files.open_file(path) as content:
-            assert b"".join(content.pieces(7)) == bytes(content.area()) == b"0123456789" * 5 + b"abc"
+        with files.open_file(path) as file:
+            pieces = b"".join(iter(lambda: file.read(7), b""))
+            assert pieces == bytes(map_content(file)) == b"0123456789" * 5 + b"abc"

@@ -20,7 +20,7 @@ from thinwire.storage.tensor_file import WrittenTensors, read_tensors, write_ten
 
 def every_kind() -> dict[str, Tensor]:
     values = torch.randn(33, 7, generator=generator()) * 10
-    found = {str(dtype): values.to(dtype) for dtype in tensor_file._DTYPES}
+    found = {str(dtype): values.to(dtype) for dtype in tensor_file.DTYPES}
     return {**found, "scalar": torch.tensor(3.0), "empty": torch.zeros(0, 4), "turned": values.t()}
 
 

@@ -9,16 +9,18 @@ from typing import Any, cast
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import thinwire as tw
 from engine.identities.small import bottom, digits, job, top, trained
-from thinwire.base.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.base.errors import BadInput, BadParameter, Diverged, IncompatibleRecipe
 from thinwire.engine.compress import PoissonBinomial, TopK, Uniform
 from thinwire.engine.methods import celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.schedule import CachedSteps, Overlap
 from thinwire.engine.streams import Direct
+from thinwire.predict.model_store import load_model
+from thinwire.storage.run_directory import RunDirectory
 
 
 def test_history_begins_before_training_and_ends_after_the_last_round() -> None:
@@ -171,10 +173,7 @@ def test_more_recipes_that_cannot_work() -> None:
         (replace(base, order="sometimes"), "order must be"),
         (replace(base, broadcast="all"), "broadcast must be"),
         (replace(base, uplink=Direct(PoissonBinomial(4, 0.1))), "use pbm"),
-        (
-            replace(pbm(4, 0.1), schedule=CachedSteps(2, 2, overlap=Overlap.FILLING)),
-            "use overlap=True",
-        ),
+        (replace(pbm(4, 0.1), schedule=CachedSteps(2, 2, overlap=Overlap.FILLING)), "use overlap=True"),
     ]
     for recipe, message in wrong:
         with pytest.raises(BadInput, match=message):
@@ -303,6 +302,8 @@ def test_a_frozen_bottom_model_is_not_trained() -> None:
         ({"eval_every": 0}, "eval_every must be 1 or more"),
         ({"batch_size": True}, "batch_size must be a whole number"),
         ({"seed": "a"}, "seed must be a whole number"),
+        ({"seed": 2**70}, r"seed must be from 0 to 2\^63 - 1, got 1180591620717411303424"),
+        ({"epochs": 1e300}, r"epochs must be below \d+, since rounds have 32 bits; got 1e\+300"),
         ({"epochs": "3"}, "epochs must be a number"),
         ({"epochs": float("inf")}, "epochs must be a number"),
         ({"device": "foo"}, "device 'foo' is not available"),
@@ -315,6 +316,81 @@ def test_a_frozen_bottom_model_is_not_trained() -> None:
 def test_wrong_settings_are_named(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(BadParameter, match=message):
         job(svfl(), **wrong)
+
+
+class Remembering(nn.Module):
+    """A bottom model with a buffer, or a state of its own beside it."""
+
+    def __init__(self, module: nn.Module, kept: Any) -> None:
+        super().__init__()
+        self.module, self._kept = module, kept
+        self.register_buffer("mark", kept if isinstance(kept, Tensor) else None)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.module(x)
+
+    def get_extra_state(self) -> Any:
+        return self._kept
+
+    def set_extra_state(self, state: Any) -> None:
+        self._kept = state
+
+
+class Marked(Remembering):
+    get_extra_state, set_extra_state = nn.Module.get_extra_state, nn.Module.set_extra_state
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (Marked(bottom(0), torch.zeros(2, dtype=torch.complex64)), "p0: mark has type torch.complex64"),
+        (Marked(bottom(0), torch.zeros(2, dtype=torch.uint16)), "p0: mark has type torch.uint16, which is not saved"),
+        (Marked(bottom(0), torch.tensor([1.0, torch.nan])), "p0: mark holds NaN, which counts as damage"),
+        (Remembering(bottom(0), {"steps": 3}), "p0: _extra_state is dict; models are saved as tensors"),
+    ],
+    ids=["complex", "uint16", "nan", "extra state"],
+)
+def test_a_model_that_could_not_be_saved_and_loaded_is_refused_before_the_start(
+    module: nn.Module, message: str, tmp_path: Path
+) -> None:
+    described = job(svfl())
+    described.parties[0].bottom = module
+    with pytest.raises(BadInput, match=message.replace("p0", described.names[0])):
+        tw.train(described, callbacks=[], out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+class Spoiling(nn.Module):
+    """A buffer that no output shows becomes NaN in the second round."""
+
+    mark: Tensor
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.register_buffer("mark", torch.ones(1))
+
+    def forward(self, x: Tensor) -> Any:
+        if self.training:
+            self.mark = self.mark.sub(1).sqrt()
+        return self.module(x)
+
+
+def test_a_buffer_that_becomes_nan_ends_the_run_before_it_is_saved(tmp_path: Path) -> None:
+    described = job(svfl(), epochs=1, eval_every=1)
+    described.parties[0].bottom = Spoiling(bottom(0))
+    with pytest.raises(Diverged, match=rf"{described.names[0]}: .*mark holds NaN; use a smaller learning rate"):
+        tw.train(described, callbacks=[], out=tmp_path / "run")
+    again = job(svfl(), epochs=1, eval_every=1)
+    again.parties[0].bottom = Spoiling(bottom(0))
+    RunDirectory(tmp_path / "run").load(again.digests(), [party.name for party in again.everyone])
+
+
+def test_infinity_may_be_meant_in_a_buffer(tmp_path: Path) -> None:
+    described = job(svfl(), epochs=1)
+    described.parties[0].bottom = Marked(bottom(0), torch.tensor([-torch.inf]))
+    tw.train(described, callbacks=[], out=tmp_path / "run")
+    load_model(tmp_path / "run", described.names[0], described.parties[0].bottom)
 
 
 def test_more_wrong_jobs_are_named() -> None:

@@ -8,6 +8,7 @@ import torch
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, r2_score, roc_auc_score
 
+import thinwire as tw
 from thinwire.training.quality import count_quality
 
 RNG = np.random.default_rng(3)
@@ -82,3 +83,25 @@ def test_one_row_of_a_regression() -> None:
     found = count_quality(torch.tensor([1.5]), torch.tensor([2.25]), 1)
     assert found is not None
     assert found.errors == {"rmse": 0.75, "mae": 0.75}
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])
+def test_counts_and_years_are_quantities_whatever_their_type(dtype: torch.dtype) -> None:
+    truth = torch.tensor([3, 7, 0, 1, 12, 5], dtype=dtype)
+    found = count_quality(truth.float()[:, None] + 1, truth, 1)
+    assert found is not None
+    assert (found.task, found.errors["mae"]) == ("regression", 1)
+
+
+def test_a_regression_on_whole_numbers_ends_with_its_quality() -> None:
+    """Even where the test rows hold nothing but 0 and 1: the loss says what it is."""
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    y = (x.sum(1) * 4).round().long() + 40
+    party = tw.FeatureParty("bank", x, torch.nn.Linear(3, 2), test_features=x[:8])
+    for test_labels in (y[:8], torch.arange(8) % 2):
+        label = tw.LabelParty("clinic", y, torch.nn.Linear(2, 1), test_labels, loss=tw.losses.squared_error)
+        job = tw.Job([party], label, tw.methods.svfl(), tw.SGD(0.01), epochs=1, batch_size=8, metrics=["mae"])
+        result = tw.train(job, callbacks=[])
+        assert result.record is not None
+        assert result.record.quality is not None
+        assert result.record.quality.task == "regression"

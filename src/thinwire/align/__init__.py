@@ -41,24 +41,6 @@ from thinwire.align.protocol import (
 )
 from thinwire.align.ristretto import RistrettoBackend, ristretto
 
-__all__ = [
-    "Alignment",
-    "AlignmentResult",
-    "AlignmentsDiffer",
-    "Backend",
-    "Conversation",
-    "Ids",
-    "NoOverlap",
-    "Progress",
-    "RistrettoBackend",
-    "Terms",
-    "TooLittleOverlap",
-    "WorkersFailed",
-    "align_feature_party",
-    "align_label_party",
-    "intersect",
-    "normalize_ids",
-    "read_alignment",
-    "ristretto",
-    "write_alignment",
-]
+__all__ = ["Alignment", "AlignmentResult", "AlignmentsDiffer", "Backend", "Conversation", "Ids", "NoOverlap"]
+__all__ += ["Progress", "RistrettoBackend", "Terms", "TooLittleOverlap", "WorkersFailed", "align_feature_party"]
+__all__ += ["align_label_party", "intersect", "normalize_ids", "read_alignment", "ristretto", "write_alignment"]

@@ -22,7 +22,7 @@ from safetensors import numpy as safetensors
 from thinwire.align.ids import Ids, RowNumbers
 from thinwire.base.errors import BadFile, BadIds, BadInput
 from thinwire.base.types import PartyName
-from thinwire.storage.atomic_file import WriteFailed
+from thinwire.storage.atomic_file import map_write_errors
 from thinwire.storage.encrypted_files import PLAIN, Files
 
 
@@ -95,10 +95,8 @@ def write_alignment(path: str | Path, alignment: Alignment, files: Files = PLAIN
     metadata = {"alignment": held.model_dump_json(), "sha256": _UNSET}
     data = safetensors.save({"rows": alignment.rows.astype("<i8")}, metadata)
     data = _resealed(data, _UNSET, sha256(data).hexdigest())
-    try:
-        files.replace(path, data, mode=0o600)
-    except OSError as error:
-        raise WriteFailed(path, len(data), error) from error
+    with map_write_errors(path, len(data)):
+        files.replace(path, data)
 
 
 def read_alignment(path: str | Path, files: Files = PLAIN) -> Alignment:

@@ -35,17 +35,19 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.net.grpc.client import Dialer
-from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import PROTOCOL, NotYet, Refused, Rpc
 from thinwire.net.handshake import check_protocol
 from thinwire.net.links.network_channel import NetworkChannel, PartyMissing, Patience
 from thinwire.net.links.network_party import NetworkParty
-from thinwire.net.links.outgoing_log import AnswerLog, OutgoingLog
-from thinwire.net.links.peer_link import LinkEnds, PeerLink
+from thinwire.net.links.outgoing_log import OutgoingLog
+from thinwire.net.links.peer_end import LinkEnds
+from thinwire.net.links.peer_link import PeerLink
 from thinwire.storage import layout
+from thinwire.storage.atomic_file import WriteFailed
 
 _TELL_SECONDS = 10.0
 _LAST_WORDS_SECONDS = 10.0
+_MOST_BYTES = 1 << 25  # of a message, beside 64 an id: the largest chunk of points
 _PURPOSE = "alignment"
 _KNOWN_TO_ALL = (NoOverlap, TooLittleOverlap, AlignmentsDiffer)  # by the messages themselves
 
@@ -88,11 +90,11 @@ class AligningParty:
         self._instance = secrets.token_hex(8)
         self._instances: dict[PartyName, str] = {}  # of the peers' processes
         self._links: dict[PartyName, PeerLink] = {}
-        self._told = (0.0, "")
 
     def align(self, ids: Ids, backend: Backend, terms: AlignTerms, on_progress: Progress) -> Alignment:
         """Blocks until it is done; nothing is kept where it fails."""
-        with TemporaryDirectory(prefix="thinwire-align-") as folder, self._connected(Path(folder)) as channel:
+        most = _MOST_BYTES + 64 * len(ids)
+        with TemporaryDirectory(prefix="thinwire-align-") as folder, self._connected(Path(folder), most) as channel:
             self._gather()
             talk = Conversation(self.own.me, self.own.label_party, self.own.feature_parties, channel)
             half = align_label_party if self.own.is_label_party else align_feature_party
@@ -108,7 +110,7 @@ class AligningParty:
                 channel.drain(_LAST_WORDS_SECONDS)
 
     @contextmanager
-    def _connected(self, folder: Path) -> Iterator[NetworkChannel]:
+    def _connected(self, folder: Path, max_body: int) -> Iterator[NetworkChannel]:
         own = self.own
         run = derive_seed(_PURPOSE, self._attempt.what, *self._attempt.parties)
         self._links = {
@@ -120,9 +122,11 @@ class AligningParty:
             )
             for peer in own.peers
         }
+        for link in self._links.values():
+            link.max_body = max_body
         patience = Patience(own.wait_seconds, self._waiting, self._interrupted)
         channel = NetworkChannel(
-            own.me, self._links, self.ledger, AnswerLog(OutgoingLog(folder / layout.ANSWERS, 1, self._full)), patience
+            own.me, self._links, self.ledger, OutgoingLog(folder / layout.ANSWERS, 1, self._full), patience
         )
         disconnect = self._listen() if own.is_label_party else self._dial()
         try:
@@ -134,9 +138,7 @@ class AligningParty:
     def _listen(self) -> Callable[[], None]:
         own = self.own
         address = own.listen_address()
-        listener = Listener(
-            address, own.load_credentials, own.access_list(), self, self._heard, len(own.feature_parties)
-        )
+        listener = own.listener(self, self._heard)
         listener.start()
         self._say(f"waiting at {address} for {', '.join(own.feature_parties)}")
         return listener.stop
@@ -181,11 +183,8 @@ class AligningParty:
     def check_welcome(self, welcome: dict[str, Any]) -> None:
         self._note(self.own.label_party, self._attempt.require(self.own.label_party, self.own.me, welcome))
 
-    def report_no_answer(self, why: str, seconds: float) -> None:
-        told, before = self._told
-        if why != before or monotonic() - told > _TELL_SECONDS:
-            self._told = (monotonic(), why)
-            self._say(printable(why))
+    def report_no_answer(self, why: str) -> None:
+        self._say(printable(why))
 
     def _note(self, peer: PartyName, instance: str) -> None:
         """A process that was started again has other keys: what it says no longer fits."""
@@ -213,7 +212,7 @@ class AligningParty:
         for link in self._links.values():
             link.require_no_failure()
 
-    def _full(self, path: Path, size: int) -> None:
-        self._say(f"the disk is full: {path} needs {size} bytes; waiting for room")
+    def _full(self, failed: WriteFailed) -> None:
+        self._say(f"{failed}; waiting for room")
         self._interrupted()
         sleep(1.0)

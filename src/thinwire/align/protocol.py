@@ -207,30 +207,25 @@ def _greeted(talk: Conversation, peer: PartyName, backend: str, terms: Terms) ->
     return int(ids)
 
 
-def ask_all(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
-    """At the label party: who refuses, itself included; everybody is told."""
-    verdicts: Mapping[PartyName, bool] = {party: _verdict(talk, party, step) for party in talk.feature_parties}
-    refusing = [party for party, accepted in verdicts.items() if not accepted]
-    if not accepts:
-        refusing.append(talk.me)
-    for party in talk.feature_parties:
-        talk.send(party, Kind.ALIGNMENT, step, json.dumps(refusing).encode())
-    return tuple(refusing)
-
-
-def tell(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
-    """At a feature party: gives its verdict, and learns who refuses."""
+def vote(talk: Conversation, step: Step, accepts: bool) -> tuple[PartyName, ...]:
+    """Who refuses: each feature party gives its verdict, and the label party, with its own, tells everybody."""
+    if talk.me == talk.label_party:
+        refusing = [party for party in talk.feature_parties if not _verdict(talk, party, step)]
+        refusing += [] if accepts else [talk.me]
+        for party in talk.feature_parties:
+            talk.send(party, Kind.ALIGNMENT, step, json.dumps(refusing).encode())
+        return tuple(refusing)
     talk.send(talk.label_party, Kind.ALIGNMENT, step, _ACCEPTS if accepts else _REFUSES)
     body = talk.receive(talk.label_party, Kind.ALIGNMENT, step)
     try:
-        refusing = json.loads(body)
+        told = json.loads(body)
     except (ValueError, RecursionError):
-        refusing = None
-    if not isinstance(refusing, list) or not all(party in talk.parties for party in refusing):
+        told = None
+    if not isinstance(told, list) or not all(party in talk.parties for party in told):
         raise talk.build_error(talk.label_party, f"{body[:80]!r}, expected the names of those who refuse")
-    if not accepts and talk.me not in refusing:
+    if not accepts and talk.me not in told:
         raise talk.build_error(talk.label_party, f"an agreement that {talk.me!r} has refused")
-    return tuple(refusing)
+    return tuple(told)
 
 
 def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
@@ -262,13 +257,9 @@ def align_label_party(
     ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
 ) -> Alignment:
     """The label party's half."""
-    needed = terms.minimum_rows(len(ids))
     peer_ids = greet(talk, talk.feature_parties, len(ids), backend.name, terms)
     sizes = peer_ids | {talk.me: len(ids)}
-    smallest = min(sizes.values())
-    _require_accepted(
-        ask_all(talk, Step.SIZES_ACCEPTED, smallest >= needed), f"at most {smallest} ids can be in common", needed
-    )
+    _agree_on_sizes(talk, sizes, terms)
 
     places = backend.match_as_label(talk, ids, peer_ids, on_progress)
     pairwise = {peer: int(np.count_nonzero(found >= 0)) for peer, found in places.items()}
@@ -277,47 +268,43 @@ def align_label_party(
     if not len(common):
         shared = ", ".join(f"{count} with {peer!r}" for peer, count in pairwise.items())
         raise _no_overlap(ids, f"no id is held by all parties ({shared})")
-    accepts = len(common) >= needed
-    _require_accepted(ask_all(talk, Step.OVERLAP_ACCEPTED, accepts), f"{len(common)} ids are in common", needed)
+    _agree_on_overlap(talk, len(ids), len(common), terms)
 
     nonce = fresh_nonce()
     rows, digest = sort_common_rows(ids, common, nonce)
     for peer, found in places.items():
         talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + _bitmap(found[common], peer_ids[peer]))
-    differing = ask_all(talk, Step.DIGEST_ACCEPTED, accepts=True)
-    if differing:
-        raise AlignmentsDiffer(differing)
-    return _alignment(talk, ids, rows, digest, sizes, pairwise)
+    return _alignment(talk, ids, rows, digest, sizes, pairwise=pairwise)
 
 
 def align_feature_party(
     ids: Ids, talk: Conversation, backend: Backend, terms: Terms = ANY_OVERLAP, on_progress: Progress = _silent
 ) -> Alignment:
     """A feature party's half."""
-    needed = terms.minimum_rows(len(ids))
     sizes = greet(talk, [talk.label_party], len(ids), backend.name, terms) | {talk.me: len(ids)}
-    smallest = min(sizes.values())
-    _require_accepted(
-        tell(talk, Step.SIZES_ACCEPTED, smallest >= needed), f"at most {smallest} ids can be in common", needed
-    )
+    _agree_on_sizes(talk, sizes, terms)
 
     order = backend.match_as_feature(talk, ids, sizes[talk.label_party], on_progress)
-    size = receive_overlap(talk, at_most=smallest)
+    size = receive_overlap(talk, at_most=min(sizes.values()))
     if not size:
         raise _no_overlap(ids, "no id is held by all parties")
-    _require_accepted(tell(talk, Step.OVERLAP_ACCEPTED, size >= needed), f"{size} ids are in common", needed)
+    _agree_on_overlap(talk, len(ids), size, terms)
 
     nonce, theirs, places = _common_rows(talk, len(ids), size)
     rows, digest = sort_common_rows(ids, order[places], nonce)
-    differing = tell(talk, Step.DIGEST_ACCEPTED, accepts=digest == theirs)
-    if differing:
-        raise AlignmentsDiffer(differing)
-    return _alignment(talk, ids, rows, digest, sizes, pairwise=None)
+    return _alignment(talk, ids, rows, digest, sizes, accepts=digest == theirs)
 
 
-def _require_accepted(refusing: tuple[PartyName, ...], what: str, needed: int) -> None:
-    if refusing:
-        raise TooLittleOverlap(what, refusing, needed)
+def _agree_on_sizes(talk: Conversation, sizes: Mapping[PartyName, int], terms: Terms) -> None:
+    needed, smallest = terms.minimum_rows(sizes[talk.me]), min(sizes.values())
+    if refusing := vote(talk, Step.SIZES_ACCEPTED, smallest >= needed):
+        raise TooLittleOverlap(f"at most {smallest} ids can be in common", refusing, needed)
+
+
+def _agree_on_overlap(talk: Conversation, own: int, size: int, terms: Terms) -> None:
+    needed = terms.minimum_rows(own)
+    if refusing := vote(talk, Step.OVERLAP_ACCEPTED, size >= needed):
+        raise TooLittleOverlap(f"{size} ids are in common", refusing, needed)
 
 
 def _no_overlap(ids: Ids, what: str) -> NoOverlap:
@@ -352,8 +339,13 @@ def _alignment(
     rows: RowNumbers,
     digest: bytes,
     sizes: Mapping[PartyName, int],
-    pairwise: Mapping[PartyName, int] | None,
+    *,
+    accepts: bool = True,
+    pairwise: Mapping[PartyName, int] | None = None,
 ) -> Alignment:
+    """What all parties accept; raises AlignmentsDiffer where one does not."""
+    if differing := vote(talk, Step.DIGEST_ACCEPTED, accepts):
+        raise AlignmentsDiffer(differing)
     return Alignment(
         me=talk.me,
         label_party=talk.label_party,

@@ -1,4 +1,4 @@
-"""Matching by Diffie-Hellman in ristretto255: both parties' keys on both parties' ids.
+"""Matching by Diffie-Hellman in ristretto255 (RFC 9496): both parties' keys on both parties' ids.
 
 ::
 
@@ -13,32 +13,208 @@ list; the feature party learns the number of the label party's ids. Each pair ha
 they the label party's same for two feature parties, these two could together tell which of its points belong
 together. All of it goes in chunks, so that one is computed while another travels, and nobody runs further ahead of
 its peer than one chunk.
+
+The group has prime order, so a point shows nothing but itself, and a key times an unknown point is as good as
+random to whoever lacks the key. `multiply_points` refuses what is not the one encoding of a point, and the point that
+every key leaves where it is. It comes from libsodium through rbcl, which nothing else imports.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256, sha512
+from math import ceil, log2
+from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from thinwire.align.group import (
-    POINT_SIZE,
-    InvalidPoint,
-    Tags,
-    empty_tags,
-    find_places,
-    find_repeat,
-    fresh_key,
-    tag_size,
-)
 from thinwire.align.ids import Ids, RowNumbers, shuffle_rows
-from thinwire.align.protocol import Conversation, Progress
-from thinwire.align.worker_pool import Work, WorkerPool, open_worker_pool
+from thinwire.align.protocol import Conversation, Progress, WorkersFailed
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import Kind, PartyName
+
+POINT_SIZE = 32  # bytes
+_DOMAIN = b"thinwire alignment 1, an id as a point of ristretto255:"
+
+
+@cache
+def _load_rbcl() -> Any:
+    """At the first use: it writes the file that it loads libsodium from, and leaves 3 MB a process behind."""
+    import rbcl
+    from rbcl._sodium import lib_path
+
+    with suppress(OSError):
+        os.unlink(lib_path)
+    return rbcl
+
+
+class InvalidPoint(ValueError):
+    """Bytes that stand for no point, or for the neutral one, at `place` of those that came together."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)  # alone, so that it passes from one process to another
+        self.place = place
+
+
+def fresh_key() -> bytes:
+    """A uniform scalar other than 0; never stored."""
+    key: bytes = _load_rbcl().crypto_core_ristretto255_scalar_random()
+    return key
+
+
+def hash_to_group(text: bytes) -> bytes:
+    """The id's point. Nobody knows a key that leads from one id's point to another's."""
+    digest = sha512(_DOMAIN + len(text).to_bytes(8, "big") + text).digest()
+    point: bytes = _load_rbcl().crypto_core_ristretto255_from_hash(digest)
+    return point
+
+
+def blind_ids(texts: Sequence[bytes], key: bytes) -> bytes:
+    """The key times each id's point, one after the other."""
+    times = _load_rbcl().crypto_scalarmult_ristretto255
+    return b"".join([times(key, hash_to_group(text)) for text in texts])
+
+
+def multiply_points(points: bytes, key: bytes) -> bytes:
+    """The key times each point of these bytes. Raises InvalidPoint."""
+    times = _load_rbcl().crypto_scalarmult_ristretto255
+    found: list[bytes] = []
+    try:
+        for start in range(0, len(points), POINT_SIZE):
+            found.append(times(key, points[start : start + POINT_SIZE]))
+    except RuntimeError:  # so says rbcl of what libsodium refuses
+        raise InvalidPoint(len(found)) from None
+    return b"".join(found)
+
+
+def compute_tags(points: bytes, key: bytes, size: int) -> bytes:
+    """The key times each point, as the first `size` bytes of its SHA-256. Raises InvalidPoint."""
+    both = multiply_points(points, key)
+    return b"".join([sha256(both[at : at + POINT_SIZE]).digest()[:size] for at in range(0, len(both), POINT_SIZE)])
+
+
+Tags = npt.NDArray[np.uint8]  # [ids, bytes]
+
+_FALSE_MATCH_BITS = 40
+
+
+def tag_size(ids: int, peer_ids: int) -> int:
+    """So many bytes that any false match among all pairs of ids has a chance below 2^-40."""
+    return ceil((_FALSE_MATCH_BITS + log2(ids) + log2(peer_ids)) / 8)
+
+
+def empty_tags(ids: int, size: int) -> Tags:
+    """Room that takes memory only as it is filled."""
+    return np.empty((ids, size), np.uint8)
+
+
+def find_repeat(tags: Tags) -> tuple[int, int] | None:
+    """Two places that hold the same tag."""
+    texts = _texts(tags)
+    order = np.argsort(texts, kind="stable")
+    ordered = texts[order]
+    same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    return None if not same.size else (int(order[same[0]]), int(order[same[0] + 1]))
+
+
+def find_places(tags: Tags, among: Tags) -> RowNumbers:
+    """For each tag its place among the others, which are all different; -1 where it is not there."""
+    texts, others = _texts(tags), _texts(among)
+    order = np.argsort(others)
+    near = np.minimum(np.searchsorted(others, texts, sorter=order), len(others) - 1)
+    places: RowNumbers = order[near]
+    return np.where(others[places] == texts, places, -1)
+
+
+def _texts(tags: Tags) -> npt.NDArray[Any]:
+    """Each row of bytes as one value. All have one length, so the zeros that numpy pads texts with do no harm."""
+    return np.ascontiguousarray(tags).view(f"S{tags.shape[1]}")[:, 0]
+
+
+# Workers that compute while the program talks to its peers --------------------------------------------------------
+
+
+# libsodium runs outside of Python's lock, so threads share the cores as well as processes do, and need neither copies
+# nor a guarded main module. Beyond eight the lock is passed on too often; there, processes take over, which are
+# spawned: a process that speaks gRPC must not be forked.
+MOST_THREADS = 8
+_PIECE = 512  # ids a task: some 30 ms
+
+
+class Work:
+    """Bytes that are being computed, in pieces."""
+
+    def __init__(self, pieces: Sequence[Future[bytes]]) -> None:
+        self._pieces = pieces
+
+    def result(self) -> bytes:
+        """All pieces in order; waits for them. Raises InvalidPoint with the place among all."""
+        found = []
+        for number, piece in enumerate(self._pieces):
+            try:
+                found.append(piece.result())
+            except InvalidPoint as error:
+                raise InvalidPoint(number * _PIECE + error.place) from None
+            except BrokenProcessPool:
+                raise WorkersFailed(
+                    f"a worker process ended. A script that starts more than {MOST_THREADS} workers must do so below "
+                    '`if __name__ == "__main__":`; otherwise look for missing memory, or ask for fewer workers'
+                ) from None
+        return b"".join(found)
+
+
+class WorkerPool:
+    """Hands out pieces of work; its executor computes them in any order."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    def blind(self, texts: Sequence[bytes], key: bytes) -> Work:
+        """Ids to points under a key."""
+        starts = range(0, len(texts), _PIECE)
+        return Work([self._executor.submit(blind_ids, texts[at : at + _PIECE], key) for at in starts])
+
+    def tag(self, points: bytes, key: bytes, size: int) -> Work:
+        """A peer's points under a key of ours, shortened."""
+        length = _PIECE * POINT_SIZE
+        starts = range(0, len(points), length)
+        return Work([self._executor.submit(compute_tags, points[at : at + length], key, size) for at in starts])
+
+
+@contextmanager
+def open_worker_pool(workers: int | None = None) -> Iterator[WorkerPool]:
+    """So many workers; None: one for each core this process may use, up to eight."""
+    if workers is None:
+        workers = min(_cores(), MOST_THREADS)
+    if isinstance(workers, bool) or not isinstance(workers, int) or not 1 <= workers <= 1024:
+        raise BadParameter(f"workers must be a whole number from 1 to 1024, got {workers!r}")
+    if workers <= MOST_THREADS:
+        executor: Executor = ThreadPoolExecutor(workers, thread_name_prefix="align")
+    else:
+        executor = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    try:
+        yield WorkerPool(executor)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on every system
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# Both ends of a pair ----------------------------------------------------------------------------------------------
+
 
 CHUNK = 32_768  # ids a message: 1 MiB of points
 _LAG = 2  # chunks that are tagged while the next ones are exchanged

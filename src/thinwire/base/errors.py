@@ -31,29 +31,10 @@ import re
 from collections.abc import Sequence
 from typing import Self
 
-__all__ = [
-    "BadColumn",
-    "BadFile",
-    "BadIds",
-    "BadInput",
-    "BadJob",
-    "BadLabels",
-    "BadParameter",
-    "BadState",
-    "BadTable",
-    "BadTensor",
-    "Diverged",
-    "IncompatibleRecipe",
-    "Malformed",
-    "NotFinite",
-    "SurrogatesDiffer",
-    "ThinwireError",
-    "TooLarge",
-    "TrailingBytes",
-    "Truncated",
-    "UnknownTag",
-    "WireError",
-]
+__all__ = ["BadColumn", "BadFile", "BadIds", "BadInput", "BadJob", "BadLabels", "BadParameter", "BadState"]
+__all__ += ["BadTable", "BadTensor", "Diverged", "IncompatibleRecipe", "Malformed", "NotFinite"]
+__all__ += ["SurrogatesDiffer", "ThinwireError", "TooLarge", "TrailingBytes", "Truncated", "UnknownTag"]
+__all__ += ["WireError"]
 
 
 class ThinwireError(Exception):
@@ -127,7 +108,7 @@ class NotFinite(BadTensor):
         place = ", ".join(str(i) for i in self.index)
         name = "NaN" if value != value else "infinity" if value > 0 else "-infinity"  # noqa: PLR0124
         super().__init__(
-            f"{where} holds {name} at [{place}]; look for a diverging step size or for missing values in the features"
+            f"{where} holds {name} at [{place}]; lower the learning rate, or look for missing values in the features"
         )
 
 

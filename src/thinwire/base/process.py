@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 import sys
 from contextlib import suppress
 from importlib.metadata import version
@@ -59,6 +60,13 @@ def configure_grpc() -> None:
 
 def is_grpc_configured() -> bool:
     return _CIPHERS in os.environ
+
+
+def allow_open_files() -> None:
+    """As many as the system lets this process open: a low `ulimit -n` is meant for other programs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def share_memory_pool() -> None:

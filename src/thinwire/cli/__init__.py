@@ -13,7 +13,7 @@ import typer
 
 from thinwire import __version__
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.process import configure_grpc, share_memory_pool
+from thinwire.base.process import allow_open_files, configure_grpc, share_memory_pool
 from thinwire.cli.abort import abort
 from thinwire.cli.align import align
 from thinwire.cli.audit import audit
@@ -32,7 +32,7 @@ from thinwire.cli.forget import forget
 from thinwire.cli.init import init
 from thinwire.cli.key import key
 from thinwire.cli.logs import logs
-from thinwire.cli.moved import ANY_ARGUMENTS, bench, load_test
+from thinwire.cli.options import describe_parameters
 from thinwire.cli.party import party
 from thinwire.cli.predict import predict
 from thinwire.cli.privacy import privacy
@@ -57,6 +57,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_MOVED = {"bench": "suite.py", "load-test": "load_test.py URL"}
 PANELS = {
     "Start": (demo, init, check, train, predict),
     "Run across organisations": (certs, doctor, align, party, status, logs, abort, serve),
@@ -64,11 +65,20 @@ PANELS = {
     "Research": (sweep, tune, reproduce, methods, compressors),
     "Housekeeping": (export, clean, forget, key, schema, explain),
 }
+
+
+def _tell_where(context: typer.Context) -> None:
+    """Moved: run it in a checkout of thinwire."""
+    name = str(context.info_name)
+    raise BadInput(f"`thinwire {name}` has moved: run `python benchmarks/{_MOVED[name]}` in a checkout of thinwire")
+
+
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
-for moved in (bench, load_test):
-    app.command(hidden=True, context_settings=ANY_ARGUMENTS)(moved)
+        app.command(rich_help_panel=panel)(describe_parameters(command))
+for moved in _MOVED:
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(moved, hidden=True, context_settings=anything)(_tell_where)
 
 
 def _version(asked: bool) -> None:
@@ -104,6 +114,7 @@ def main() -> None:
     try:
         _require_one_process(arguments)
         configure_grpc()
+        allow_open_files()
         if not _LINKED.intersection(arguments[:1]):
             share_memory_pool()
         app(arguments)

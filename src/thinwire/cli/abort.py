@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import JobPath, PartyName, Settings
 from thinwire.cli.status import format_status
 
 
-def abort(
-    job: JobPath,
-    name: PartyName,
-    settings: Settings = [],  # noqa: B006
-    yes: Annotated[bool, typer.Option("--yes", help="Abort without asking.")] = False,
-) -> None:
+def abort(job: Path, name: str, settings: list[str] = [], yes: bool = False) -> None:
     """End a run at every party, for good; any party of the job may. To stop for a while, press Ctrl-C instead."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import Unreached

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes
-from thinwire.cli.options import AsJson, JobPath, Settings, complete_parties
 from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
 
@@ -18,64 +15,38 @@ if TYPE_CHECKING:
     from thinwire.align import Alignment
     from thinwire.align import Terms as AlignTerms
     from thinwire.job.row_selection import RowSource
-    from thinwire.job.schema import PartyEntry
-
-    _Kind = Callable[[str, PartyEntry, Path], RowSource]  # of the training rows, or of the test rows
 
 
 def align(
-    job: JobPath,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name",
-            metavar="PARTY",
-            help="Run only this party's half, over the network (default: all parties in this process).",
-            autocompletion=complete_parties,
-        ),
-    ] = None,
+    job: Path,
+    name: str | None = None,
     *,
-    settings: Settings = [],  # noqa: B006
-    test: Annotated[
-        bool, typer.Option("--test", help="Align the test rows (test_ids) instead of the training rows.")
-    ] = False,
-    min_overlap: Annotated[
-        str,
-        typer.Option(
-            "--min-overlap",
-            metavar="ROWS|FRACTION",
-            help="Refuse a smaller overlap, given as a number of rows such as 1000 or a fraction of this "
-            "party's rows such as 0.5.",
-        ),
-    ] = "1",
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers", min=1, help="Number of worker processes (default: the number of cores, at most 8)."
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what the other parties learn, without asking.")] = False,
-    as_json: AsJson = False,
+    settings: list[str] = [],
+    test: bool = False,
+    min_overlap: str = "1",
+    workers: int | None = None,
+    yes: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Find the rows that all parties hold, by their ids, and bring them into one order; no other id is shown."""
     from thinwire.align import Terms
-    from thinwire.job.row_selection import RowSource
 
-    terms, kind = Terms(_parse_overlap(min_overlap)), RowSource.test if test else RowSource.training
+    terms, prefix = Terms(_parse_overlap(min_overlap)), "test_" if test else ""
     if name is None:
-        found = _align_here(job, settings, kind, terms, workers)
+        found = _align_here(job, settings, prefix, terms, workers)
     else:
-        found = _between_organisations(job, name, settings, kind, terms, workers, yes)
+        found = _between_organisations(job, name, settings, prefix, terms, workers, yes)
     print_result(found, as_json, _format_lines(found))
 
 
 def _align_here(
-    job: Path, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None
+    job: Path, settings: Sequence[str], prefix: str, terms: AlignTerms, workers: int | None
 ) -> dict[str, Any]:
     """All parties in this process, by the same messages."""
     from thinwire.align import intersect
     from thinwire.job.job_file import read_text
     from thinwire.job.messages import within
+    from thinwire.job.row_selection import RowSource
     from thinwire.job.schema import RosterFile
 
     with within(str(job)):
@@ -83,30 +54,28 @@ def _align_here(
     folder = job.resolve().parent
     with text.locate_errors():
         file = text.validate(RosterFile)
-        parties = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
-        rows = [kind(path, section, folder) for path, section in parties]
-        ids = {one.name: one.ids for one in rows}
+        rows = {one.name: RowSource(one, folder, prefix) for one in (*file.party, file.label_party)}
+        ids = {name: one.ids for name, one in rows.items()}
     with ProgressLine("ids", 0) as progress:
         found = intersect(
             ids, file.label_party.name, min_overlap=terms.min_overlap, workers=workers, on_progress=progress.count
         )
-    return _write({one.name: (one, found[one.name]) for one in rows}, found.ledger.total().bytes)
+    return _write({name: (one, found[name]) for name, one in rows.items()}, found.ledger.total().bytes)
 
 
 def _between_organisations(
-    job: Path, name: str, settings: Sequence[str], kind: _Kind, terms: AlignTerms, workers: int | None, yes: bool
+    job: Path, name: str, settings: Sequence[str], prefix: str, terms: AlignTerms, workers: int | None, yes: bool
 ) -> dict[str, Any]:
     from thinwire.align import ristretto
     from thinwire.align.party import AligningParty
     from thinwire.job.disclosure import describe_alignment
     from thinwire.job.party_view import read_party_view
-    from thinwire.net.pki.certificates import load_credentials
+    from thinwire.job.row_selection import RowSource
 
     own = read_party_view(job, name, settings)
-    load_credentials(own.certificate_files, own.certificate_names[own.me])
+    own.network_party.load_credentials()
     require_approval(describe_alignment(own.me, own.label_party, own.feature_parties), own.me, yes)
-    path = "label_party" if own.is_label_party else f"party.{own.me}"
-    rows = kind(path, own.section, own.folder)
+    rows = RowSource(own.section, own.folder, prefix)
     with own.text.locate_errors():
         ids = rows.ids
     party = AligningParty(own.network_party, rows.what, say)
@@ -131,7 +100,7 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
         write_alignment(file, alignment)
         files[name] = str(file)
         if rows.alignment_file is None:
-            missing.append(f'{rows.path}: {rows.prefix}alignment = "{file.name}"')
+            missing.append(f'{rows.section.path}: {rows.prefix}alignment = "{file.name}"')
     alignment = next(iter(found.values()))[1]
     sizes: dict[str, int] = {}
     pairwise: dict[str, int] = {}

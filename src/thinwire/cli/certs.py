@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -18,31 +15,13 @@ if TYPE_CHECKING:
 
 
 def certs(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of the certificate authority, created if missing.")
-    ],
-    parties: Annotated[
-        list[str], typer.Option("--party", metavar="NAME", help="Issue a certificate for this party (repeatable).")
-    ] = [],  # noqa: B006
-    hosts: Annotated[
-        list[str],
-        typer.Option(
-            "--host",
-            metavar="NAME_OR_IP",
-            help="Add a host name or IP address to every certificate issued by this command (repeatable).",
-        ),
-    ] = [],  # noqa: B006
-    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="Validity of new certificates in days.")] = 365,
-    renewed: Annotated[
-        list[str], typer.Option("--renew", metavar="NAME", help="Replace the key and the certificate of this party.")
-    ] = [],  # noqa: B006
-    revoked: Annotated[
-        list[str],
-        typer.Option(
-            "--revoke", metavar="NAME", help="Add the current certificate of this party to the revocation list."
-        ),
-    ] = [],  # noqa: B006
-    as_json: AsJson = False,
+    folder: Path,
+    parties: list[str] = [],
+    hosts: list[str] = [],
+    days: int = 365,
+    renewed: list[str] = [],
+    revoked: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Make certificates for the parties, renew or revoke them; without an option, list those there are."""
     from thinwire.net.pki import authority

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thinwire.base.format import format_bytes
-from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import format_preparation, print_result
 
 if TYPE_CHECKING:
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from thinwire.training.dry_run import DryRun
 
 
-def check(job: JobPath, settings: Settings = [], as_json: AsJson = False) -> None:  # noqa: B006
+def check(job: Path, settings: list[str] = [], code: list[str] = [], as_json: bool = False) -> None:
     """Check a job: data, recipe, memory, bytes of the first round, who sees what."""
     from thinwire.job.job_loader import load_job
+    from thinwire.job.own_code import CodeSources
     from thinwire.training.dry_run import format_dry_run, run_dry
 
-    shown = run_dry(load_job(job, settings))
+    shown = run_dry(load_job(job, settings, CodeSources.parse(code)))
     print_result({"ok": True, **format_dry_run(shown)}, as_json, _format_lines(shown))
 
 

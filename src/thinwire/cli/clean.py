@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes
-from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -19,37 +18,22 @@ if TYPE_CHECKING:
 
 
 def clean(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
+    runs: list[Path],
     *,
-    checkpoints_days: Annotated[
-        float | None,
-        typer.Option(
-            "--checkpoints-days", min=0, help="Days to keep checkpoints, 0 for none (default: the job's own rule)."
-        ),
-    ] = None,
-    messages_days: Annotated[
-        float | None,
-        typer.Option("--messages-days", min=0, help="Days to keep logged messages (default: the job's own rule)."),
-    ] = None,
-    logs_days: Annotated[
-        float | None,
-        typer.Option("--logs-days", min=0, help="Days to keep the lines of log.jsonl (default: the job's own rule)."),
-    ] = None,
-    as_json: AsJson = False,
+    checkpoints_days: float | None = None,
+    messages_days: float | None = None,
+    logs_days: float | None = None,
+    as_json: bool = False,
 ) -> None:
     """Remove what the retention rules of a run's job no longer keep. Models, events and ledgers stay."""
     from thinwire.job.job_snapshot import read_retention
     from thinwire.storage.retention import clean as clean_run
 
+    asked = {"checkpoints_days": checkpoints_days, "messages_days": messages_days, "logs_days": logs_days}
+    given: dict[str, Any] = {name: days for name, days in asked.items() if days is not None}
     done = []
     for run in runs:
-        rules = read_retention(run)
-        rules = replace(
-            rules,
-            checkpoints_days=rules.checkpoints_days if checkpoints_days is None else checkpoints_days,
-            messages_days=rules.messages_days if messages_days is None else messages_days,
-            logs_days=rules.logs_days if logs_days is None else logs_days,
-        )
+        rules = replace(read_retention(run), **given)
         if rules == type(rules)():
             raise BadInput(
                 f"{run}: its job has no [retention] section; write one, or give --checkpoints-days, --messages-days "

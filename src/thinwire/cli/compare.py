@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import format_bytes, format_seconds
-from thinwire.cli.options import (
-    METHOD_NAMES,
-    AsJson,
-    JobPath,
-    Settings,
-    Target,
-    Workers,
-    complete_list,
-    parse_seeds,
-    parse_target,
-)
+from thinwire.cli.options import parse_seeds, parse_target
 from thinwire.cli.output import build_table, print_plain, print_result, say
 from thinwire.cli.train import new_folder
 from thinwire.report.progress import ProgressLine
 
 POINT_HEADINGS = ("reached", "rounds", "up", "down", "link\ntime")
-
-# What a method is given where the job does not say.
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "svfl": {},
-    "fedbcd": {"local_steps": 5},
-    "cvfl": {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
-    "efvfl": {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"},
-    "celu": {"capacity": 5, "reuse": 5},
-    "pbm": {"trials": 16, "beta": 0.15},
-    "thin": {},
-}
-# Arguments that mean the same in every method that has them; local_steps does not.
-_SHARED = {
-    "compressor",
-    "top_compressor",
-    "labels",
-    "capacity",
-    "reuse",
-    "xi_degrees",
-    "sampling",
-    "overlap",
-    "trials",
-    "beta",
-    "bound",
-}
 
 
 @dataclass(frozen=True)
@@ -66,28 +33,15 @@ class _MethodRun:
 
 
 def compare(
-    job: JobPath,
-    methods: Annotated[
-        str,
-        typer.Option(
-            "--methods", help="Methods to compare, separated by commas.", autocompletion=complete_list(*METHOD_NAMES)
-        ),
-    ] = "svfl,celu,efvfl,thin",
-    target: Target = None,
-    seeds: Annotated[
-        str,
-        typer.Option("--seeds", help="Seeds, separated by commas; use at least three to separate signal from noise."),
-    ] = "0",
-    workers: Workers = 2,
-    settings: Settings = [],  # noqa: B006
+    job: Path,
+    methods: str = "svfl,celu,efvfl,thin",
+    target: str | None = None,
+    seeds: str = "0",
+    workers: int = 2,
+    settings: list[str] = [],
     *,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Folder for the runs and the report (default: runs/compare-<job>-<time>)."
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    out: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Train the same job under several methods and seeds, and compare what it took."""
     from thinwire.job.job_file import inline, read_job_file
@@ -134,8 +88,7 @@ def _require_empty(folder: Path) -> Path:
 
 def _write_report(found: dict[str, list[dict[str, Any]]], folder: Path) -> str | None:
     """Of the runs that came to their end; their evaluations and ledgers stay in their folders."""
-    from thinwire.report.keeping import write_report
-    from thinwire.report.reading import read_openly
+    from thinwire.report.folder import read_openly, write_report
     from thinwire.storage import layout
 
     ended = [one["run_dir"] for outcomes in found.values() for one in outcomes if "error" not in one]
@@ -168,19 +121,11 @@ def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[st
 
 
 def _summarise(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any]]) -> dict[str, Any]:
-    from thinwire.lab.sweep import average_runs
+    from thinwire.lab.sweep.page import pool_runs
 
     done = [outcome for outcome in outcomes if "error" not in outcome]
-    mean, deviation = average_runs(done)
-    return {
-        "method": method,
-        "recipe": recipe,
-        "runs": done,
-        "errors": [outcome["error"] for outcome in outcomes if "error" in outcome],
-        "reached": sum(bool(outcome["reached"]) for outcome in done),
-        "mean": mean,
-        "std": deviation,
-    }
+    errors = [outcome["error"] for outcome in outcomes if "error" in outcome]
+    return {"method": method, "recipe": recipe, **pool_runs(done, errors)}
 
 
 def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, report: str | None) -> None:
@@ -225,8 +170,9 @@ def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
         raise BadInput(f"--methods: {method!r} is not one of {', '.join(METHODS)}{did_you_mean(method, METHODS)}")
     if str(own.get("method")).lower() == method:
         return {**own, "method": method}
-    fits = {key: value for key, value in own.items() if key in _SHARED and key in list_parameters(METHODS[method])}
-    return {"method": method, **_DEFAULTS[method], **fits}
+    usual = tomllib.loads(files("thinwire.cli").joinpath("methods.toml").read_text(encoding="utf-8"))
+    alike = list_parameters(METHODS[method]).keys() & usual["alike"]
+    return {"method": method, **usual["method"][method], **{key: own[key] for key in own if key in alike}}
 
 
 def _run_method(run: _MethodRun) -> dict[str, Any]:
@@ -244,16 +190,13 @@ def _run_method(run: _MethodRun) -> dict[str, Any]:
         result = train_to_end(job, out=Path(run.out))
     except ThinwireError as error:
         return {"error": str(error)}
-    last = there = result.evaluations[-1]
-    reached: bool | None = None
-    if job.target is not None:
-        met = [one for one in result.evaluations if meets(one, job.target)]
-        reached = bool(met)
-        there = met[0] if met else there
+    met = [] if job.target is None else [one for one in result.evaluations if meets(one, job.target)]
+    last = result.evaluations[-1]
+    there = met[0] if met else last
     return {
         "seed": run.seed,
         "run_dir": run.out,
-        "reached": reached,
+        "reached": None if job.target is None else bool(met),
         "rounds": there.round,
         "bytes_up": there.bytes.up,
         "bytes_down": there.bytes.down,

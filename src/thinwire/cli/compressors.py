@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from thinwire.cli.options import AsJson
 from thinwire.cli.output import build_table, print_listing, print_plain, print_result
 from thinwire.report.progress import ProgressLine
 
@@ -18,16 +15,7 @@ if TYPE_CHECKING:
     from thinwire.engine.compress import Compressor
 
 
-def compressors(
-    measured: Annotated[
-        bool,
-        typer.Option(
-            "--measure", help="Measure every compressor on real embeddings: size, error, accuracy and speed."
-        ),
-    ] = False,
-    seed: Annotated[int, typer.Option("--seed", help="With --measure: seed of the network and the compressors.")] = 0,
-    as_json: AsJson = False,
-) -> None:
+def compressors(measured: bool = False, seed: int = 0, as_json: bool = False) -> None:
     """List the compressors with their parameters."""
     if measured:
         _measure_all(as_json, seed)
@@ -145,16 +133,8 @@ def _print(results: list[Measurement], embedding: Tensor) -> None:
     title = f"One message: the embeddings of {rows} test digits, {rows} x {width} float32"
     headings = ("bits/\nvalue", "times\nless", "rel.\nerror", "test\nacc.", "out\nMB/s", "in\nMB/s")
     table = build_table(title, ["compressor"], headings)
-    for r in results:
-        table.add_row(
-            r.compressor,
-            f"{r.bits_per_value:.2f}",
-            f"{r.ratio:.1f}",
-            f"{r.relative_error:.3f}",
-            f"{100 * r.accuracy:.1f}%",
-            f"{r.encode_mb_per_s:.0f}",
-            f"{r.decode_mb_per_s:.0f}",
-        )
+    for name, *figures in map(astuple, results):
+        table.add_row(name, *map(format, figures, (".2f", ".1f", ".3f", ".1%", ".0f", ".0f")))
     print_plain(
         table,
         "Bytes are those of the encoded message, scales and indices included; the top model, trained on "
@@ -165,7 +145,7 @@ def _print(results: list[Measurement], embedding: Tensor) -> None:
 # `thinwire methods`: what there is, with parameters, one line each ------------------------------------------------
 
 
-def methods(as_json: AsJson = False) -> None:
+def methods(as_json: bool = False) -> None:
     """List the methods with their parameters."""
     from thinwire.engine.methods import METHODS
 

@@ -5,30 +5,14 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import Open
 from thinwire.cli.output import open_browser, say
 
 
-def dashboard(
-    runs: Annotated[Path, typer.Argument(metavar="RUN_OR_DIR", help="A run folder, or a folder that contains runs.")],
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on, 0 for any free one.")
-    ] = 8765,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            help="Address to listen on; any address other than loopback shows the page to others, without a "
-            "password.",
-        ),
-    ] = "127.0.0.1",
-    show: Open = False,
-) -> None:
+def dashboard(runs: Path, port: int = 8765, host: str = "127.0.0.1", show: bool = False) -> None:
     """Serve a page that follows runs as they go: curves, bytes, time, privacy, parties, log."""
     try:
         import uvicorn

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from thinwire.base.format import format_bytes, format_seconds
-from thinwire.cli.options import AsJson
 from thinwire.cli.output import build_table, print_plain, print_result
 from thinwire.cli.train import new_folder, run_job
 
@@ -21,17 +18,9 @@ EPOCHS = 20
 WIDTH = 32
 
 
-def demo(
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the models, batches and compressors.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder for the runs and the report (default: runs/demo-<time>)."),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def demo(seed: int = 0, out: Path | None = None, as_json: bool = False) -> None:
     """Train on handwritten digits that are split among four parties, and compare what methods send."""
-    from thinwire.report.keeping import write_report
-    from thinwire.report.reading import read_run
+    from thinwire.report.folder import read_run, write_report
     from thinwire.storage import layout
 
     folder = out or new_folder("demo")

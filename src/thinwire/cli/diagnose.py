@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes
-from thinwire.cli.options import AsJson, JobPath, Settings, parse_seeds
+from thinwire.cli.options import parse_seeds
 from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import ProgressLine
 
@@ -19,22 +18,7 @@ if TYPE_CHECKING:
 
 
 def diagnose(
-    job: JobPath,
-    seeds: Annotated[
-        str,
-        typer.Option("--seeds", help="Seeds, separated by commas; use at least three to separate signal from noise."),
-    ] = "0",
-    epochs: Annotated[
-        float | None,
-        typer.Option(
-            "--epochs",
-            help="Epochs of every run (default: the job's own); fewer are faster, but the answer is for "
-            "fewer epochs.",
-        ),
-    ] = None,
-    settings: Settings = [],  # noqa: B006
-    *,
-    as_json: AsJson = False,
+    job: Path, seeds: str = "0", epochs: float | None = None, settings: list[str] = [], *, as_json: bool = False
 ) -> None:
     """Say what the recipe costs against centralised training, and which of its axes costs it."""
     from thinwire.job.job_loader import load_job

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from thinwire.base.format import format_bytes
-from thinwire.cli.options import AsJson, JobPath, PartyName, Settings
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -24,43 +24,38 @@ _VERDICT, _NAME = 13, 16  # columns
 
 
 def doctor(
-    job: JobPath,
-    name: PartyName,
-    settings: Settings = [],  # noqa: B006
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="The folder that the run will have (default: runs/<job>/<name>)."),
-    ] = None,
-    wait: Annotated[
-        float,
-        typer.Option(
-            "--wait",
-            metavar="SECONDS",
-            min=0,
-            help="Seconds to wait for the other side: the label party answers the doctors of the feature "
-            "parties until all have measured their link and agree; a feature party keeps trying to "
-            "reach the label party.",
-        ),
-    ] = 0.0,
-    as_json: AsJson = False,
+    job: Path,
+    name: str,
+    settings: list[str] = [],
+    out: Path | None = None,
+    wait: float = 0.0,
+    code: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Examine a party before a run: job, certificates, data, memory, disk, and the way to the label party.
 
     Exit code 0: no problem was found; 2: at least one was. Only sizes and digests are sent, never data, ids or keys.
     """
-    from thinwire.net.doctor.check import CheckVerdict
+    from thinwire.job.own_code import CodeSources
     from thinwire.training.preflight import DoctorRequest, run_checks
 
-    request = DoctorRequest(job, name, out or Path("runs") / job.stem / name, wait, settings)
+    request = DoctorRequest(job, name, out or Path("runs") / job.stem / name, wait, settings, CodeSources.parse(code))
     found = []
     for check in run_checks(request, format_bytes):
         found.append(check)
         if not as_json:
             _print(check)
-    counts = Counter(check.verdict for check in found)
-    summary = _format_summary({verdict.value: counts[verdict] for verdict in CheckVerdict})
-    print_result(_describe(name, found), as_json, [summary])
-    if counts[CheckVerdict.PROBLEM]:
+    counts = Counter(check.verdict.value for check in found)
+    facts = {
+        "party": name,
+        "ok": not counts["problem"],
+        "problems": counts["problem"],
+        "warnings": counts["warning"],
+        "not_checked": counts["not checked"],
+        "checks": [{**asdict(check), "verdict": check.verdict.value} for check in found],
+    }
+    print_result(facts, as_json, [_format_summary(counts)])
+    if counts["problem"]:
         raise typer.Exit(_WRONG)
 
 
@@ -81,31 +76,9 @@ def _wrap_lines(text: str, indent: int = 0) -> list[str]:
     return wrap(text, max(width, 40), break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _format_summary(counts: dict[str, int]) -> str:
+def _format_summary(counts: Counter[str]) -> str:
     problems, warnings, left = counts["problem"], counts["warning"], counts["not checked"]
     said = [f"{problems} problem{'s' * (problems != 1)}"] if problems else ["no problems"]
     said += [f"{warnings} warning{'s' * (warnings != 1)}"] * bool(warnings)
     said += [f"{left} not checked"] * bool(left)
     return f"{', '.join(said)}, {counts['ok']} ok"
-
-
-def _describe(name: str, found: list[Check]) -> dict[str, Any]:
-    counts = Counter(check.verdict.value for check in found)
-    checks = [
-        {
-            "name": check.name,
-            "verdict": check.verdict.value,
-            "says": check.says,
-            "more": list(check.more),
-            "facts": dict(check.facts),
-        }
-        for check in found
-    ]
-    return {
-        "party": name,
-        "ok": not counts["problem"],
-        "problems": counts["problem"],
-        "warnings": counts["warning"],
-        "not_checked": counts["not checked"],
-        "checks": checks,
-    }

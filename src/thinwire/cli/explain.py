@@ -6,12 +6,9 @@ import tomllib
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, TypedDict
-
-import typer
+from typing import TypedDict
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
 
@@ -33,17 +30,7 @@ def complete_codes(incomplete: str) -> list[str]:
     return [code for code in read_explanations() if code.startswith(incomplete.strip("[]").lower())]
 
 
-def explain(
-    code: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[CODE]",
-            help="The code in brackets after an error message, such as bad-column.",
-            autocompletion=complete_codes,
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def explain(code: str | None = None, as_json: bool = False) -> None:
     """Explain an error by its code; without one, list them all."""
     every = read_explanations()
     if code is None:

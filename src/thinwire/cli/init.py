@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import TEMPLATE_NAMES, AsJson, complete
 from thinwire.cli.output import print_result
 
 if TYPE_CHECKING:
@@ -21,60 +20,21 @@ _USUAL = "tabular"
 
 
 def init(
-    job: Annotated[Path, typer.Argument(metavar="[JOB.toml]", help="The job file to write.")] = Path("job.toml"),
+    job: Path = Path("job.toml"),
     *,
-    template: Annotated[
-        str | None,
-        typer.Option(
-            "--template",
-            metavar="NAME",
-            help="Kind of job: tabular (the default), images, ctr, series or private.",
-            autocompletion=complete(*TEMPLATE_NAMES),
-        ),
-    ] = None,
-    party: Annotated[
-        list[str],
-        typer.Option(
-            "--party",
-            metavar="NAME=FILE",
-            help="A party and its data file (repeatable); names without files write the shared core of a job.",
-        ),
-    ] = [],  # noqa: B006
-    label: Annotated[
-        str,
-        typer.Option(
-            "--label", metavar="PARTY:COLUMN", help="The party that holds the label, and the column of the label."
-        ),
-    ] = "",
-    id: Annotated[
-        list[str],
-        typer.Option(
-            "--id",
-            metavar="COLUMN",
-            help="Column that identifies the rows, or PARTY:COLUMN where names differ (default: guessed from"
-            " the data).",
-        ),
-    ] = [],  # noqa: B006
-    core: Annotated[
-        Path | None,
-        typer.Option(
-            "--core", metavar="CORE.toml", help="Write one party's own part of the job, next to this shared core."
-        ),
-    ] = None,
-    address: Annotated[
-        str,
-        typer.Option(
-            "--address", metavar="HOST:PORT", help="For a core: address at which the label party can be reached."
-        ),
-    ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
-    as_json: AsJson = False,
+    template: str | None = None,
+    party: list[str] = [],
+    label: str = "",
+    id: list[str] = [],
+    core: Path | None = None,
+    address: str = "",
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write a commented job file after a look at the parties' files; asks for what was not given."""
     from thinwire.base.format import did_you_mean
     from thinwire.job.wizard import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
-    from thinwire.job.wizard.job_writer import require_free
-    from thinwire.job.wizard.split_files import read_core
+    from thinwire.job.wizard.job_writer import read_core, require_free
 
     if template is not None and template not in TEMPLATES:
         raise BadInput(

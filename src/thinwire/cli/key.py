@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from thinwire.cli.options import AsJson
 from thinwire.cli.output import print_result
 
 
-def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the new key; it must not exist yet.")],
-    as_json: AsJson = False,
-) -> None:
+def key(file: Path, as_json: bool = False) -> None:
     """Make a key to encrypt run folders with; name it in the job file as encryption.key."""
     from thinwire.storage.encryption_key import new_key
 

@@ -5,35 +5,26 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 from time import sleep
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings, complete_parties
 from thinwire.cli.output import print_result
 
 _POLL_SECONDS = 0.5
 
 
 def logs(
-    job: JobPath,
-    name: PartyName,
+    job: Path,
+    name: str,
     *,
-    party: Annotated[
-        str | None,
-        typer.Option(
-            "--party",
-            metavar="PARTY",
-            help="Show the log of the label party, if it shares it (default: this party's own log).",
-            autocompletion=complete_parties,
-        ),
-    ] = None,
-    out: OwnFolder = None,
-    count: Annotated[int, typer.Option("--lines", min=1, help="Number of lines to show, counted from the end.")] = 50,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep printing new lines until Ctrl-C.")] = False,
-    settings: Settings = [],  # noqa: B006
-    as_json: AsJson = False,
+    party: str | None = None,
+    out: Path | None = None,
+    count: int = 50,
+    follow: bool = False,
+    settings: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Show what happened in a run, in words; never data, ids or keys."""
     from thinwire.job.party_view import read_party_view

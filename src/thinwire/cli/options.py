@@ -1,45 +1,71 @@
-"""Options that several commands have, how their values are read, and what the shell completes them to."""
+"""The commands' options: their flags and help out of options.toml, what the shell completes, how values are read."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import tomllib
 from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 import thinwire
 from thinwire.base.errors import BadInput
+from thinwire.cli.explain import complete_codes
 
 if TYPE_CHECKING:
     from thinwire.integrations import RunWriter
     from thinwire.job.init_from import InitFrom
 
-# What can be completed. Written out, since to import them is to import torch; a test holds them against the code.
-METHOD_NAMES = ("svfl", "fedbcd", "cvfl", "efvfl", "celu", "pbm", "thin")
-TEMPLATE_NAMES = ("tabular", "images", "ctr", "series", "private")
-TRACKERS = ("tensorboard", "mlflow", "wandb")
-EXPORT_FORMATS = ("exported-program", "onnx", "torchscript")
-TABLES = ("test", "training", "all")
-OBSERVERS = ("label_party", "feature_party", "all_others")
+
+# The parameters of commands ---------------------------------------------------------------------------------------
 
 
-def complete(*values: str) -> Callable[[str], list[str]]:
-    """For an option that takes one of these values."""
-    return lambda incomplete: [value for value in values if value.startswith(incomplete)]
+def describe_parameters(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives a command's parameters their flags and their help, as options.toml has them."""
+    table, hints = read_options(), get_type_hints(command)
+    own = table.get(command.__name__, {})
+    for name in inspect.signature(command).parameters:
+        about = own.get(name) or table["every"][name]
+        command.__annotations__[name] = Annotated[hints[name], _build_parameter(name, about)]
+    return command
 
 
-def complete_list(*values: str) -> Callable[[str], list[str]]:
-    """For an option that takes several of them, separated by commas."""
+@cache
+def read_options() -> dict[str, dict[str, dict[str, Any]]]:
+    """By command and parameter; under "every" what several commands have alike."""
+    return tomllib.loads(files("thinwire.cli").joinpath("options.toml").read_text(encoding="utf-8"))
 
-    def complete_last(incomplete: str) -> list[str]:
-        given, comma, last = incomplete.rpartition(",")
-        taken = given.split(",")
-        return [f"{given}{comma}{value}" for value in values if value.startswith(last) and value not in taken]
 
-    return complete_last
+def _build_parameter(name: str, about: dict[str, Any]) -> Any:
+    given: dict[str, Any] = {key: about[key] for key in ("help", "min", "max") if key in about}
+    given["autocompletion"] = _find_completion(about)
+    if "argument" in about:
+        return typer.Argument(metavar=about["argument"], **given)
+    return typer.Option(about.get("flag", f"--{name.replace('_', '-')}"), metavar=about.get("metavar"), **given)
+
+
+# What the shell completes -----------------------------------------------------------------------------------------
+
+
+def _find_completion(about: dict[str, Any]) -> Callable[..., list[str]] | None:
+    """Values are written out in the file, since to import them is to import torch."""
+    if "one_of" in about:
+        return lambda incomplete: [value for value in about["one_of"] if value.startswith(incomplete)]
+    if "some_of" in about:
+        return lambda incomplete: _complete_list(about["some_of"], incomplete)
+    return _COMPLETIONS[about["complete"]] if "complete" in about else None
+
+
+def _complete_list(values: list[str], incomplete: str) -> list[str]:
+    """One more of them, after a comma."""
+    given, comma, last = incomplete.rpartition(",")
+    taken = given.split(",")
+    return [f"{given}{comma}{value}" for value in values if value.startswith(last) and value not in taken]
 
 
 def complete_parties(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -61,65 +87,14 @@ def complete_experiments(incomplete: str) -> list[str]:
     return sorted({path.stem for folder in folders for path in folder.glob(f"{incomplete}*.toml")})
 
 
-JobPath = Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job file.")]
-PartyName = Annotated[
-    str,
-    typer.Option(
-        "--name", metavar="PARTY", help="The name of this party in the job.", autocompletion=complete_parties
-    ),
-]
-Settings = Annotated[
-    list[str],
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a field of the job, such as recipe.compressor.fraction=0.05."
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on stdout.")]
-OwnFolder = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="The run folder of this party (default: runs/<job>/<name>)."),
-]
-OwnRun = Annotated[
-    Path | None,
-    typer.Option(
-        "--run", metavar="DIR", help="With a job file: the run folder of this party (default: runs/<job>/<name>)."
-    ),
-]
-LogTo = Annotated[
-    str | None,
-    typer.Option(
-        "--log-to",
-        metavar="NAMES",
-        help="Also log to these trackers, separated by commas: tensorboard, mlflow, wandb.",
-        autocompletion=complete_list(*TRACKERS),
-    ),
-]
-From = Annotated[
-    Path | None,
-    typer.Option(
-        "--from", metavar="RUN", help="Start from the weights of an earlier run, whose rows and parties may differ."
-    ),
-]
-Fresh = Annotated[
-    list[str],
-    typer.Option(
-        "--fresh",
-        metavar="NAME",
-        help="With --from: reinitialise the model of this party, or of the top model if NAME is top.",
-        autocompletion=complete_parties,
-    ),
-]
-WithOptimizers = Annotated[
-    bool, typer.Option("--with-optimizers", help="With --from: take over the state of the optimizers too.")
-]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target", metavar="METRIC=VALUE", help="Aim at this test metric (default: the target of the job, if any)."
-    ),
-]
-Workers = Annotated[int, typer.Option("--workers", min=1, help="Number of runs at the same time.")]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in the browser.")]
+_COMPLETIONS: dict[str, Callable[..., list[str]]] = {
+    "parties": complete_parties,
+    "experiments": complete_experiments,
+    "codes": complete_codes,
+}
+
+
+# How values are read ----------------------------------------------------------------------------------------------
 
 
 def parse_init_from(run: Path | None, fresh: list[str], optimizers: bool) -> InitFrom | None:
@@ -164,11 +139,7 @@ def parse_target(text: str | None) -> list[str]:
     """As settings of a job."""
     if text is None:
         return []
-    metric, equals, value = text.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        equals = ""
-    if not equals:
-        raise BadInput(f"--target: write METRIC=VALUE, as in --target accuracy=0.92; got {text!r}")
-    return [f"job.target.metric={json.dumps(metric.strip())}", f"job.target.value={number}"]
+    from thinwire.lab.tune import Aim
+
+    aim = Aim.parse(text)
+    return [f"job.target.metric={json.dumps(aim.metric)}", f"job.target.value={aim.value}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -43,14 +44,30 @@ def stop_with(sentence: str) -> typer.Exit:
     return typer.Exit(INTERRUPTED)
 
 
-def build_table(title: str | None, names: Sequence[str], figures: Sequence[str]) -> Table:
-    """Columns of names, then columns of figures, which stand at their right."""
+def stop_on_signals(ask: Callable[[], None]) -> None:
+    """SIGTERM and Ctrl-C ask to stop; a second Ctrl-C ends at once."""
+    asked: list[int] = []
+
+    def stop(number: int, _: Any) -> None:
+        if asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.append(number)
+        ask()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+
+
+def build_table(
+    title: str | None, names: Sequence[str], figures: Sequence[str] = (), wrapped: Sequence[str] = ()
+) -> Table:
+    """Columns of names, some of which may be wrapped, then columns of figures, which stand at their right."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(title=title, box=SIMPLE_HEAD)
     for name in names:
-        table.add_column(name, no_wrap=True)
+        table.add_column(name, no_wrap=name not in wrapped)
     for figure in figures:
         table.add_column(figure, justify="right", no_wrap=True)
     return table

@@ -6,33 +6,21 @@ import signal
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
-from thinwire.cli.options import (
-    AsJson,
-    Fresh,
-    From,
-    JobPath,
-    LogTo,
-    OwnFolder,
-    PartyName,
-    Settings,
-    WithOptimizers,
-    parse_init_from,
-    parse_trackers,
-)
-from thinwire.cli.output import format_privacy, print_result, require_approval, stop_with
+from thinwire.cli.options import parse_init_from, parse_trackers
+from thinwire.cli.output import format_privacy, print_result, require_approval, stop_on_signals, stop_with
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from thinwire.integrations.party_trackers import PartyWriters
+    from thinwire.integrations.trackers import PartyWriters
     from thinwire.job.party_view import PartyView
     from thinwire.training.party.life_cycle import PartyOutcome
     from thinwire.training.party.party_run import PartyRun
@@ -40,32 +28,24 @@ if TYPE_CHECKING:
 
 
 def party(
-    job: JobPath,
-    name: PartyName,
+    job: Path,
+    name: str,
     *,
-    settings: Settings = [],  # noqa: B006
-    out: OwnFolder = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Approve the recipe, and who sees what, without asking.")
-    ] = False,
-    from_run: From = None,
-    fresh: Fresh = [],  # noqa: B006
-    with_optimizers: WithOptimizers = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics",
-            metavar="[HOST:]PORT",
-            help="Serve Prometheus metrics at /metrics on this port (default host: 127.0.0.1).",
-        ),
-    ] = None,
-    log_to: LogTo = None,
-    as_json: AsJson = False,
+    settings: list[str] = [],
+    out: Path | None = None,
+    yes: bool = False,
+    from_run: Path | None = None,
+    fresh: list[str] = [],
+    with_optimizers: bool = False,
+    metrics: str | None = None,
+    log_to: str | None = None,
+    code: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Run one party of a job; the same command again goes on where it stopped."""
-    from thinwire.integrations.party_trackers import PartyWriters
+    from thinwire.integrations.trackers import PartyWriters
+    from thinwire.job.own_code import CodeSources
     from thinwire.job.party_view import read_party_view
-    from thinwire.net.pki.certificates import load_credentials
     from thinwire.training.party.metrics import MetricsServer
     from thinwire.training.party.party_run import Audience
     from thinwire.training.party.session import Interrupted
@@ -76,12 +56,12 @@ def party(
     address = None if metrics is None else _parse_address(metrics)
     named = parse_trackers(log_to)
     beginning = parse_init_from(from_run, fresh, with_optimizers)
-    own = read_party_view(job, name, settings)
+    own = read_party_view(job, name, settings, CodeSources.beside(job, code))
     ranks = join_party_ranks(own) if is_group() else None
     if ranks is not None and not ranks.is_first:
         _follow(own, ranks)
         return
-    load_credentials(own.certificate_files, own.certificate_names[own.me])
+    own.network_party.load_credentials()
     consent = own.consent
     require_approval(consent.describe_training(), consent.me, yes, consent)
     folder = out or Path("runs") / job.stem / own.me
@@ -89,7 +69,7 @@ def party(
     with nullcontext() if ranks is None else ranks.leading():
         run = open_party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
-        _stop_on_signals(run)
+        stop_on_signals(run.session.stopping.ask)  # after this round, or at once: nothing is lost either way
         try:
             outcome = shown.execute(run)
         except Interrupted as stopped:
@@ -111,18 +91,6 @@ def _follow(own: PartyView, ranks: Ranks) -> None:
         signal.signal(number, signal.SIG_IGN)  # rank 0 needs this one to end its round
     follow_party(own, ranks)
     ranks.leave()
-
-
-def _stop_on_signals(run: PartyRun) -> None:
-    """The first one ends after this round; a second Ctrl-C at once. Either way nothing is lost."""
-
-    def stop(number: int, _: Any) -> None:
-        if run.session.stopping.is_asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        run.session.stopping.ask()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
 
 
 def _parse_address(text: str) -> tuple[str, int]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.options import OBSERVERS, AsJson, complete
 from thinwire.cli.output import build_table, format_epsilon, print_plain, print_result
 
 if TYPE_CHECKING:
@@ -16,44 +15,18 @@ if TYPE_CHECKING:
 
 def privacy(
     *,
-    width: Annotated[int, typer.Option("--width", help="Number of values in the embedding of a row.")],
-    parties: Annotated[int, typer.Option("--parties", help="Number of feature parties, each of which adds noise.")],
-    epochs: Annotated[
-        int, typer.Option("--epochs", help="Passes over the training rows with new noise, including evaluations.")
-    ],
-    trials: Annotated[int | None, typer.Option("--trials", help="Binomial trials per value, the b of pbm.")] = None,
-    beta: Annotated[
-        float | None, typer.Option("--beta", help="Bias of each trial, above 0 and at most 0.25.")
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option("--epsilon", help="Find trials and beta that keep this epsilon, instead of giving them."),
-    ] = None,
-    delta: Annotated[
-        float, typer.Option("--delta", help="The delta of the guarantee; choose it well below 1 / rows.")
-    ] = 1e-5,
-    frozen: Annotated[
-        bool,
-        typer.Option("--frozen", help="Assume that the bottom model is public, or never trained on private rows."),
-    ] = False,
-    noise_multiplier: Annotated[
-        float | None,
-        typer.Option(
-            "--noise-multiplier", help="Noise multiplier of DP-SGD on the bottom model's clipped gradient sums."
-        ),
-    ] = None,
-    label_holds_features: Annotated[
-        bool, typer.Option("--label-holds-features", help="Assume that the label party has features of its own.")
-    ] = False,
-    observer: Annotated[
-        str,
-        typer.Option(
-            "--observer",
-            help="With --epsilon: who must not learn more, label_party, feature_party or all_others.",
-            autocompletion=complete(*OBSERVERS),
-        ),
-    ] = "label_party",
-    as_json: AsJson = False,
+    width: int,
+    parties: int,
+    epochs: int,
+    trials: int | None = None,
+    beta: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 1e-5,
+    frozen: bool = False,
+    noise_multiplier: float | None = None,
+    label_holds_features: bool = False,
+    observer: str = "label_party",
+    as_json: bool = False,
 ) -> None:
     """Say what pbm protects, from whom and with which epsilon; or find the noise for a wanted epsilon.
 
@@ -95,7 +68,8 @@ def _print_costs(facts: dict[str, Any]) -> None:
     table = build_table(title, ["hidden from"], ("unknown\nnoise of", "releases", "end to end"))
     for row in facts["observers"]:
         epsilons = (format_epsilon(row[f"{part}_epsilon"]) for part in ("releases", "end_to_end"))
-        table.add_row(_format_observer(row["observer"]), _format_parties(row["unknown_parties"]), *epsilons)
+        unknown = "1 party" if row["unknown_parties"] == 1 else f"{row['unknown_parties']} parties"
+        table.add_row(_format_observer(row["observer"]), unknown, *epsilons)
     print_plain(table)
     _print_words(facts)
 
@@ -136,7 +110,3 @@ def _format_observer(name: str) -> str:
     from thinwire.engine.privacy.accounting import Observer
 
     return Observer(name).display_name
-
-
-def _format_parties(count: int) -> str:
-    return f"{count} part{'y' if count == 1 else 'ies'}"

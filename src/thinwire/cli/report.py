@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes
-from thinwire.cli.options import AsJson, Open
 from thinwire.cli.output import open_browser, print_result
 
 
-def report(
-    runs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RUN...", help="Run folders, or folders that contain runs, such as those written by compare."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="HTML file to write (default: RUN/report.html for one run, ./report.html for several).",
-        ),
-    ] = None,
-    show: Open = False,
-    as_json: AsJson = False,
-) -> None:
+def report(runs: list[Path], out: Path | None = None, show: bool = False, as_json: bool = False) -> None:
     """Write one HTML file about runs: what was trained, curves, bytes, time, answers, privacy, how to repeat it."""
-    from thinwire.report.keeping import write_report
-    from thinwire.report.reading import read_run, runs_in
+    from thinwire.report.folder import read_run, runs_in, write_report
     from thinwire.storage import layout
     from thinwire.storage.encryption_key import open_folder
 

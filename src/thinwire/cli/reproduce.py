@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from thinwire.base.format import format_bytes, format_seconds
-from thinwire.cli.options import AsJson, complete_experiments, parse_seeds
-from thinwire.cli.output import print_plain, print_result, stop_with
+from thinwire.cli.options import parse_seeds
+from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
@@ -22,42 +20,15 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[NAME]",
-            help="An experiment, the common prefix of several, or an experiment file of your own.",
-            autocompletion=complete_experiments,
-        ),
-    ] = None,
+    name: str | None = None,
     *,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Run the small size, which takes minutes on two cores.")
-    ] = False,
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", help="Seeds, separated by commas (default: those of the experiment file)."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            "--data", metavar="DIR", help="Folder of the data sets (default: the environment variable THINWIRE_DATA)."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder for the runs and the report (default: runs/NAME-SIZE)."),
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="SeedMean of runs at the same time.")] = 1,
-    real_link: Annotated[
-        Path | None,
-        typer.Option(
-            "--real-link",
-            metavar="DIR",
-            help="Also run between real processes, with the link-shaping tools in this folder.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    quick: bool = False,
+    seeds: str | None = None,
+    data: Path | None = None,
+    out: Path | None = None,
+    jobs: int = 1,
+    real_link: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
     from rich.console import Console
@@ -159,12 +130,7 @@ def _list_experiments(as_json: bool, data: Path | None) -> None:
 
 
 def _print_experiments(rows: list[dict[str, Any]]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD)
-    for heading in ("name", "paper", "data", "here", "sizes"):
-        table.add_column(heading, no_wrap=heading != "paper")
+    table = build_table(None, ("name", "paper", "data", "here", "sizes"), wrapped=["paper"])
     for row in rows:
         paper = f"{row['paper'].split(' (')[0]}, {row['figure']}"
         table.add_row(row["name"], paper, row["data"], "yes" if row["here"] else "no", row["sizes"])
@@ -172,18 +138,14 @@ def _print_experiments(rows: list[dict[str, Any]]) -> None:
 
 
 def _format_real_run(one: dict[str, Any]) -> str:
-
     whole, clock = format_seconds(one["seconds"]), format_seconds(one["link_seconds"])
     there, there_clock = format_seconds(one["target_seconds"]), format_seconds(one["target_link_seconds"])
     return f"{one['curve']}, real link: {whole} (clock {clock}); to the target {there} (clock {there_clock})"
 
 
 def _print(summary: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    title = f"{summary['paper']}, {summary['figure']}"
-    table = Table("the paper says", "its figure", "limit", "found", "", title=title, box=SIMPLE_HEAD)
+    headings = ("the paper says", "its figure", "limit", "found", "")
+    table = build_table(f"{summary['paper']}, {summary['figure']}", headings, wrapped=headings)
     claims = summary["expectations"]
     for one in claims:
         found = one["found"]

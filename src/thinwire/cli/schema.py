@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from thinwire.base.errors import BadInput
 
 
-def schema(
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write the schema to this file (default: stdout).")
-    ] = None,
-) -> None:
+def schema(out: Path | None = None) -> None:
     """Print the JSON schema of job files, for an editor that completes and checks them."""
     from thinwire.job.schema import job_schema
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thinwire.base.format import format_bytes, format_seconds
-from thinwire.cli.options import AsJson, JobPath, OwnFolder, PartyName, Settings
 from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics
 
@@ -17,14 +15,7 @@ if TYPE_CHECKING:
     from thinwire.training.party.status import PartyStatus, RunStatus
 
 
-def status(
-    job: JobPath,
-    name: PartyName,
-    settings: Settings = [],  # noqa: B006
-    *,
-    out: OwnFolder = None,
-    as_json: AsJson = False,
-) -> None:
+def status(job: Path, name: str, settings: list[str] = [], *, out: Path | None = None, as_json: bool = False) -> None:
     """Ask the label party how the run stands; any party of the job may."""
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached
@@ -38,38 +29,26 @@ def status(
         stopped = list_stops(out or Path("runs") / job.stem / own.me, own.me)
         if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
             raise
-        address = own.network_party.target().address
-        told = _Stopped(own.label_party, address, stopped, _build_command(job, own.me, settings, out))
-        print_result(told.describe(own.me), as_json, told.format_lines(own.me))
+        facts = {
+            "address": own.network_party.target().address,
+            "label_party": own.label_party,
+            "state": "stopped",
+            "stopped": stopped,
+            "go_on": _build_command(job, own.me, settings, out) if own.me in stopped else None,
+        }
+        print_result(facts, as_json, _format_stopped(facts, own.me))
         return
     print_result({"address": target.address, **answer}, as_json, format_status(read_status(answer)))
 
 
-@dataclass(frozen=True)
-class _Stopped:
+def _format_stopped(facts: dict[str, Any], me: str) -> list[str]:
     """The label party does not answer, and this party's own folder knows why."""
-
-    label_party: str
-    address: str
-    stopped: dict[str, int]  # in which round
-    command: str
-
-    def describe(self, me: str) -> dict[str, Any]:
-        go_on = self.command if me in self.stopped else None
-        return {
-            "address": self.address,
-            "label_party": self.label_party,
-            "state": "stopped",
-            "stopped": self.stopped,
-            "go_on": go_on,
-        }
-
-    def format_lines(self, me: str) -> list[str]:
-        found = [f"{self.label_party}: does not answer at {self.address}; the run is stopped, nothing is lost"]
-        found += [f"  {name}  stopped in round {round}" for name, round in self.stopped.items()]
-        if me in self.stopped:
-            return [*found, f"to go on, at each party that was stopped the same command again; here: {self.command}"]
-        return [*found, f"it goes on once {', '.join(self.stopped)} has been started again; {me} need do nothing"]
+    stopped = facts["stopped"]
+    found = [f"{facts['label_party']}: does not answer at {facts['address']}; the run is stopped, nothing is lost"]
+    found += [f"  {name}  stopped in round {round}" for name, round in stopped.items()]
+    if me in stopped:
+        return [*found, f"to go on, at each party that was stopped the same command again; here: {facts['go_on']}"]
+    return [*found, f"it goes on once {', '.join(stopped)} has been started again; {me} need do nothing"]
 
 
 def _build_command(job: Path, me: str, settings: Sequence[str], out: Path | None) -> str:
@@ -98,7 +77,8 @@ def format_status(standing: RunStatus) -> Iterator[str]:
     yield f"  {up} up, {down} down, {again} sent again"
     last = standing.last_event
     if last is not None:
-        yield f"  evaluated after round {last.round}: {format_metrics(last.model_dump())}"
+        seen = f": {format_metrics(last.model_dump())}" if last.train or last.test else ""
+        yield f"  evaluated after round {last.round}{seen}"
 
 
 def _format_presence(party: PartyStatus) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.cli.compare import POINT_HEADINGS, exit_with_failures, format_point
-from thinwire.cli.options import AsJson, JobPath, Settings, Workers, complete, parse_seeds
+from thinwire.cli.options import parse_seeds
 from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import ProgressLine
 
@@ -18,31 +18,15 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    job: JobPath,
+    job: Path,
     *,
-    axes: Annotated[
-        list[str],
-        typer.Option(
-            "--grid", metavar="KEY=V,V", help="Values to try for a field, such as recipe.reuse=2,4,6 (repeatable)."
-        ),
-    ] = [],  # noqa: B006
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help="Seeds, separated by commas (default: the job's own).")
-    ] = None,
-    workers: Workers = 2,
-    executor: Annotated[
-        str,
-        typer.Option(
-            "--executor",
-            help="Where to run: processes on this machine, or a Ray cluster (ray).",
-            autocompletion=complete("processes", "ray"),
-        ),
-    ] = "processes",
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Folder for all runs (default: runs/<job>-sweep).")
-    ] = None,
-    settings: Settings = [],  # noqa: B006
-    as_json: AsJson = False,
+    axes: list[str] = [],
+    seeds: str | None = None,
+    workers: int = 2,
+    executor: str = "processes",
+    out: Path | None = None,
+    settings: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Train a job with every combination of settings and seeds; the same command again goes on where it stopped."""
     from thinwire.job.job_file import read_job_file
@@ -93,15 +77,13 @@ def _format_trial(one: TrialResult) -> str:
 
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
-    from thinwire.job.job_file import inline
-    from thinwire.lab.sweep.page import TABLE, describe_ranking
+    from thinwire.lab.sweep.page import TABLE, describe_ranking, format_setting
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
     title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
     table = build_table(title, keys, (*POINT_HEADINGS, f"best\n{metric}"))
     for point in kept["points"]:
-        names = [value if isinstance(value, str) else inline(value) for value in point["settings"].values()]
-        table.add_row(*names, *format_point(point, target is not None))
+        table.add_row(*map(format_setting, point["settings"].values()), *format_point(point, target is not None))
     print_plain(table)
     typer.echo(f"  runs: {folder}, their figures: {folder / TABLE}")
     typer.echo(f"  report: {kept['report']}")

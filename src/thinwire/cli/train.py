@@ -6,25 +6,14 @@ import json
 import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
-from thinwire.cli.options import (
-    AsJson,
-    Fresh,
-    From,
-    JobPath,
-    LogTo,
-    Settings,
-    WithOptimizers,
-    complete,
-    parse_init_from,
-    parse_trackers,
-)
+from thinwire.cli.options import parse_init_from, parse_trackers
 from thinwire.cli.output import format_preparation, format_privacy, print_result, stop_with
 from thinwire.report.progress import RunProgress, format_metrics
 
@@ -41,31 +30,24 @@ class Failed(ThinwireError):
 
 
 def train(
-    job: JobPath,
+    job: Path,
     *,
-    settings: Settings = [],  # noqa: B006
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run folder (default: runs/<job>-<time>).")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the run (default: the job's own).")] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            help="Device of the models: cpu, cuda or cuda:1 (default: the job's own).",
-            autocompletion=complete("cpu", "cuda"),
-        ),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
-    from_run: From = None,
-    fresh: Fresh = [],  # noqa: B006
-    with_optimizers: WithOptimizers = False,
-    log_to: LogTo = None,
-    as_json: AsJson = False,
+    settings: list[str] = [],
+    out: Path | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    resume: bool = False,
+    from_run: Path | None = None,
+    fresh: list[str] = [],
+    with_optimizers: bool = False,
+    log_to: str | None = None,
+    code: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Train a job in this process."""
     from thinwire.job.job_loader import JobSource
     from thinwire.job.job_snapshot import require_same_job, save_job
+    from thinwire.job.own_code import CodeSources
     from thinwire.training.dry_run import describe_preparation
 
     if resume and out is None:
@@ -75,7 +57,7 @@ def train(
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
     beginning = parse_init_from(from_run, fresh, with_optimizers)
-    source = JobSource(job, overrides)
+    source = JobSource(job, overrides, CodeSources.beside(job, code))
     loaded = source.load()
     if beginning is not None and not resume:  # a resumed run has weights of its own
         for line in loaded.start_from(beginning.folder, beginning.fresh, beginning.optimizers).describe():
@@ -88,6 +70,8 @@ def train(
     again = ["thinwire", "train", str(job)]
     for override in overrides:
         again += ["--set", override]
+    for one in code:
+        again += ["--code", one]
     again += [] if log_to is None else ["--log-to", log_to]
     again = [*again, "--out", str(folder), "--resume"]
     try:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes, format_seconds
-from thinwire.cli.options import AsJson, JobPath, Settings
 from thinwire.cli.output import build_table, print_plain, print_result, say, stop_with
 from thinwire.report.progress import ProgressLine
 
@@ -22,48 +21,17 @@ if TYPE_CHECKING:
 
 
 def tune(
-    job: JobPath,
+    job: Path,
     *,
-    link: Annotated[
-        str | None,
-        typer.Option(
-            "--link",
-            metavar="RATE,RTT",
-            help="Bandwidth in both directions and round-trip time, such as 100mbit,40ms (default: the job's"
-            " own link).",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="METRIC=VALUE",
-            help="Test metric to reach (default: the target of the job, or else what svfl reaches).",
-        ),
-    ] = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Number of recipes to probe.")] = 16,
-    rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, help="Maximum rounds per probe (default: the job's own, or 300).")
-    ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Number of probes at the same time.")] = 1,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            min=0,
-            help="Seed of the search and its probes (default: the job's own); the next two seeds verify the result.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="TUNED.toml",
-            help="Write the job with the proposed recipe to this file, for `thinwire train`.",
-        ),
-    ] = None,
-    settings: Settings = [],  # noqa: B006
-    as_json: AsJson = False,
+    link: str | None = None,
+    target: str | None = None,
+    trials: int = 16,
+    rounds: int | None = None,
+    jobs: int = 1,
+    seed: int | None = None,
+    out: Path | None = None,
+    settings: list[str] = [],
+    as_json: bool = False,
 ) -> None:
     """Propose a recipe for a job on a link: compressors, cached steps and overlap, with predicted bytes and time."""
     from thinwire.lab.tune import Aim, TuningRequest, parse_link
@@ -180,16 +148,10 @@ def _format_times(ms: Mapping[str, float]) -> str:
 
 
 def _build_candidates(tuned: TuningResult) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from thinwire.lab.tune.search import format_recipe
 
-    table = Table(
-        "recipe", title="to the target: svfl, the finalists, and the best of other methods", box=SIMPLE_HEAD
-    )
-    for heading in ("rounds", "up", "down", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    title = "to the target: svfl, the finalists, and the best of other methods"
+    table = build_table(title, ["recipe"], ("rounds", "up", "down", "seconds"), wrapped=["recipe"])
     table.add_column("how it is known")
     for one in tuned.list_best():
         said, known = one.prediction, "; ".join(_format_evidence(probe) for probe in one.probes)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadParameter
 from thinwire.base.seeds import derive_seed
 
+BUCKETS = range(2, (1 << 24) + 1)  # of a column; a float holds their numbers
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -37,8 +38,8 @@ class Buckets:
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_column", tuple(dict(self.by_column).items()))
         for name, count in {"default": self.default, **dict(self.by_column)}.items():
-            if not 2 <= count <= 1 << 24:
-                raise BadParameter(f"Buckets: {name} must be from 2 to {1 << 24}, which a float holds, got {count}")
+            if count not in BUCKETS:
+                raise BadParameter(f"Buckets: {name} must be from 2 to {BUCKETS[-1]}, got {count}")
 
     def __str__(self) -> str:
         others = ", ".join(f"{count} for {name}" for name, count in dict(self.by_column).items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -20,36 +19,26 @@ from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation, Settings
 from thinwire.engine.methods import METHODS
 from thinwire.engine.models.losses import Loss, cross_entropy, squared_error
-from thinwire.engine.models.mlp import MLP, LinearTop
+from thinwire.engine.models.networks import MLP, LinearTop
 from thinwire.engine.models.optimizers import Adam, OptimizerSpec
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
 from thinwire.job.job import Job
+from thinwire.job.messages import at
 from thinwire.job.registry import derive_weight_seed
 from thinwire.training.train import train
 
 Table = dict[str, Any]  # columns by name
 
 
-@dataclass(frozen=True)
-class PreparedColumns:
+def prepare(preparations: Mapping[PartyName, Preparation], tables: Mapping[PartyName, Table]) -> dict[str, Tensor]:
     """Each party's table by its own preparation, fitted on its own rows."""
-
-    preparations: dict[PartyName, Preparation]
-
-    @classmethod
-    def fit(cls, tables: Mapping[PartyName, Table]) -> PreparedColumns:
-        return cls({name: _fit(name, table) for name, table in tables.items()})
-
-    def apply(self, tables: Mapping[PartyName, Table]) -> dict[PartyName, Tensor]:
-        found = {}
-        for name, preparation in self.preparations.items():
-            try:
-                found[name] = preparation.apply(tables[name])
-            except BadInput as error:
-                raise error.at(f"party {name!r}") from None
-        return found
+    found = {}
+    for name, preparation in preparations.items():
+        with at(f"party {name!r}"):
+            found[name] = preparation.apply(tables[name])
+    return found
 
 
 def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
@@ -58,12 +47,13 @@ def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
         raise BadInput('parties must say whose columns are whose, as {"bank": ["age", "income"], "shop": ["visits"]}')
     if isinstance(X, Mapping):
         if set(X) != set(parties):
-            raise BadInput(f"X has tables of {_list_names(X)}, and the parties are {_list_names(parties)}")
-        tables = {name: _table(name, X[name], columns) for name, columns in parties.items()}
-    else:
-        if any(columns is None for columns in parties.values()):
-            raise BadInput("columns of None are for X by party; where X is one table, say each party's columns")
-        tables = {name: _table(name, X, columns) for name, columns in parties.items()}
+            theirs, ours = (", ".join(map(str, names)) for names in (X, parties))
+            raise BadInput(f"X has tables of {theirs}, and the parties are {ours}")
+    elif any(columns is None for columns in parties.values()):
+        raise BadInput("columns of None are for X by party; where X is one table, say each party's columns")
+    tables = {
+        name: _table(name, X[name] if isinstance(X, Mapping) else X, columns) for name, columns in parties.items()
+    }
     counts = {name: len(next(iter(table.values()))) for name, table in tables.items()}
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{name} has {count}" for name, count in counts.items())
@@ -74,10 +64,16 @@ def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
 
 
 def _table(party: PartyName, X: Any, given: Sequence[str | int] | str | int | slice | None) -> Table:
-    columns = given if given is None or isinstance(given, slice) else _several(given)
-    if hasattr(X, "columns") and hasattr(X, "iloc"):
-        return _of_frame(party, X, columns)
-    array = np.asarray(X)
+    columns = [given] if isinstance(given, (str, int)) else given
+    columns = columns if columns is None or isinstance(columns, slice) else list(columns)
+    is_frame = hasattr(X, "columns") and hasattr(X, "iloc")
+    table = _of_frame(party, X, columns) if is_frame else _of_array(party, np.asarray(X), columns)
+    if not table:
+        raise BadColumn(f"party {party!r} has no columns")
+    return table
+
+
+def _of_array(party: PartyName, array: NDArray[Any], columns: Sequence[str | int] | slice | None) -> Table:
     if array.ndim != 2:
         raise BadTable(f"party {party!r}: X has shape {array.shape}, expected [rows, columns]")
     numbers: Any = np.arange(array.shape[1])
@@ -88,11 +84,7 @@ def _table(party: PartyName, X: Any, given: Sequence[str | int] | str | int | sl
             f"party {party!r}: X is an array of {array.shape[1]} columns, so columns are numbers from 0 to "
             f"{array.shape[1] - 1}; got {columns!r}"
         ) from None
-    return _require_names(party, {f"column {number}": array[:, number] for number in chosen})
-
-
-def _several(columns: Sequence[str | int] | str | int) -> list[str | int]:
-    return [columns] if isinstance(columns, (str, int)) else list(columns)
+    return {f"column {number}": array[:, number] for number in chosen}
 
 
 def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | None) -> Table:
@@ -102,26 +94,14 @@ def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | N
     if missing:
         near = did_you_mean(str(missing[0]), map(str, there))
         raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {quote_names(there)}{near}")
-    return _require_names(party, {str(column): X[column].array for column in wanted})
-
-
-def _require_names(party: PartyName, table: Table) -> Table:
-    if not table:
-        raise BadColumn(f"party {party!r} has no columns")
-    return table
+    return {str(column): X[column].array for column in wanted}
 
 
 def _fit(party: PartyName, table: Table) -> Preparation:
     """Columns of numbers are numbers, however few different ones there are; text and dates are guessed."""
     numbers = [name for name, values in table.items() if getattr(values.dtype, "kind", "O") in "iuf"]
-    try:
+    with at(f"party {party!r}"):
         return Preparation.fit(table, Settings(types=dict.fromkeys(numbers, "number")))
-    except BadInput as error:
-        raise error.at(f"party {party!r}") from None
-
-
-def _list_names(names: Any) -> str:
-    return ", ".join(map(str, names))
 
 
 # `VerticalClassifier` and `VerticalRegressor`: fit, predict and score, as scikit-learn's own estimators -----------
@@ -161,8 +141,8 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, labels: NDArray[Any], classes: int, loss: Loss) -> Self:
         tables = split(self.parties, X)
-        self.prepared_ = PreparedColumns.fit(tables)
-        features = self.prepared_.apply(tables)
+        self.prepared_ = {name: _fit(name, table) for name, table in tables.items()}
+        features = prepare(self.prepared_, tables)
         rows = len(next(iter(features.values())))
         if len(labels) != rows:
             raise BadInput(f"X has {rows} rows and y {len(labels)}")
@@ -208,7 +188,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         """The top model's, [rows, classes]; the models run in this process, and nothing is sent."""
         check_is_fitted(self, "result_")
-        features = self.prepared_.apply(split(self.parties, X))
+        features = prepare(self.prepared_, split(self.parties, X))
         own = [name for name in features if name == self.label_party]
         order = [name for name in features if name != self.label_party] + own
         found = compute_outputs(

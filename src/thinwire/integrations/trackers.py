@@ -1,12 +1,13 @@
-"""Trackers: what a run tells TensorBoard, MLflow and Weights & Biases, and what happens when one of them fails."""
+"""What a run, or one party of it, tells TensorBoard, MLflow and Weights & Biases, and what happens when one fails."""
 
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isfinite
@@ -18,9 +19,10 @@ from thinwire import __version__
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
-from thinwire.engine.recipe import Recipe
 from thinwire.job.job import Job
+from thinwire.job.party_view import PartyView
 from thinwire.storage import layout
+from thinwire.storage.json_file import parse_object
 from thinwire.training.callbacks import RunStart
 from thinwire.training.result import Result
 
@@ -80,7 +82,10 @@ class RunWriter(ABC):
         self._guard(lambda: self._write(scalars(event), int(event["round"])))
 
     def end(self, result: Result | None) -> None:
-        self.close(None if result is None else _ending(result))
+        ending = None
+        if result is not None:
+            ending = Ending(result.interrupted, int(result.history[-1]["round"]), result.run_dir, result.report)
+        self.close(ending)
 
     def close(self, ending: Ending | None) -> None:
         """None where the run failed."""
@@ -121,27 +126,30 @@ def scalars(event: Mapping[str, Any]) -> dict[str, float]:
 
 def parameters(job: Job) -> dict[str, str | int | float]:
     """What the run was asked to do: the recipe part by part, and the settings beside it; no data, no paths."""
-    settings = {
-        "seed": job.seed,
-        "epochs": job.epochs,
-        "batch_size": job.batch_size,
-        "eval_every": job.eval_every,
-        "optimizer": str(job.optimizer),
-        "feature_parties": ", ".join(party.name for party in job.parties),
-        "label_party": job.label_party.name,
-        "fusion": job.label_party.fusion,
-        "rows": job.rows,
-        "link": job.link,
-        "training": str(job.training),
-        "budget": job.budget,
-    }
-    return plain_parameters(job.recipe, settings)
+    more = {"fusion": job.label_party.fusion, "rows": job.rows, "link": job.link, "budget": job.budget}
+    return _plain_parameters(job, job.names, job.label_party.name, more)
 
 
-def plain_parameters(recipe: Recipe, settings: Mapping[str, object]) -> dict[str, str | int | float]:
+def part_parameters(own: PartyView) -> dict[str, str | int | float]:
+    """What this party was asked to do: no data, no paths, and of the others their names alone."""
+    return _plain_parameters(own, own.feature_parties, own.label_party, {"party": own.me})
+
+
+def _plain_parameters(
+    asked: Job | PartyView, feature_parties: Iterable[str], label_party: str, more: Mapping[str, object]
+) -> dict[str, str | int | float]:
     """Numbers and words; what is None is left out."""
-    parts = {f"recipe/{name}": value for name, value in _leaves(recipe.describe(), "")}
-    found = {"recipe_digest": recipe.digest(), **settings, "thinwire": __version__, **parts}
+    recipe, settings = asked.recipe, asked.settings
+    found = {
+        "recipe_digest": recipe.digest(),
+        **{name: getattr(settings, name) for name in ("seed", "epochs", "batch_size", "eval_every", "training")},
+        "optimizer": str(asked.optimizer),
+        "feature_parties": ", ".join(feature_parties),
+        "label_party": label_party,
+        **more,
+        "thinwire": __version__,
+        **{f"recipe/{name}": value for name, value in _leaves(recipe.describe(), "")},
+    }
     return {
         name: value if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
         for name, value in found.items()
@@ -162,10 +170,6 @@ def with_report(ending: Ending, use: Callable[[Path], object]) -> None:
         report = ending.report(Path(folder) / layout.REPORT)
         if report is not None:
             use(report)
-
-
-def _ending(result: Result) -> Ending:
-    return Ending(result.interrupted, int(result.history[-1]["round"]), result.run_dir, result.report)
 
 
 def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
@@ -345,3 +349,67 @@ def build_writers(text: str) -> list[RunWriter]:
         if name not in WRITERS:
             raise BadInput(f"--log-to: {name!r} is not one of {', '.join(WRITERS)}{did_you_mean(name, WRITERS)}")
     return [WRITERS[name]() for name in names]
+
+
+# Writers of one party's run over the network: they hear what that party knows, and nothing of the others ----------
+
+
+class PartyWriters:
+    """All writers of a run. At the label party evaluations are written; at a feature party its own bytes and time.
+
+    Started again, a party writes all that its folder holds once more. Rounds that it then repeats are written once.
+    """
+
+    def __init__(self, writers: Sequence[RunWriter], own: PartyView, folder: Path) -> None:
+        self._writers = writers
+        self._own = own
+        self._folder = folder
+        self._rounds: set[int] = set()
+
+    def begin(self) -> None:
+        """One that cannot begin keeps the run from starting."""
+        history = _read_evaluations(self._folder) if self._own.is_label_party else []
+        name = f"{self._folder.resolve().parent.name}-{self._own.me}"
+        opening = Opening(name, part_parameters(self._own), self._folder, bool(history))
+        with ExitStack() as begun:
+            for writer in self._writers:
+                writer.open(opening)
+                begun.callback(writer.close, None)
+            begun.pop_all()
+        for event in history:
+            self.event(event)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        if self._writers and event["round"] not in self._rounds:
+            self._rounds.add(event["round"])
+            for writer in self._writers:
+                writer(dict(event))
+
+    def round(self, round: int, every: int, known: Callable[[], Mapping[str, Any]]) -> None:
+        """At a feature party: what it knows, as seldom as the label party evaluates."""
+        if self._writers and not self._own.is_label_party and round % every == 0:
+            self.event({"round": round, **known()})
+
+    def end(self, summary: Mapping[str, Any] | None, interrupted: bool) -> None:
+        """`summary` is what the party's run left to say; None where it failed, or was stopped within a round."""
+        ending = None
+        if summary is not None and not self._own.is_label_party:  # the round after the last that it was asked about
+            told = {"round": summary["rounds"], "epoch": summary["epochs"], "seconds": summary["seconds"]}
+            self.event({**told, "bytes": {way: summary[f"{way}_bytes"] for way in ("sent", "received")}})
+        if summary is not None or interrupted:
+            last = max(self._rounds, default=0) if summary is None else int(summary["rounds"])
+            ending = Ending(interrupted, last, self._folder, self._report)
+        for writer in self._writers:
+            writer.close(ending)
+
+    def _report(self, path: Path) -> Path | None:
+        """A copy of the folder's; a run that was stopped has none yet."""
+        kept = self._folder / layout.REPORT
+        return Path(shutil.copyfile(kept, path)) if kept.is_file() else None
+
+
+def _read_evaluations(folder: Path) -> list[dict[str, Any]]:
+    """Evaluations of processes before this one; the last line may be half written."""
+    file = folder / layout.EVENTS
+    found = [parse_object(line) for line in file.read_bytes().splitlines()] if file.is_file() else []
+    return [event for event in found if event is not None and isinstance(event.get("round"), int)]

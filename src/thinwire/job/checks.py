@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from thinwire.base.errors import BadInput, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import PoissonBinomial
-from thinwire.engine.models.fusion import check_fusion
 from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
 from thinwire.engine.models.metrics import metric
+from thinwire.engine.models.networks import check_fusion
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.accounting import (
     Budget,
@@ -26,7 +28,7 @@ from thinwire.engine.privacy.accounting import (
     PrivacyLedger,
     Uses,
 )
-from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
+from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
 from thinwire.engine.privacy.dp_bottom import (
     DPBottom,
     Training,
@@ -41,6 +43,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, LocalSteps
 from thinwire.job.messages import at
 from thinwire.job.settings import RunSettings
+from thinwire.storage.tensor_file import DTYPES
 
 
 def is_noisy(recipe: Recipe) -> bool:
@@ -101,11 +104,7 @@ class PrivacyPlan:
             spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
             return max(spent) <= budget.epsilon
 
-        low, high = 0, batches.rounds + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        return bisect(range(1, batches.rounds + 1), False, key=lambda rounds: not fits(rounds))
 
     def _training_uses(self, rounds: int, batches: Batches) -> Uses:
         """Of the row that is used most."""
@@ -167,18 +166,28 @@ def find_embedding_width(where: str, bottom: nn.Module, features: Tensor) -> int
     return int(h.shape[1])
 
 
-def check_not_compiled(name: str, module: nn.Module) -> None:
+def check_module(name: str, module: nn.Module) -> None:
+    """Can it be saved, and loaded again?"""
     if "_orig_mod" in dict(module.named_children()):
         raise BadParameter(
             f"{name}: the model is wrapped by torch.compile, and its weights would be saved under names that "
             "the model itself does not know; call model.compile() and give the model"
         )
+    for key, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise BadInput(f"{name}: {key} is {type(value).__name__}; models are saved as tensors, so keep a buffer")
+        if value.dtype not in DTYPES:
+            raise BadInput(f"{name}: {key} has type {value.dtype}, which is not saved; use another, as torch.int64")
+        if not is_lazy(value) and value.is_floating_point() and bool(value.float().isnan().any()):
+            raise BadInput(f"{name}: {key} holds NaN, which counts as damage where it is loaded; mark it otherwise")
 
 
 def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: int) -> None:
     rounds = settings.divide_rows(rows)
     last = len(rounds.rows(rounds.rounds_per_epoch - 1))
-    if last == 1 and any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
+    normed = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+    # A part may be in evaluation mode; a module that is, as a whole, is set to training.
+    if last == 1 and any(part.training or not module.training for part in normed):
         raise BadInput(
             f"party {name!r}: batch normalisation cannot train on the last batch, which has one row; "
             f"use another batch_size than {settings.batch_size}"
@@ -210,7 +219,9 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
     """Its top model and loss take the embeddings of these `widths`."""
     check_fusion(party.fusion, list(widths))
     _check_top(party, _fused(party, widths))
-    check_batch_norm(party.name, party.top, settings, len(party.labels))
+    for module in (party.top, party.bottom):
+        if module is not None:
+            check_batch_norm(party.name, module, settings, len(party.labels))
     _check_shared_labels(party, _fused(party, widths), recipe, settings)
 
 

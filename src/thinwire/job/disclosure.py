@@ -1,26 +1,31 @@
-"""Who sees what, in words, and what a party agrees to: it follows from the recipe and from who takes part.
+"""Who sees what, in words, and what all parties agree on: it follows from the recipe and from who takes part.
 
 Every command that asks for consent, every report and the threat model page take their sentences from here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
 
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import Identity
+from thinwire.engine.models import MODELS
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.accounting import Budget
-from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import ErrorFeedback
 from thinwire.job.checks import is_noisy
-
-_SHORTEST = 12  # hex digits of a digest
+from thinwire.job.own_code import find_modules
+from thinwire.job.registry import fill_defaults
+from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
 
 
 @dataclass(frozen=True)
@@ -62,53 +67,94 @@ def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) ->
 
 @dataclass(frozen=True)
 class Consent:
-    """What a party agrees to before any of its data is read."""
+    """What a party agrees to before any of its data is read: all of it in words, and a digest of these words."""
 
-    me: PartyName
+    section: PartyEntry  # the party's own
     recipe: Recipe
     participants: Participants
     protection: str  # the budget, in one sentence
-    approved: str | None = None  # the digest of the recipe that the party's own section approves, or its first digits
+    agreement: Mapping[str, str]  # what all parties read alike, field by field
+
+    @property
+    def me(self) -> PartyName:
+        return self.section.name
 
     @property
     def digest(self) -> str:
-        return self.recipe.digest()
+        """Of every term; `approved` in the party's own section is this, or its first digits."""
+        # Whether the label party has features is not known to whoever has a file of its own, or a run's.
+        known = replace(self.participants, label_party_has_features=False)
+        return sha256("\n".join(replace(self, participants=known).list_terms()).encode()).hexdigest()
 
     def describe_training(self) -> str:
         """For people to read and approve."""
+        first, *terms = self.list_terms()
+        return "\n  ".join([first, f"agreement digest {self.digest}", *terms])
+
+    def describe_scoring(self) -> str:
+        """The same before rows are scored."""
+        first = f"{self.me!r} is asked to predict with {self.recipe.name!r}"
+        terms = [self._say_scoring(), self.protection, *self._list_code(), *self._list_allowances()]
+        return "\n  ".join([first, f"agreement digest {self.digest}", *terms])
+
+    def list_terms(self) -> list[str]:
+        """The whole agreement."""
         everyone = (*self.participants.feature_parties, self.participants.label_party)
         others = ", ".join(party for party in everyone if party != self.me)
-        lines = [
+        shared = {field: value for field, value in self.agreement.items() if not field.startswith("recipe")}
+        own = self.section.model_dump(mode="json", include={"prepare", "model", "top"}, exclude_none=True)
+        return [
             f"{self.me!r} is asked to take part in {self.recipe.name!r} with {others}",
-            f"  recipe digest {self.digest}",
-            *(f"  {line}" for line in self.list_disclosures()),
-            f"  {self.protection}",
+            f"recipe digest {self.recipe.digest()}",
+            *self.list_disclosures(),
+            self.protection,
+            *([] if self.recipe.repeatable else ["not repeatable to the bit: local steps follow the clock"]),
+            f"for all parties: {', '.join(f'{field} = {value}' for field, value in shared.items())}",
+            *(f"for {self.me} alone: {field} = {_text(value)}" for field, value in own.items()),
+            *self._list_code(),
+            f"when rows are scored: {self._say_scoring()}",
+            *self._list_allowances(),
         ]
-        if not self.recipe.repeatable:
-            lines.append("  not repeatable to the bit: local steps follow the clock")
-        return "\n".join(lines)
-
-    def describe_scoring(self, allowances: Sequence[str] = ()) -> str:
-        """The same before rows are scored; `allowances` are what this party's section allows beyond that."""
-        seen = _embeddings_of("row it asks for", self.recipe)
-        lines = [f"{self.participants.label_party} sees {seen}, and all scores", self.protection, *allowances]
-        return "\n  ".join([f"{self.me!r} is asked to predict with {self.recipe.name!r}", *lines])
 
     def list_disclosures(self) -> list[str]:
         """A sentence for each party."""
         seen = describe_training(self.recipe, self.participants)
         return [f"{party} sees {'; '.join(what)}" for party, what in seen.items()]
 
+    def _say_scoring(self) -> str:
+        seen = _embeddings_of("row it asks for", self.recipe)
+        return f"{self.participants.label_party} sees {seen}, and all scores"
+
+    def _list_code(self) -> list[str]:
+        found = find_modules(self.section.path, self.section.model_dump())
+        return [f"{place} runs code of this party's own: {module}" for place, module in found.items()]
+
+    def _list_allowances(self) -> list[str]:
+        """What a feature party's section allows on-line beyond its answers."""
+        label_party, terms = self.participants.label_party, self.section.serve
+        if terms is None or self.me == label_party:
+            return []
+        lines = []
+        if terms.cache_rows is not None:
+            lines.append(f"{label_party} may keep {terms.cache_rows} of its embeddings for {terms.cache_seconds:g} s")
+        if terms.when_missing == "mean":
+            lines.append(f"{label_party} gets the mean of its training rows' embeddings")
+        return lines
+
     def is_approved(self) -> bool:
-        """Does the party's own section approve this recipe? Another digest there is an error, not a question."""
-        if self.approved is None:
-            return False
-        if len(self.approved) < _SHORTEST or not self.digest.startswith(self.approved.lower()):
+        """Does the party's own section approve this agreement? Another digest there is an error, not a question."""
+        approved = self.section.approved
+        if approved is None or self.digest.startswith(approved):
+            return approved is not None
+        if self.recipe.digest().startswith(approved):
             raise BadInput(
-                f"{self.me!r} has approved the recipe {self.approved}, but the job's is {self.digest}; look at "
-                "`thinwire check`, then change `approved` or the recipe"
+                f"{self.me!r} has approved the recipe {approved} alone, as earlier versions asked; an approval is "
+                f'now of the whole agreement. Read it, then write approved = "{self.digest[:16]}"'
             )
-        return True
+        raise BadInput(
+            f"{self.me!r} has approved the agreement {approved}, but the job's is {self.digest}; read it "
+            "(`thinwire doctor` shows it), then change `approved` or the job"
+        )
 
 
 def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: Sequence[PartyName]) -> str:
@@ -160,3 +206,49 @@ def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]
 
 def _sent(recipe: Recipe) -> str:
     return "as changes of surrogates by" if isinstance(recipe.uplink, ErrorFeedback) else "as sent by"
+
+
+# What all parties of a job must read alike, field by field --------------------------------------------------------
+
+
+# Targets, budgets and metrics are the label party's to judge, devices and diagnostics everyone's own matter.
+_SETTINGS = ("epochs", "batch_size", "batches", "seed", "eval_every", "effort", "training", "budget", "split")
+
+
+def describe_agreement(
+    recipe: Recipe, settings: JobSection, roster: Participants, top: LabelEntry | None
+) -> dict[str, str]:
+    """Every shared field by its dotted path; `top` under shared labels, where every party builds the top model.
+
+    "recipe" is the recipe's digest; the fields below it only serve to name a difference.
+    """
+    found = {"recipe": recipe.digest()}
+    found |= _leaves("recipe", {key: part for key, part in recipe.describe().items() if key != "is"})
+    given = settings.model_dump()
+    for field in _SETTINGS:
+        found[f"job.{field}"] = _text(given[field])
+    found["parties"] = ", ".join(roster.feature_parties)
+    found["label_party"] = roster.label_party
+    if top is not None:
+        found["label_party.fusion"] = top.fusion
+        found["label_party.loss"] = top.loss
+        found["label_party.class_weights"] = _text(top.class_weights)
+        found |= _leaves("label_party.top", fill_defaults(top.top or {}, "name", MODELS))
+    return found
+
+
+def _leaves(path: str, value: Any) -> dict[str, str]:
+    """The kind of a part stands under the part's own path."""
+    if not isinstance(value, Mapping):
+        return {path: _text(value)}
+    found: dict[str, str] = {}
+    for key, part in value.items():
+        found |= _leaves(path if key == "is" else f"{path}.{key}", part)
+    return found
+
+
+def _text(value: Any) -> str:
+    """Canonical: 2 and 2.0 epochs are as many."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, sort_keys=True)

@@ -6,12 +6,15 @@ Rows may have come or gone, and parties too; so surrogates and worksets, which a
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
@@ -123,13 +126,13 @@ class InitFrom:
     def _memories(
         self, earlier: EarlierRun, modules: Mapping[str, nn.Module], fitting: Mapping[str, Mapping[str, Tensor]]
     ) -> dict[str, dict[str, Tensor]]:
-        """Of those models whose shapes are as they were."""
+        """Of those models whose tensors are as they were, in shape and in the order of their columns."""
         if not self.optimizers:
             return {}
         same = {
             name
             for name, tensors in fitting.items()
-            if {key: t.shape for key, t in tensors.items()} == {k: t.shape for k, t in earlier.models[name].items()}
+            if all(tensor is earlier.models[name][key] for key, tensor in tensors.items())
         }
         found = {name: memory for name, memory in earlier.optimizers.items() if name in same}
         for name, memory in found.items():
@@ -141,63 +144,103 @@ class InitFrom:
         return found
 
 
+@dataclass(frozen=True)
 class _Fitted:
     """One model's earlier weights, made to fit where parties have come or gone under concat."""
 
-    def __init__(
-        self,
-        name: str,
-        earlier: EarlierRun,
-        module: nn.Module,
-        widths: Mapping[PartyName, int],
-        fusion: str | None,
-    ) -> None:
-        self.notes: list[str] = []
-        self._name = name
-        self._earlier = earlier
-        self._module = module
-        self._widths = widths
-        self._fusion = fusion
+    name: str
+    earlier: EarlierRun
+    module: nn.Module
+    widths: Mapping[PartyName, int]
+    fusion: str | None
+    notes: list[str] = field(default_factory=list)
 
     def tensors(self) -> dict[str, Tensor]:
-        before, now = self._earlier.models[self._name], self._module.state_dict()
+        before, now = self.before, self.module.state_dict()
         if before.keys() != now.keys():
             odd = sorted(before.keys() ^ now.keys())[0]
             raise self._unfit(f"{odd!r} is in one of them only")
-        return {key: self._fitted(key, before[key], tensor) for key, tensor in now.items()}
+        if list(self.places.items()) != list(self.widths.items()):
+            return self._move(now)
+        self._require_shapes(before, now)
+        return dict(before)
 
-    def _fitted(self, key: str, before: Tensor, now: Tensor) -> Tensor:
-        if before.shape == now.shape:
-            return before
-        facts = self._earlier.facts
-        wide = sum(self._widths.values())
-        if self._name == TOP and self._fusion == "concat" and facts is not None and facts.fusion == "concat":
-            lengthwise = before.dim() == now.dim() == 2 and before.shape[0] == now.shape[0]
-            if lengthwise and before.shape[1] == sum(facts.widths.values()) and now.shape[1] == wide:
-                return self._columns(before, now, facts.widths)
-        raise self._unfit(f"{key} has shape {list(before.shape)} there and {list(now.shape)} here")
+    @property
+    def before(self) -> Mapping[str, Tensor]:
+        return self.earlier.models[self.name]
 
-    def _columns(self, before: Tensor, now: Tensor, widths: Mapping[PartyName, int]) -> Tensor:
+    @cached_property
+    def places(self) -> Mapping[PartyName, int]:
+        """Whose columns a top model took, in order; those of this job where no order matters."""
+        facts = self.earlier.facts
+        if self.name != TOP:
+            return self.widths
+        if facts is not None and facts.fusion != self.fusion:
+            raise self._unfit(f"embeddings are fused by {facts.fusion!r} there and by {self.fusion!r} here")
+        if self.fusion != "concat":
+            return self.widths
+        if facts is None:
+            raise self._unfit("the folder has no run.json, so that nothing says which columns are whose")
+        return facts.widths
+
+    def _move(self, now: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The layer that takes the embeddings: by its shape, or by trying where the shapes are as they were."""
+        before, places = self.before, self.places
+        wide, wide_now = sum(places.values()), sum(self.widths.values())
+        for key, tensor in now.items():
+            if tensor.dim() == 2 and tensor.shape[1] == wide_now and before[key].shape == (len(tensor), wide):
+                moved = {**before, key: self._columns(before[key])}
+                if wide != wide_now or self._says_the_same(moved):
+                    self._require_shapes(moved, now)
+                    self._note()
+                    return moved
+        self._require_shapes(before, now)
+        raise self._unfit(
+            f"concat joins {', '.join(places)} there and {', '.join(self.widths)} here, and which columns are whose "
+            "is not clear"
+        )
+
+    def _columns(self, before: Tensor) -> Tensor:
         """Each party's columns where they belong now; those of a new one are 0: it changes nothing at first."""
-        found = torch.zeros_like(now, device="cpu")
-        starts, place = {}, 0
-        for party, width in widths.items():
-            starts[party] = place
-            place += width
-        place = 0
-        for party, width in self._widths.items():
-            if widths.get(party) == width:
-                found[:, place : place + width] = before[:, starts[party] : starts[party] + width]
-            else:
+        parts = dict(zip(self.places, before.split(list(self.places.values()), dim=1), strict=True))
+        new = {party: before.new_zeros(len(before), width) for party, width in self.widths.items()}
+        return torch.cat([parts[party] if self._stays(party) else new[party] for party in new], dim=1)
+
+    def _says_the_same(self, moved: Mapping[str, Tensor]) -> bool:
+        """For embeddings in which those who left are 0, and those who came anything."""
+        rng, top = torch.Generator().manual_seed(0), deepcopy(self.module).cpu().double().eval()
+        new = {party: torch.randn(8, w, generator=rng, dtype=torch.float64) for party, w in self.widths.items()}
+        old = [new[p] if self._stays(p) else torch.zeros(8, w).double() for p, w in self.places.items()]
+        with torch.no_grad():
+            said = functional_call(top, _in_float64(self.before), torch.cat(old, dim=1))
+            says = functional_call(top, _in_float64(moved), torch.cat(list(new.values()), dim=1))
+        return bool(torch.allclose(said, says, atol=1e-6))
+
+    def _stays(self, party: PartyName) -> bool:
+        return party in self.places and self.widths.get(party) == self.places[party]
+
+    def _note(self) -> None:
+        stay = [party for party in self.widths if self._stays(party)]
+        if stay != [party for party in self.places if party in stay]:
+            self.notes.append(f"the top model's columns follow the parties' new order: {', '.join(stay)}")
+        for party in self.widths:
+            if party not in stay:
                 self.notes.append(f"the top model's columns for {party!r} begin at 0: it changes nothing at first")
-            place += width
-        gone = [party for party in widths if party not in self._widths]
+        gone = [party for party in self.places if party not in stay]
         if gone:
             self.notes.append(f"the top model's columns for {', '.join(gone)} are dropped")
-        return found
+
+    def _require_shapes(self, before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
+        for key, tensor in now.items():
+            if before[key].shape != tensor.shape:
+                raise self._unfit(f"{key} has shape {list(before[key].shape)} there and {list(tensor.shape)} here")
 
     def _unfit(self, why: str) -> BadInput:
         return BadInput(
-            f"the model {self._name!r} in {self._earlier.folder} does not fit this job's: {why}. Give the model as "
-            f"it was, or begin it anew: --fresh {self._name}"
+            f"the model {self.name!r} in {self.earlier.folder} does not fit this job's: {why}. Give the model as "
+            f"it was, or begin it anew: --fresh {self.name}"
         )
+
+
+def _in_float64(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in tensors.items()}

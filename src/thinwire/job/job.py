@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
+from thinwire.engine.models.losses import name_loss
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
 from thinwire.engine.privacy.accounting import Budget, Parties, PrivacyLedger
-from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
@@ -29,11 +31,12 @@ from thinwire.job.checks import (
     check_batch_norm,
     check_feature_party,
     check_label_party,
+    check_module,
     check_names,
-    check_not_compiled,
     check_rows,
     find_embedding_width,
 )
+from thinwire.job.disclosure import Participants
 from thinwire.job.init_from import InheritedWeights, InitFrom
 from thinwire.job.messages import at
 from thinwire.job.settings import RunSettings
@@ -112,6 +115,12 @@ class Job:
         return [*self.parties, self.label_party]
 
     @property
+    def roster(self) -> Participants:
+        return Participants(
+            self.label_party.name, self.names, self.label_party.features is not None, self.test_rows > 0
+        )
+
+    @property
     def rows(self) -> int:
         return len(self.label_party.labels)
 
@@ -125,6 +134,16 @@ class Job:
         if self.label_party.bottom is not None:
             found[self.label_party.name] = self.label_party.bottom
         return {**found, "top": self.label_party.top}
+
+    def duplicate(self) -> Job:
+        """The same job and tables, with modules of its own: training changes them in place."""
+        found = copy(self)
+        found.parties = [copy(party) for party in self.parties]
+        found.label_party = copy(self.label_party)
+        for party in found.everyone:
+            party.bottom = deepcopy(party.bottom)
+        found.label_party.top = deepcopy(self.label_party.top)
+        return found
 
     def start_from(self, folder: str | Path, fresh: Sequence[str] = (), optimizers: bool = False) -> InheritedWeights:
         """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
@@ -155,7 +174,7 @@ class Job:
         with place("recipe"):
             self.recipe.check(len(self.parties), label.fusion, self.batches)
         for name, module in self.modules().items():
-            check_not_compiled(name, module)
+            check_module(name, module)
         widths = dict(known)
         for party in self.everyone:
             if party.bottom is not None and party.name not in known:
@@ -197,6 +216,7 @@ class Job:
             "batches": f"{self.batch_size} {self.batches} {self.eval_every}",
             "optimizers": " ".join(repr(spec) for spec in (self.optimizer, *(p.optimizer for p in self.everyone))),
             "link": repr(self.link),
+            "label party": f"{self.label_party.fusion} fusion, {name_loss(self.label_party.loss)}",
             "privacy": f"{self.training} {self.budget}",
             "data": data.hexdigest(),
         }

@@ -2,8 +2,8 @@
 
 What all parties share may stand in one file, a party's own matters in another that includes it. The two become one
 document. A party's own file takes precedence on its own section, on [network], [retention] and [encryption]; what the
-parties share may stand in both files, but only with one meaning. Code is never named, and nothing ever approved, by
-the included file: it may come from another party.
+parties share may stand in both files, but only with one meaning. The included file may come from another party: it
+names no code, approves nothing, and sets no party's data, keys, folders or terms of serving.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.engine.models import OPTIMIZERS
 from thinwire.job.messages import explain_problems, within
+from thinwire.job.own_code import find_modules
 from thinwire.job.registry import fill_defaults, fill_recipe_defaults
 from thinwire.job.schema import JobFile, JobFileSection, RosterFile
 
@@ -83,8 +84,9 @@ def build_text(
     if "include" in written:
         core = _included(path, include)
     text = JobText(path, {}, written, core, str(include))
-    with text.name_core():
+    with within(text.core_name):
         require_harmless(core)
+    with text.name_core():
         document = merge_documents(written, core, text.core_name, me)
         override(document, overrides)
     return replace(text, document=document)
@@ -140,33 +142,25 @@ def _depth(document: Mapping[str, Any], keys: Sequence[str]) -> int:
 
 Document = dict[str, Any]
 _OWN = ("network", "retention", "encryption")  # sections
+_SOURCES = ("features", "test_features", "labels", "test_labels", "ids", "test_ids")
+_FILES = ("certificate", "key", "authority", "revoked", "alignment", "test_alignment")
+_NOT_SHARED = ("serve", "encryption", "job.scratch", "network.certs")
+_NOT_SHARED_BY_A_PARTY = (*_SOURCES, *_FILES, "serve")
 
 
 def merge_documents(
     document: Mapping[str, Any], core: Mapping[str, Any], core_name: str, me: PartyName | None
 ) -> Document:
     """Both as one. `me` says whose section the including file may change; None, for the simulator: any."""
-    found = dict(core)
-    merging = _Merging(core_name, me)
-    for key, here in document.items():
-        there = core.get(key)
-        if key == "include":
-            continue
-        if there is None:
-            found[key] = here
-        elif key == "party" and _are_sections(here) and _are_sections(there):
-            found[key] = merging.parties(here, there)
-        elif key == "label_party" and isinstance(here, Mapping) and isinstance(there, Mapping):
-            found[key] = merging.section(key, here, there)
-        elif key in _OWN and isinstance(here, Mapping) and isinstance(there, Mapping):
-            found[key] = {**there, **here}
-        else:
-            found[key] = merging.same(key, here, there)
-    return deepcopy(found)  # settings change it
+    own = {key: part for key, part in document.items() if key != "include"}
+    return deepcopy(dict(_Merging(core_name, me).merge("", own, core)))  # settings change it
 
 
 def require_harmless(core: Mapping[str, Any]) -> None:
-    """No code and no approval in a file that others may have written."""
+    """No code, approval, data, keys, folders or terms of serving in a file that others may have written."""
+    for path in _NOT_SHARED:
+        if _depth(core, path.split(".")) > path.count("."):
+            raise BadInput("each party writes this in its own file, not in one that it includes").at(path)
     sections = core.get("party") if _are_sections(core.get("party")) else []
     named = [(f"party.{section.get('name')}", section) for section in sections or []]
     named += [("label_party", core.get("label_party"))]
@@ -175,35 +169,54 @@ def require_harmless(core: Mapping[str, Any]) -> None:
             continue
         if "approved" in section:
             raise BadInput("a party approves in its own file, not in one that it includes").at(f"{path}.approved")
-        for key in ("model", "top"):
-            table = section.get(key)
-            if isinstance(table, Mapping) and "module" in table:
+        for place in find_modules(path, section):
+            raise BadInput(
+                "an included file names no code, or one party could run it at another; "
+                "name it in the party's own file"
+            ).at(place)
+        for key in _NOT_SHARED_BY_A_PARTY:
+            if key in section:
                 raise BadInput(
-                    "an included file names no code, or one party could run it at another; "
-                    "name it in the party's own file"
-                ).at(f"{path}.{key}.module")
+                    "an included file sets no data, keys or terms of serving of a party, or one party could change "
+                    "them at another; write it in the party's own file"
+                ).at(f"{path}.{key}")
 
 
+@dataclass(frozen=True)
 class _Merging:
-    def __init__(self, core_name: str, me: PartyName | None) -> None:
-        self._core_name = core_name
-        self._me = me
+    core_name: str
+    me: PartyName | None
 
-    def parties(self, here: list[Any], there: list[Any]) -> list[Any]:
+    def merge(self, path: str, here: Any, there: Any) -> Any:
+        """The union of two tables; what stands in both must be equal, unless it is this file's to change."""
+        if path == "party" and _are_sections(here) and _are_sections(there):
+            return self._parties(here, there)
+        if not isinstance(here, Mapping) or not isinstance(there, Mapping):
+            return self._same(path, here, there)
+        if path in _OWN or (path == "label_party" and self._is_own(path, here, there)):
+            return {**there, **here}
+        both = [key for key in here if key in there]
+        found = {key: self.merge(f"{path}.{key}" if path else key, here[key], there[key]) for key in both}
+        return {**there, **here, **found}
+
+    def _parties(self, here: list[Any], there: list[Any]) -> list[Any]:
         """The included file's order."""
         found = dict(zip(self._names(there), there, strict=True))
         names = self._names(here)
         for name, section in zip(names, here, strict=True):
             if name not in found:
                 hint = did_you_mean(name, found)
-                raise BadInput(f"{self._core_name} has no party of this name, it has {', '.join(found)}{hint}").at(
+                raise BadInput(f"{self.core_name} has no party of this name, it has {', '.join(found)}{hint}").at(
                     f"party.{name}"
                 )
-            found[name] = self.section(f"party.{name}", section, found[name])
+            mine, path = found[name], f"party.{name}"
+            found[name] = (
+                {**mine, **section} if self._is_own(path, section, mine) else self.merge(path, section, mine)
+            )
         ordered = [name for name in found if name in names]
         if ordered != names:
             raise BadInput(
-                f"the order is {', '.join(names)} here and {', '.join(ordered)} in {self._core_name}; "
+                f"the order is {', '.join(names)} here and {', '.join(ordered)} in {self.core_name}; "
                 "all parties share it"
             ).at("party")
         return list(found.values())
@@ -212,29 +225,22 @@ class _Merging:
         names = [section.get("name") for section in sections]
         if not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
             raise BadInput(
-                f"every section needs a name of its own, here and in {self._core_name}, got "
+                f"every section needs a name of its own, here and in {self.core_name}, got "
                 f"{', '.join(map(repr, names))}"
             ).at("party")
         return names
 
-    def section(self, path: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> Document:
-        """Key by key."""
+    def _is_own(self, path: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+        """Is this section the reader's?"""
         if "name" in here and "name" in there:
-            self.same(f"{path}.name", here["name"], there["name"])
-        name = here.get("name", there.get("name"))
-        if self._me is None or name == self._me:
-            return {**there, **here}
-        return dict(self.same(path, here, there))
+            self._same(f"{path}.name", here["name"], there["name"])
+        return self.me is None or here.get("name", there.get("name")) == self.me
 
-    def same(self, path: str, here: Any, there: Any) -> Any:
-        """The union of two tables; what stands in both must be equal."""
-        if isinstance(here, Mapping) and isinstance(there, Mapping):
-            found = {key: self.same(f"{path}.{key}", here[key], there[key]) for key in here if key in there}
-            return {**there, **here, **found}
+    def _same(self, path: str, here: Any, there: Any) -> Any:
         if here != there:
             raise BadInput.of(
-                f"{path}",
-                f"is {here!r} here and {there!r} in {self._core_name}; it is not this file's to change, "
+                path,
+                f"is {here!r} here and {there!r} in {self.core_name}; it is not this file's to change, "
                 "so leave it out here",
             )
         return here
@@ -293,21 +299,14 @@ def _value(setting: str, text: str) -> Any:
     return parsed["value"]
 
 
-_SOURCES = ("features", "test_features", "labels", "test_labels", "ids", "test_ids")
-_FILES = ("certificate", "key", "authority", "revoked", "alignment", "test_alignment")
-
-
 def resolve_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any]:
     """As plain data that runs from anywhere; recipe and optimiser have been read before."""
     document = file.model_dump(exclude_none=True)
     document["recipe"] = fill_recipe_defaults(document["recipe"])
     document["optimizer"] = fill_defaults(document["optimizer"], "name", OPTIMIZERS)
-    if "scratch" in document["job"]:
-        document["job"]["scratch"] = str(folder / document["job"]["scratch"])
-    if "encryption" in document:
-        document["encryption"]["key"] = str(folder / document["encryption"]["key"])
-    if "network" in document:
-        document["network"]["certs"] = str(folder / document["network"]["certs"])
+    for section, field in (("job", "scratch"), ("encryption", "key"), ("network", "certs")):
+        if field in document.get(section, {}):
+            document[section][field] = str(folder / document[section][field])
     for party in [*document["party"], document["label_party"]]:
         for field in _SOURCES:
             if field in party:

@@ -1,19 +1,25 @@
-"""From a job file to a job: its sections' data read and models built, for the simulator and for one party alike."""
+"""From a job file to a job: tables read, rows selected and prepared, models built.
+
+For the simulator and for one party alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadInput
+from thinwire.base.errors import BadColumn, BadFile, BadInput, BadLabels
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import LabelCoding, Preparation
+from thinwire.data.readers.features import Values, compare_columns, read_features, read_labels
+from thinwire.data.readers.tables import Cells, column_names, read_cells, select_columns
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, fusion_width
 from thinwire.engine.models.losses import Loss
@@ -22,11 +28,167 @@ from thinwire.job.checks import check_outputs, find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_text, resolve_document, toml_text
 from thinwire.job.messages import at, within
-from thinwire.job.party_tables import PartyTables, TableReader, read_label_column
+from thinwire.job.own_code import CodeSources
 from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_settings, derive_weight_seed
-from thinwire.job.row_selection import RowSource, require_one_alignment, require_same_rows
-from thinwire.job.schema import JobFile, LabelEntry, LabelSection, LinkSection, PartySection, SplitSection
+from thinwire.job.row_selection import RowSelection, RowSource, require_one_alignment, require_same_rows
+from thinwire.job.schema import (
+    ColumnSource,
+    JobFile,
+    LabelEntry,
+    LabelSection,
+    LinkSection,
+    PartyEntry,
+    PartySection,
+    Source,
+    SplitSection,
+)
 from thinwire.job.settings import RunSettings
+
+
+@dataclass(frozen=True, eq=False)
+class PartyTables:
+    """One party's rows as numbers."""
+
+    features: Any  # [N, ...]
+    test_features: Any
+    preparation: Preparation | None = None
+
+    @property
+    def follows(self) -> dict[str, Any]:
+        """Sizes of a model that follow from the preparation."""
+        if self.preparation is None or self.preparation.categories != "codes":
+            return {}
+        return {"fields_vocab": list(self.preparation.vocabularies)}
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reads what one party's section names."""
+
+    section: PartyEntry
+    folder: Path
+    split: SplitSection | None
+
+    @cached_property
+    def rows(self) -> RowSelection:
+        return RowSelection(self.section, self.folder, self.split)
+
+    def read_features(self, source: Source, taken: Sequence[str] = ()) -> PartyTables:
+        """`taken` are columns of the same file that are no features: the label."""
+        settings, test_source = self.section.prepare, self.section.test_features
+        read = self._read_numbers if settings is None else self._read_cells
+        table = read("features", source, taken)
+
+        def read_test() -> Values | Cells | None:
+            test = None if test_source is None else read("test_features", test_source, taken)
+            if test is not None:
+                _require_alike(f"{self.section.path}.test_features", table, test)
+            return test
+
+        training, test = self.rows.divide("features", table, read_test)
+        if settings is None:
+            return PartyTables(training.array, None if test is None else test.array)
+        with at(f"{self.section.path}.prepare"):
+            preparation = Preparation.fit(training, settings)
+        return PartyTables(*self.convert("features", preparation.apply, training, test), preparation)
+
+    def convert(
+        self, field: str, apply: Callable[[Cells], Tensor], training: Cells, test: Cells | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Both as tensors; what is refused names the field whose file it stands in."""
+        with at(f"{self.section.path}.{field}"):
+            rows = apply(training)
+        if test is None:
+            return rows, None
+        with at(f"{self.section.path}.{field if self.split else f'test_{field}'}"):
+            return rows, apply(test)
+
+    def _read_numbers(self, field: str, source: Source, taken: Sequence[str]) -> Values:
+        with at(f"{self.section.path}.{field}"):
+            found = read_features(
+                self.folder / source.file, source.key, source.columns, source.all_but or (), source.delimiter or ","
+            )
+        for name in taken:
+            if name in (found.names or ()):  # a label among the features leaks the answer
+                says = f"holds the label {name!r}; write all_but = [{name!r}]"
+                raise BadColumn.of(f"{self.section.path}.{field}", says)
+        return found
+
+    def _read_cells(self, field: str, source: Source, taken: Sequence[str]) -> Cells:
+        """Without the id, where it stands in the same file, and without what is `taken`."""
+        with at(f"{self.section.path}.{field}"):
+            file, delimiter = self.folder / source.file, source.delimiter or ","
+            if source.key is not None:
+                raise BadFile(f"{file}: prepare is for tables, .csv and .parquet; an NPZ file's arrays are ready")
+            own = self._id_columns(source)
+            there = column_names(file, delimiter)
+            left_out = [name for name in [*own, *taken] if name in there]
+            asked = select_columns(file, there, source.columns, source.all_but or ())
+            for name in left_out:
+                if name in (source.columns or ()):
+                    what = "the rows' id" if name in own else "the label"
+                    raise BadColumn(f"{file}: column {name!r} is {what}, and no feature; leave it out of columns")
+            return read_cells(file, [name for name in asked if name not in left_out], (), delimiter)
+
+    def _id_columns(self, source: Source) -> list[str]:
+        """What the ids are called, in the files that hold them; test rows call them alike."""
+        named = [ids for ids in (self.section.ids, self.section.test_ids) if ids is not None and ids.column]
+        here = [ids for ids in named if self.is_same_file(ids.file, source.file)]
+        return [str(ids.column) for ids in here or named]
+
+    def is_same_file(self, one: str, other: str) -> bool:
+        """However the two paths are written."""
+        return (self.folder / one).resolve() == (self.folder / other).resolve()
+
+
+def _require_alike(path: str, training: Values | Cells, test: Values | Cells) -> None:
+    """Test rows, at `path`, of the same columns or of the same shape as training rows."""
+    what = compare_columns(training.names, test.names)
+    if what is not None:
+        raise BadColumn.of(path, f"{what}; name the same columns as in features")
+    if isinstance(training, Values) and isinstance(test, Values) and test.shape != training.shape:
+        raise BadInput(f"{path} has rows of shape {test.shape}, features {training.shape}")
+
+
+def read_label_column(reader: TableReader, section: LabelSection) -> tuple[Tensor, Tensor | None, LabelCoding | None]:
+    """Training labels, test labels where there are any, and what their numbers stand for where they have a task."""
+    source, test_source = section.labels, section.test_labels
+    coded = source.task is not None or source.classes is not None
+    read: Callable[[TableReader, str, ColumnSource], Any] = _read_label_cells if coded else _read_label_numbers
+    training, test = reader.rows.divide(
+        "labels",
+        read(reader, "labels", source),
+        lambda: None if test_source is None else read(reader, "test_labels", test_source),
+    )
+    if not coded:
+        return training, test, None
+    coding = _fit_coding(section, training)
+    return *reader.convert("labels", coding.apply, training, test), coding
+
+
+def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
+    source = section.labels
+    with at("label_party.labels"):
+        classes = None if source.classes is None else tuple(source.classes)
+        coding = LabelCoding.fit(training, str(source.column), source.task or "auto", classes)
+    fitting = section.loss == "squared_error"
+    if fitting != (coding.task == "regression"):
+        right = "squared_error" if coding.task == "regression" else "cross_entropy"
+        raise BadLabels.of("label_party.loss", f"is {section.loss!r}, but {coding.says}; write loss = {right!r}")
+    return coding
+
+
+def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -> Tensor:
+    with at(f"label_party.{field}"):
+        file = reader.folder / source.file
+        return torch.as_tensor(read_labels(file, source.key, source.column, source.delimiter or ","))
+
+
+def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells:
+    with at(f"label_party.{field}"):
+        if source.key is not None or source.column is None:
+            raise BadColumn('task is for the column of a table: say which by column = "..."')
+        return read_cells(reader.folder / source.file, [source.column], (), source.delimiter or ",")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,31 +212,30 @@ class PartyLoader:
     folder: Path
     seed: int
     split: SplitSection | None = None
+    code: CodeSources = CodeSources()  # whose modules may be built
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
-        path = f"party.{section.name}"
-        held = TableReader(path, section, self.folder, self.split).read_features(section.features)
+        held = TableReader(section, self.folder, self.split).read_features(section.features)
         return FeatureParty(
             section.name,
             held.features,
-            self.build_bottom(path, section.name, section.model, held),
+            self.build_bottom(section, held),
             held.test_features,
-            None if section.optimizer is None else build_optimizer(f"{path}.optimizer", section.optimizer),
+            None if section.optimizer is None else build_optimizer(f"{section.path}.optimizer", section.optimizer),
             held.preparation,
         )
 
     def load_label_data(self, section: LabelSection) -> LabelData:
-        path = "label_party"
+        reader = TableReader(section, self.folder, self.split)
         find_loss(section)
-        reader = TableReader(path, section, self.folder, self.split)
         labels, test_labels, coding = read_label_column(reader, section)
         if section.features is None:
             return LabelData(labels, test_labels, coding=coding)
         if section.model is None:
-            raise BadInput.of(f"{path}.model", "is missing: features need a bottom model")
+            raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.read_features(section.features, [] if own is None else [own])
-        bottom = self.build_bottom(path, section.name, section.model, held)
+        bottom = self.build_bottom(section, held)
         features = torch.as_tensor(held.features)
         return LabelData(
             labels,
@@ -82,7 +243,7 @@ class PartyLoader:
             features,
             None if held.test_features is None else torch.as_tensor(held.test_features),
             bottom,
-            find_embedding_width(f"{path}.model:", bottom, features),
+            find_embedding_width(f"{section.path}.model:", bottom, features),
             held.preparation,
             coding,
         )
@@ -90,21 +251,16 @@ class PartyLoader:
     def load_label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
         """The label party whose top model takes embeddings of the feature parties' `widths`, and its own last."""
         top = self.build_top(section, widths if data.width is None else [*widths, data.width], data.coding)
+        held = {field: value for field, value in vars(data).items() if field != "width"}
         with at("label_party"):
             return LabelParty(
                 section.name,
-                data.labels,
-                top,
-                data.test_labels,
-                data.features,
-                data.test_features,
-                data.bottom,
+                top=top,
                 fusion=section.fusion,
                 loss=LOSSES[section.loss],
                 class_weights=section.class_weights,
                 optimizer=None if section.optimizer is None else build_optimizer("optimizer", section.optimizer),
-                preparation=data.preparation,
-                coding=data.coding,
+                **held,
             )
 
     def build_top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
@@ -116,12 +272,12 @@ class PartyLoader:
         seed = derive_weight_seed(self.seed, section.name, "top")
         follows = {} if coding is None else {"classes": coding.outputs(section.loss)}
         with at("label_party"):
-            return build_module("top", section.top, [width], seed, self.folder, follows)
+            return build_module("top", section.top, [width], seed, self.code, follows)
 
-    def build_bottom(self, path: str, name: str, table: dict[str, Any], held: PartyTables) -> nn.Module:
-        seed = derive_weight_seed(self.seed, name, "bottom")
-        shape = held.features.shape[1:]
-        return build_module(f"{path}.model", table, shape, seed, self.folder, held.follows)
+    def build_bottom(self, section: PartyEntry, held: PartyTables) -> nn.Module:
+        """The section's bottom model for rows like these."""
+        seed, shape = derive_weight_seed(self.seed, section.name, "bottom"), held.features.shape[1:]
+        return build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
 
 
 def find_loss(section: LabelEntry) -> Loss:
@@ -133,10 +289,11 @@ def find_loss(section: LabelEntry) -> Loss:
 
 
 class JobSource:
-    """A job file with `key=value` settings on top, read once."""
+    """A job file with `key=value` settings on top, read once; `code` may run, or what is beside the file."""
 
-    def __init__(self, path: str | Path, overrides: Sequence[str] = ()) -> None:
+    def __init__(self, path: str | Path, overrides: Sequence[str] = (), code: CodeSources | None = None) -> None:
         path = Path(path)
+        self._code = CodeSources.beside(path) if code is None else code
         self._folder = path.resolve().parent
         with within(str(path)):
             self._text = read_text(path, overrides)
@@ -156,7 +313,7 @@ class JobSource:
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
-        sections = PartyLoader(self._folder, settings.seed, file.job.split)
+        sections = PartyLoader(self._folder, settings.seed, file.job.split, self._code)
         parties = [sections.load_feature_party(section) for section in file.party]
         data = sections.load_label_data(file.label_party)
         widths = {
@@ -173,7 +330,7 @@ class JobSource:
             label_party,
             self._recipe,
             self._optimizer,
-            link=None if file.link is None else _link(file.link, [party.name for party in parties]),
+            link=None if file.link is None else build_link(file.link, [party.name for party in parties]),
             encryption_key=None if file.encryption is None else self._folder / file.encryption.key,
             **vars(settings),
         )
@@ -184,9 +341,9 @@ class JobSource:
         return job
 
 
-def load_job(path: str | Path, overrides: Sequence[str] = ()) -> Job:
+def load_job(path: str | Path, overrides: Sequence[str] = (), code: CodeSources | None = None) -> Job:
     """The job of a file, with `key=value` settings on top; refuses whatever cannot run."""
-    return JobSource(path, overrides).load()
+    return JobSource(path, overrides, code).load()
 
 
 def resolve_job(path: str | Path, overrides: Sequence[str] = ()) -> str:
@@ -195,17 +352,17 @@ def resolve_job(path: str | Path, overrides: Sequence[str] = ()) -> str:
 
 
 def _require_one_alignment(file: JobFile, folder: Path) -> None:
-    sections = [(f"party.{party.name}", party) for party in file.party] + [("label_party", file.label_party)]
-    for kind in (RowSource.training, RowSource.test):
-        every = [kind(path, section, folder) for path, section in sections]
+    for prefix in ("", "test_"):
+        every = [RowSource(section, folder, prefix) for section in (*file.party, file.label_party)]
         require_one_alignment(every)
         require_same_rows(every)
 
 
-def _link(section: LinkSection, names: Sequence[PartyName] = ()) -> Link:
+def build_link(section: LinkSection, names: Sequence[PartyName]) -> Link:
+    """What `[link]` says of parties of these names."""
     for name in section.parties or {}:
         if name not in names:
             known = f"there are {', '.join(names)}{did_you_mean(name, names)}"
             raise BadInput(f"no feature party has this name; {known}").at(f"link.parties.{name}")
     given = section.model_dump(exclude_none=True, exclude={"parties"})
-    return Link(**given, parties={name: _link(part, names) for name, part in (section.parties or {}).items()})
+    return Link(**given, parties={name: build_link(part, names) for name, part in (section.parties or {}).items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -22,11 +21,11 @@ from thinwire.job.job_loader import LabelData
 from thinwire.job.messages import explain_problems
 from thinwire.job.schema import RetentionSection
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import replace_file
+from thinwire.storage.atomic_file import make_folder, replace_file
 from thinwire.storage.encrypted_files import Files
 from thinwire.storage.encryption_key import begin_files
-from thinwire.storage.json_file import dump_indented_json
-from thinwire.storage.retention import Retention
+from thinwire.storage.json_file import dump_indented_json, parse_object
+from thinwire.storage.retention import Retention, holds_run
 
 _PIECE = 65_536  # rows
 
@@ -59,19 +58,20 @@ def save_job(folder: Path, text: str, job: Job) -> None:
 
 
 def require_same_job(folder: Path, text: str, job: Job) -> None:
-    """Is this the job, and the data, that the run in the folder began with?"""
-    require_same_text(folder, text, digest_data(job))
+    """Is this the job, and the data, that the run in the folder began with? Killed before it was noted, it begins."""
+    half_begun = (folder / layout.DATA).exists() and not (folder / layout.JOB).exists()
+    (save_text if half_begun else require_same_text)(folder, text, digest_data(job))
 
 
 def save_text(folder: Path, text: str, digests: Mapping[str, str]) -> None:
     """The same for any resolved job text, and the digests of whatever data one party holds."""
-    if (folder / layout.EVENTS).exists():
+    if holds_run(folder):
         raise BadInput(f"{folder} holds a run already; go on with it by --resume, or give another --out")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         files = _files(folder, text)
-        replace_file(folder / layout.JOB, text.encode())
         files.replace(folder / layout.DATA, dump_indented_json(dict(digests)))
+        replace_file(folder / layout.JOB, text.encode())
     except OSError as error:
         raise BadInput(f"{folder} cannot be written: {error.strerror}") from None
 
@@ -80,7 +80,7 @@ def require_same_text(folder: Path, text: str, digests: Mapping[str, str]) -> No
     """The same for any resolved job text, and the digests of whatever data one party holds."""
     try:
         before = _flat(tomllib.loads((folder / layout.JOB).read_text()))
-        known = json.loads(_files(folder, text).read(folder / layout.DATA))
+        known = parse_object(_files(folder, text).read(folder / layout.DATA)) or {}
     except BadInput:
         raise
     except (OSError, ValueError) as error:
@@ -110,11 +110,7 @@ def _may_change(path: str) -> bool:
 
 def digest_data(job: Job) -> dict[str, str]:
     """One digest for each party's features and labels."""
-    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-    found: dict[str, str] = {}
-    for party in everyone:
-        found |= digest_tables(party.name, party)
-    return found
+    return {key: digest for one in job.everyone for key, digest in digest_tables(one.name, one).items()}
 
 
 def digest_tables(name: PartyName, data: FeatureParty | LabelParty | LabelData) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """One party's part of a job: of the others it knows the names, and nothing else.
 
-own = read_own_part("bank.toml", "bank")      # no data is read, no module of anybody's imported
+own = read_party_view("bank.toml", "bank")    # no data is read, no module of anybody's imported
 own.agreement(), own.who_sees()               # to compare, and to show, before anything is sent
 party = own.load_features()                   # a feature party's data and bottom model
 
@@ -10,7 +10,7 @@ party = own.build_label_party(data, {"bank": 16, "shop": 16})"""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,24 +27,22 @@ from thinwire.engine.privacy import Labels
 from thinwire.engine.privacy.accounting import Parties
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.recipe import Recipe
-from thinwire.job import agreement as agreements
 from thinwire.job.checks import (
     PrivacyPlan,
     check_batch_norm,
     check_feature_party,
     check_label_party,
+    check_module,
     check_names,
-    check_not_compiled,
     check_outputs,
     check_rows,
     find_embedding_width,
 )
-from thinwire.job.disclosure import Consent, Participants, describe_budget, describe_training
+from thinwire.job.disclosure import Consent, Participants, describe_agreement, describe_budget, describe_training
 from thinwire.job.job_file import JobText, read_text, resolve_document, toml_text
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
-from thinwire.job.job_snapshot import digest_tables
 from thinwire.job.messages import at, within
-from thinwire.job.party_tables import PartyTables
+from thinwire.job.own_code import CodeSources, find_modules
 from thinwire.job.registry import build_optimizer, build_recipe, build_settings, look_up
 from thinwire.job.row_selection import RowDigest, RowSelection
 from thinwire.job.schema import (
@@ -56,7 +54,6 @@ from thinwire.job.schema import (
     PartySection,
     RosterFile,
     ServeSection,
-    SplitSection,
 )
 from thinwire.job.settings import RunSettings
 from thinwire.net.pki.certificates import CertificateFiles
@@ -85,6 +82,7 @@ class PartyView:
     section: PartySection | LabelSection  # its own
     shared_top: LabelEntry | None  # the top model, where every party builds it: under shared labels
     document: dict[str, Any]  # the job as this party reads it, defaults said
+    code: CodeSources  # whose modules may be built
     text: JobText = field(compare=False, repr=False)  # where it was read
 
     @property
@@ -126,12 +124,12 @@ class PartyView:
 
     def agreement(self) -> dict[str, str]:
         """Every field that all parties must read alike; `differences` compares two of them."""
-        return agreements.agreement(self.recipe, self.job, self.roster, self.shared_top)
+        return describe_agreement(self.recipe, self.job, self.roster, self.shared_top)
 
     @property
     def consent(self) -> Consent:
         """What this party is asked to agree to."""
-        return Consent(self.me, self.recipe, self.roster, self.budget(), self.section.approved)
+        return Consent(self.section, self.recipe, self.roster, self.budget(), self.agreement())
 
     def who_sees(self) -> dict[PartyName, list[str]]:
         """In words, for every party."""
@@ -153,31 +151,30 @@ class PartyView:
 
     # Its own data ------------------------------------------------------------------------------------------
 
+    def load_data(self) -> FeatureParty | LabelData:
+        """What it holds, whichever role it has."""
+        return self.load_label_data() if self.is_label_party else self.load_features()
+
     def load_features(self) -> FeatureParty:
         """A feature party's data, bottom model and optimiser; refuses what cannot run, as far as it can know."""
         if not isinstance(self.section, PartySection):
             raise BadInput(f"{self.me!r} is the label party: load its label data")
         with self.text.locate_errors():
-            party = self._sections.load_feature_party(self.section)
+            party = self.loader.load_feature_party(self.section)
             party.optimizer = self.optimizer
             self.check_features(party, len(party.features), _count(party.test_features))
         return party
 
-    def build_bottom(self, section: PartySection, few: PartyTables) -> nn.Module:
-        """A feature party's bottom model for rows like these."""
-        return self._sections.build_bottom(f"party.{section.name}", section.name, section.model, few)
-
     def check_features(self, party: FeatureParty, rows: int, tests: int | None) -> None:
         """Refuses what cannot run; `party` may hold some of its rows alone, where it has several processes."""
         self._check_rows(rows, tests)
-        where = f"{self._path}.model:"
-        check_not_compiled(self.me, party.bottom)
+        where = f"{self.section.path}.model:"
+        check_module(self.me, party.bottom)
         width = find_embedding_width(where, party.bottom, party.features)
         check_feature_party(where, party, width, self.recipe, self.settings)
         check_batch_norm(self.me, party.bottom, self.settings, rows)
         party.width = width
-        noisy = Parties(len(self.feature_parties), False)  # the label party's own come to light when it is met
-        plan = PrivacyPlan(self.recipe, self.settings.training, self.settings.budget, width, noisy)
+        plan = self.privacy_plan({self.me: width})  # the label party's own come to light when it is met
         with at("job.budget"):
             plan.limit(self.settings, self.me, rows, tests or 0)
 
@@ -185,7 +182,7 @@ class PartyView:
         """What the label party holds before it knows the others' widths."""
         section = self._label_section
         with self.text.locate_errors():
-            data = self._sections.load_label_data(section)
+            data = self.loader.load_label_data(section)
             self._check_rows(len(data.labels), _count(data.test_labels))
         return data
 
@@ -196,17 +193,19 @@ class PartyView:
             raise BadInput(f"party {self.me!r}: its own embedding is {data.width} wide, not {widths[self.me]}")
         others = _checked({name: width for name, width in widths.items() if name != self.me}, self.feature_parties)
         with self.text.locate_errors():
-            party = self._sections.load_label_party(section, data, list(others.values()))
+            party = self.loader.load_label_party(section, data, list(others.values()))
             party.optimizer = self.optimizer
-            every = [*others.values()] if data.width is None else [*others.values(), data.width]
+            every = others if data.width is None else {**others, self.me: data.width}
             check_rows(party, party)
-            check_not_compiled("top", party.top)
+            check_module("top", party.top)
+            if party.bottom is not None:
+                check_module(self.me, party.bottom)
             with at("label_party"):
-                check_label_party(party, every, self.recipe, self.settings)
-            plan = self.privacy_plan(others if data.width is None else {**others, self.me: data.width})
+                check_label_party(party, list(every.values()), self.recipe, self.settings)
+            plan = self.privacy_plan(every)
             with at("job.budget"):
                 plan.limit(self.settings, self.feature_parties[0], len(party.labels), _count(party.test_labels) or 0)
-            check_outputs(party, every, self.settings)
+            check_outputs(party, list(every.values()), self.settings)
         return party
 
     def build_top(self, widths: Mapping[PartyName, int]) -> tuple[nn.Module, Loss, str]:
@@ -219,48 +218,48 @@ class PartyView:
         names = (*self.feature_parties, self.label_party) if self.label_party in widths else self.feature_parties
         ordered = _checked(widths, names)
         with self.text.locate_errors():
-            top = self._sections.build_top(self.shared_top, list(ordered.values()))
+            top = self.loader.build_top(self.shared_top, list(ordered.values()))
             loss, weights = find_loss(self.shared_top), self.shared_top.class_weights
             with at("label_party"):
                 return top, loss if weights is None else with_class_weights(loss, weights), self.shared_top.fusion
 
-    def data_digests(self, data: FeatureParty | LabelData) -> dict[str, str]:
-        """One digest for each table, so that a resumed party can tell whether its data has changed."""
-        return digest_tables(self.me, data)
-
     def row_ids(self) -> RowDigest | None:
         """Which training rows these are, in order; None where the section does not say."""
         with self.text.locate_errors():
-            return self._ids
+            return self.rows.training.digest
 
     def test_row_ids(self) -> RowDigest | None:
         with self.text.locate_errors():
-            return self._test_ids
+            return None if self.rows.test is None else self.rows.test.digest
+
+    def row_digests(self) -> dict[str, str | None]:
+        """As parties compare them: equal where they hold the same rows in one order."""
+        found = {"row_ids": self.row_ids(), "test_row_ids": self.test_row_ids()}
+        return {name: None if ids is None else ids.digest for name, ids in found.items()}
 
     @cached_property
     def rows(self) -> RowSelection:
         """Which rows of this party's tables train, and which are kept back."""
-        return RowSelection(self._path, self.section, self.folder, self.job.split)
-
-    @cached_property
-    def _ids(self) -> RowDigest | None:
-        return self.rows.training.digest()
-
-    @cached_property
-    def _test_ids(self) -> RowDigest | None:
-        return None if self.rows.test is None else self.rows.test.digest()
+        return RowSelection(self.section, self.folder, self.job.split)
 
     def _check_rows(self, rows: int, tests: int | None) -> None:
         with at("job"):
             self.settings.divide_rows(rows)
-        for name, ids, held in (("ids", self._ids, rows), ("test_ids", self._test_ids, tests)):
+        for name, chosen, held in (("ids", self.rows.training, rows), ("test_ids", self.rows.test, tests)):
+            ids = None if chosen is None else chosen.digest
             if ids is not None and ids.count != held:
                 says = f"has {ids.count} ids, but there are {held or 'no'} such rows"
-                raise BadInput.of(f"{self._path}.{name}", says)
+                raise BadInput.of(f"{self.section.path}.{name}", says)
 
     @property
-    def _sections(self) -> PartyLoader:
-        return PartyLoader(self.folder, self.settings.seed, self.job.split)
+    def loader(self) -> PartyLoader:
+        """Reads what its section names, and builds its models."""
+        return PartyLoader(self.folder, self.settings.seed, self.job.split, self.code)
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """Code that its own section names, by the place where it does."""
+        return find_modules(self.section.path, self.section.model_dump())
 
     @property
     def _label_section(self) -> LabelSection:
@@ -268,9 +267,12 @@ class PartyView:
             raise BadInput(f"{self.me!r} is a feature party: load its features")
         return self.section
 
-    @property
-    def _path(self) -> str:
-        return "label_party" if self.is_label_party else f"party.{self.me}"
+
+def count_rows(data: FeatureParty | LabelData) -> tuple[int, int]:
+    """Training rows and test rows."""
+    if isinstance(data, LabelData):
+        return len(data.labels), _count(data.test_labels) or 0
+    return len(data.features), _count(data.test_features) or 0
 
 
 def _count(rows: Tensor | None) -> int | None:
@@ -292,13 +294,18 @@ _OF_OTHERS = ("name", "certificate_name")
 _OF_THE_TOP = ("top", "fusion", "loss", "class_weights")
 
 
-def read_party_view(path: str | Path, name: PartyName, overrides: Sequence[str] = ()) -> PartyView:
-    """The part of party `name`, with `key=value` settings on top; refuses whatever cannot run."""
+def read_party_view(
+    path: str | Path, name: PartyName, overrides: Sequence[str] = (), code: CodeSources | None = None
+) -> PartyView:
+    """The part of party `name`, with `key=value` settings on top; refuses whatever cannot run.
+
+    `code` may run later on, or what is beside the file.
+    """
     path = Path(path)
     with within(str(path)):
         text = read_text(path, overrides, name)
     with text.locate_errors():
-        return build_party_view(text, name)
+        return build_party_view(text, name, code)
 
 
 def read_roster(text: JobText) -> RosterFile:
@@ -312,7 +319,7 @@ def read_roster(text: JobText) -> RosterFile:
     return file
 
 
-def build_party_view(text: JobText, me: PartyName) -> PartyView:
+def build_party_view(text: JobText, me: PartyName, code: CodeSources | None = None) -> PartyView:
     """The part of party `me` in a job that was read as its own."""
     folder = text.path.resolve().parent
     file = text.validate(RosterFile)
@@ -320,8 +327,7 @@ def build_party_view(text: JobText, me: PartyName) -> PartyView:
     recipe = build_recipe("recipe", file.recipe)
     optimizer = build_optimizer("optimizer", file.optimizer)
     if section.optimizer is not None:
-        path = "label_party" if isinstance(section, LabelSection) else f"party.{me}"
-        optimizer = build_optimizer(f"{path}.optimizer", section.optimizer)
+        optimizer = build_optimizer(f"{section.path}.optimizer", section.optimizer)
     settings = _check_shared(file, recipe, folder)
     network = file.network or NetworkSection()
     return PartyView(
@@ -339,6 +345,7 @@ def build_party_view(text: JobText, me: PartyName) -> PartyView:
         section=section,
         shared_top=_shared_top(file.label_party) if recipe.labels is Labels.SHARED else None,
         document=_document(file.model_copy(update={"network": network}), me, recipe, folder),
+        code=CodeSources.beside(text.path) if code is None else code,
         text=text,
     )
 
@@ -354,17 +361,13 @@ def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection
 
 
 def _roster(file: RosterFile, section: PartyEntry) -> Participants:
-    tests = section.test_labels if isinstance(section, LabelEntry) else section.test_features
+    split, tests = file.job.split, section.test_labels if isinstance(section, LabelEntry) else section.test_features
     return Participants(
         label_party=file.label_party.name,
         feature_parties=tuple(party.name for party in file.party),
         label_party_has_features=file.label_party.features is not None,
-        has_test_rows=tests is not None or _keeps_rows_back(file.job.split),
+        has_test_rows=tests is not None or (split is not None and bool(getattr(split, split.evaluate))),
     )
-
-
-def _keeps_rows_back(split: SplitSection | None) -> bool:
-    return split is not None and bool(getattr(split, split.evaluate))
 
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:
@@ -413,13 +416,9 @@ def _only(table: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
 
 def find_certificate_files(section: PartyEntry, certs: Path, folder: Path) -> CertificateFiles:
     """What the section names, from the job file's folder; the rest as `thinwire certs` leaves it in `certs`."""
-    usual = CertificateFiles.in_folder(certs, section.name)
-    return CertificateFiles(
-        authority=usual.authority if section.authority is None else folder / section.authority,
-        certificate=usual.certificate if section.certificate is None else folder / section.certificate,
-        key=usual.key if section.key is None else folder / section.key,
-        revoked=usual.revoked if section.revoked is None else folder / section.revoked,
-    )
+    named = section.model_dump(include={"authority", "certificate", "key", "revoked"}, exclude_none=True)
+    given = {field: folder / path for field, path in named.items()}
+    return replace(CertificateFiles.in_folder(certs, section.name), **given)
 
 
 def list_certificate_names(sections: Sequence[PartyEntry]) -> dict[PartyName, str]:

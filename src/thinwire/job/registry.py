@@ -5,13 +5,10 @@ only learn where in the job file they stand."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
@@ -24,32 +21,28 @@ from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
+from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
-from thinwire.engine.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, StepSize
+from thinwire.engine.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
-from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.defences import Defence, LabelDP, Marvell, MaxNorm, NoDefence
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
+from thinwire.job.own_code import CodeSources
 from thinwire.job.schema import JobSection
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
 
-_COMPRESSORS = {kind.__name__: kind for kind in COMPRESSORS}
 _SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
 _NONE = "none"  # TOML has no word for it
 _ON_OUTAGE = ("wait", "continue")
-_BESIDE = ("on_outage", "aggregation", "defence", "scoring")  # of a recipe, whatever the method
-_DEFENCES: dict[str, Callable[..., Defence]] = {
-    "NoDefence": NoDefence,
-    "MaxNorm": MaxNorm,
-    "Marvell": Marvell,
-    "LabelDP": LabelDP,
-}
+_COMPRESSORS: dict[str, Callable[..., Compressor]] = {kind.__name__: kind for kind in COMPRESSORS}
+_DEFENCES: dict[str, Callable[..., Defence]] = {one.__name__: one for one in (NoDefence, MaxNorm, Marvell, LabelDP)}
 _AGGREGATIONS: dict[str, Callable[..., Plain | SecureSum]] = {"plain": Plain, "secure_sum": SecureSum}
 _TRAININGS: dict[str, Callable[..., Training]] = {
     "raw_rows": TrainedOnRawRows,
@@ -61,20 +54,8 @@ _TRAININGS: dict[str, Callable[..., Training]] = {
 def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     """`method` and its arguments; beside those of any method, what _BESIDE lists."""
     name, arguments = look_up(path, table, "method", METHODS)
-    beside = {key: arguments.pop(key) for key in _BESIDE if key in arguments}
-    on_outage = beside.get("on_outage", _ON_OUTAGE[0])
-    if on_outage not in _ON_OUTAGE:
-        hint = did_you_mean(str(on_outage), _ON_OUTAGE)
-        raise BadInput.of(f"{path}.on_outage", f"must be 'wait' or 'continue', got {on_outage!r}{hint}")
-    method = METHODS[name]
-    recipe = replace(call(path, method, name, _read(path, method, arguments)), on_outage=on_outage)
-    if "aggregation" in beside:
-        recipe = replace(recipe, aggregation=_one_of(f"{path}.aggregation", beside["aggregation"], _AGGREGATIONS))
-    if "defence" in beside:
-        recipe = replace(recipe, defence=_one_of(f"{path}.defence", beside["defence"], _DEFENCES))
-    if "scoring" in beside:
-        recipe = replace(recipe, scoring=build_compressor(f"{path}.scoring", beside["scoring"]))
-    return recipe
+    beside = {key: build(f"{path}.{key}", arguments.pop(key)) for key, build in _BESIDE.items() if key in arguments}
+    return replace(call(path, METHODS[name], name, _read(path, METHODS[name], arguments)), **beside)
 
 
 def build_settings(section: JobSection, folder: Path) -> RunSettings:
@@ -88,25 +69,41 @@ def build_settings(section: JobSection, folder: Path) -> RunSettings:
             **section.model_dump(exclude={"split", "target", "training", "budget", *storage}),
             target=None if target is None else (target.metric, target.value),
             storage=room,
-            training=build_training("training", section.training),
+            training=_one_of("training", section.training, _TRAININGS),
             budget=None if budget is None else Budget(budget.epsilon, budget.delta, Observer(budget.observer)),
         )
 
 
-def build_training(path: str, value: Any) -> Training:
-    """How the bottom models learn."""
-    return _one_of(path, value, _TRAININGS)
+def build_compressor(path: str, value: Any) -> Compressor:
+    """`name` and its arguments, or the name alone."""
+    if not isinstance(value, (str, Mapping)):
+        raise BadInput.of(path, f'must be a table such as {{ name = "TopK", fraction = 0.01 }}, got {value!r}')
+    return _one_of(path, value, _COMPRESSORS)
 
 
 def _one_of(path: str, value: Any, kinds: Mapping[str, Callable[..., T]]) -> T:
     """The name alone, or a table with its arguments."""
     table = {"name": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
-        raise BadInput.of(
-            f"{path}", f"must be one of {', '.join(kinds)}, or a table with that name and its arguments"
-        )
+        wanted = f"must be one of {', '.join(kinds)}, or a table with that name and its arguments"
+        raise BadInput.of(path, f"{wanted}, got {value!r}")
     name, arguments = look_up(path, table, "name", kinds)
     return call(path, kinds[name], name, _read(path, kinds[name], arguments))
+
+
+def _check_on_outage(path: str, value: Any) -> str:
+    if value not in _ON_OUTAGE:
+        hint = did_you_mean(str(value), _ON_OUTAGE)
+        raise BadInput.of(path, f"must be 'wait' or 'continue', got {value!r}{hint}")
+    return str(value)
+
+
+_BESIDE: dict[str, Callable[[str, Any], Any]] = {  # of a recipe, whatever the method
+    "on_outage": _check_on_outage,
+    "aggregation": partial(_one_of, kinds=_AGGREGATIONS),
+    "defence": partial(_one_of, kinds=_DEFENCES),
+    "scoring": build_compressor,
+}
 
 
 def fill_recipe_defaults(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,18 +117,9 @@ def build_optimizer(path: str, table: Mapping[str, Any]) -> OptimizerSpec:
     """`name` and its arguments; the step size is a number, or a table that changes with the round."""
     name, arguments = look_up(path, table, "name", OPTIMIZERS)
     if isinstance(arguments.get("lr"), Mapping):
-        arguments["lr"] = _step_size(f"{path}.lr", arguments["lr"])
+        kind, given = look_up(f"{path}.lr", arguments["lr"], "name", STEP_SIZES)
+        arguments["lr"] = call(f"{path}.lr", STEP_SIZES[kind], kind, given)
     return call(path, OPTIMIZERS[name], name, arguments)
-
-
-def build_compressor(path: str, value: Any) -> Compressor:
-    """`name` and its arguments, or the name alone."""
-    table = {"name": value} if isinstance(value, str) else value
-    if not isinstance(table, Mapping):
-        raise BadInput(f'{path} must be a table such as {{ name = "TopK", fraction = 0.01 }}, got {value!r}')
-    name, arguments = look_up(path, table, "name", _COMPRESSORS)
-    kind = _COMPRESSORS[name]
-    return call(path, kind, name, _read(path, kind, arguments))
 
 
 def fill_defaults(table: Mapping[str, Any], word: str, kinds: Mapping[str, Callable[..., Any]]) -> dict[str, Any]:
@@ -214,29 +202,29 @@ def _read(path: str, target: Callable[..., Any], arguments: Mapping[str, Any]) -
     return found
 
 
+def _milestones(steps: Any) -> Milestones:
+    if not isinstance(steps, list):
+        raise BadInput(f"must be a list of pairs [round, value], got {steps!r}")
+    return Milestones(*(tuple(step) if isinstance(step, list) else step for step in steps))
+
+
+_SCHEDULES: dict[str, Callable[[Any], Milestones | Diminishing | DiminishingError]] = {
+    "milestones": _milestones,
+    "diminishing": Diminishing,
+    "diminishing_error": DiminishingError,
+}
+
+
 def _schedule(path: str, table: Mapping[str, Any]) -> Milestones | Diminishing | DiminishingError:
-    kinds = ("milestones", "diminishing", "diminishing_error")
-    if len(table) != 1 or next(iter(table)) not in kinds:
+    if len(table) != 1 or next(iter(table)) not in _SCHEDULES:
         raise BadInput.of(
-            f"{path}",
+            path,
             f"must be a number, or one of {{ milestones = [[0, 2], [100, 4]] }}, {{ diminishing = 2 }}, "
             f"{{ diminishing_error = 5.0 }}; got the keys {', '.join(table) or 'none'}",
         )
     ((kind, value),) = table.items()
     with at(f"{path}.{kind}"):
-        if kind == "diminishing":
-            return Diminishing(value)
-        if kind == "diminishing_error":
-            return DiminishingError(value)
-        if not isinstance(value, list):
-            raise BadInput(f"must be a list of pairs [round, value], got {value!r}")
-        return Milestones(*(tuple(step) if isinstance(step, list) else step for step in value))
-
-
-def _step_size(path: str, table: Mapping[str, Any]) -> StepSize:
-    name, arguments = look_up(path, table, "name", STEP_SIZES)
-    kind: Callable[..., StepSize] = STEP_SIZES[name]
-    return call(path, kind, name, arguments)
+        return _SCHEDULES[kind](value)
 
 
 def _kinds(parameter: inspect.Parameter) -> set[Any]:
@@ -251,7 +239,7 @@ def build_module(
     table: Mapping[str, Any],
     shape: Sequence[int],
     seed: int,
-    folder: Path,
+    code: CodeSources,
     follows: Mapping[str, Any] = MappingProxyType({}),
 ) -> nn.Module:
     """The module that `table` describes, for rows of `shape`; its weights follow from the seed alone.
@@ -260,7 +248,10 @@ def build_module(
     `follows` from how it was prepared.
     """
     if "module" in table:
-        build, name, arguments = _own(path, table, folder)
+        if "name" in table:
+            raise BadInput("give a name, for one of ours, or a module, for your own; not both").at(path)
+        build: Callable[..., nn.Module] = code.load_class(path, table["module"])
+        name, arguments = build.__name__, {key: value for key, value in table.items() if key != "module"}
     else:
         name, arguments = look_up(path, table, "name", MODELS)
         build = MODELS[name]
@@ -270,7 +261,7 @@ def build_module(
     for key in list_parameters(build):
         if key in _FOLLOWS and key not in arguments:
             arguments[key] = _FOLLOWS[key](name, shape, arguments)
-    with torch.random.fork_rng(devices=[]):
+    with keep_generator():
         torch.manual_seed(seed)
         module = call(path, build, name, arguments)
     if not isinstance(module, nn.Module):
@@ -289,30 +280,3 @@ _FOLLOWS: dict[str, Callable[[str, Sequence[int], Mapping[str, Any]], Any]] = {
     "image_size": lambda _, shape, __: tuple(shape[1:]),
     "dense_features": lambda _, shape, given: max(0, prod(shape) - len(given.get("fields_vocab") or ())),
 }
-
-
-def _own(path: str, table: Mapping[str, Any], folder: Path) -> tuple[Callable[..., Any], str, dict[str, Any]]:
-    """A class by the name of its module, which is looked for next to the job file first."""
-    where = table["module"]
-    package, _, name = str(where).partition(":")
-    if not isinstance(where, str) or not package or not name:
-        raise BadInput(f'{path}.module must be "package.module:Class", got {where!r}')
-    if "name" in table:
-        raise BadInput("give a name, for one of ours, or a module, for your own; not both").at(path)
-    try:
-        with _findable(folder):
-            build = getattr(importlib.import_module(package), name)
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise BadInput(f"{where} cannot be loaded: {error}").at(f"{path}.module") from error
-    if not callable(build):
-        raise BadInput(f"{where} is {type(build).__name__}, not a class").at(f"{path}.module")
-    return build, name, {key: value for key, value in table.items() if key != "module"}
-
-
-@contextmanager
-def _findable(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from thinwire.align import Alignment, Ids, normalize_ids, read_alignment
 from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
-from thinwire.base.types import PartyName
 from thinwire.data.readers.features import read_id_texts
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
@@ -86,20 +85,21 @@ class IdTable:
 class RowSource:
     """One party's training table, or its test table: where the rows' ids are, and where their alignment is."""
 
-    path: str  # of the section, for messages
-    prefix: str  # "" or "test_"
-    name: PartyName
-    ids_source: ColumnSource | None
-    alignment_file: str | None
+    section: PartyEntry
     folder: Path  # of the job file
+    prefix: str = ""  # or "test_"
 
-    @classmethod
-    def training(cls, path: str, section: PartyEntry, folder: Path) -> RowSource:
-        return cls(path, "", section.name, section.ids, section.alignment, folder)
+    @property
+    def ids_source(self) -> ColumnSource | None:
+        return self.section.test_ids if self.prefix else self.section.ids
 
-    @classmethod
-    def test(cls, path: str, section: PartyEntry, folder: Path) -> RowSource:
-        return cls(path, "test_", section.name, section.test_ids, section.test_alignment, folder)
+    @property
+    def alignment_file(self) -> str | None:
+        return self.section.test_alignment if self.prefix else self.section.alignment
+
+    def locate(self, field: str) -> str:
+        """A field's dotted path, for messages."""
+        return f"{self.section.path}.{self.prefix}{field}"
 
     @property
     def what(self) -> str:
@@ -108,12 +108,12 @@ class RowSource:
     @property
     def file(self) -> Path:
         """Where `thinwire align` writes."""
-        return self.folder / (self.alignment_file or f"{self.name}{'-test' if self.prefix else ''}.alignment")
+        return self.folder / (self.alignment_file or f"{self.section.name}{'-test' if self.prefix else ''}.alignment")
 
     @cached_property
     def ids(self) -> Ids:
         """As they are compared; refuses rows without one, and two with the same."""
-        with at(f"{self.path}.{self.prefix}ids"):
+        with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
             return read_ids(self.folder / self.ids_source.file, self.ids_source)
@@ -123,10 +123,10 @@ class RowSource:
         """Refuses another party's alignment, and one of ids that have changed since; None where there is none."""
         if self.alignment_file is None:
             return None
-        with at(f"{self.path}.{self.prefix}alignment"):
+        with at(self.locate("alignment")):
             found = read_alignment(self.file)
-            if found.me != self.name:
-                raise BadInput(f"{self.file} is the alignment of {found.me!r}, not of {self.name!r}")
+            if found.me != self.section.name:
+                raise BadInput(f"{self.file} is the alignment of {found.me!r}, not of {self.section.name!r}")
             found.require_same_ids(self.ids)
         return found
 
@@ -147,13 +147,14 @@ class SelectedRows:
         """These rows of a table of numbers or cells."""
         if self.rows is None:
             return table
-        self.require_size(len(table), f"{self.source.path}.{what}")
+        self.require_size(len(table), f"{self.source.section.path}.{what}")
         return table[self.rows]
 
     def require_size(self, size: int, path: str) -> None:
         if self.rows is not None and size != len(self.source.ids):
             raise BadInput.of(path, f"has {size} rows, but there are {len(self.source.ids)} ids")
 
+    @cached_property
     def digest(self) -> RowDigest | None:
         """Of aligned rows the alignment's own, which all parties have; None where the rows have no ids."""
         if self.split_digest is not None and self.rows is not None:
@@ -179,7 +180,6 @@ class SelectedRows:
 class RowSelection:
     """Which rows of one party's tables train, and which a run is evaluated on."""
 
-    path: str  # of the section, for messages
     section: PartyEntry
     folder: Path
     split: SplitSection | None = None
@@ -188,21 +188,21 @@ class RowSelection:
     def training(self) -> SelectedRows:
         if self._split_rows is not None:
             return self._split_rows[0]
-        return RowSource.training(self.path, self.section, self.folder).select()
+        return RowSource(self.section, self.folder).select()
 
     @cached_property
     def test(self) -> SelectedRows | None:
         """None where a split keeps no rows back; without a split there may still be no table of them."""
         if self._split_rows is not None:
             return self._split_rows[1]
-        return RowSource.test(self.path, self.section, self.folder).select()
+        return RowSource(self.section, self.folder, "test_").select()
 
     @cached_property
     def _split_rows(self) -> tuple[SelectedRows, SelectedRows | None] | None:
         if self.split is None:
             return None
-        _require_one_source(self.path, self.section, self.split)
-        return _select_by_split(RowSource.training(self.path, self.section, self.folder), self.split)
+        _require_one_source(self.section, self.split)
+        return _select_by_split(RowSource(self.section, self.folder), self.split)
 
     def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any]:
         """Training and test rows: of one table by the split, else of two tables."""
@@ -262,12 +262,12 @@ def _select_by_split(source: RowSource, split: SplitSection) -> tuple[SelectedRo
     return SelectedRows(source, training, digest), SelectedRows(source, test, digest) if evaluates else None
 
 
-def _require_one_source(path: str, section: PartyEntry, split: SplitSection) -> None:
+def _require_one_source(section: PartyEntry, split: SplitSection) -> None:
     """Refuses test rows that come from elsewhere."""
     given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
     if given is not None:
         raise BadInput("job.split takes the test rows from the same table; leave one of the two out").at(
-            f"{path}.{given}"
+            f"{section.path}.{given}"
         )
     if split.test + split.validation >= 1:
         raise BadInput("test and validation together must leave some rows for training").at("job.split")
@@ -277,7 +277,7 @@ def _require_one_source(path: str, section: PartyEntry, split: SplitSection) -> 
 
 def require_one_alignment(every: Sequence[RowSource]) -> None:
     """All parties' rows come from one alignment, or from none."""
-    paths = {f"{rows.path}.{rows.prefix}alignment": rows.alignment for rows in every}
+    paths = {rows.locate("alignment"): rows.alignment for rows in every}
     given = {path: alignment for path, alignment in paths.items() if alignment is not None}
     if not given:
         return
@@ -297,7 +297,7 @@ def require_same_rows(every: Sequence[RowSource]) -> None:
     for rows, digest in digests[1:]:
         if digest != digests[0][1]:
             raise BadIds(
-                f"{rows.path}.{rows.prefix}ids are not those of {named[0].path} in the same order; name where the "
+                f"{rows.locate('ids')} are not those of {named[0].section.path} in the same order; name where the "
                 f'common rows stand, {rows.prefix}alignment = "{rows.file.name}" and so on, and run '
                 "`thinwire align`"
             )

@@ -6,15 +6,16 @@ needs the names only, and of its own section what `PartySection` or `LabelSectio
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from thinwire.data.prepare import Settings
+from thinwire.data.prepare.settings import Finite, StrictModel
 from thinwire.net.links.endpoint import Endpoint
 
 Table = dict[str, Any]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Delimiter = Annotated[str, Field(min_length=1, max_length=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -34,14 +35,12 @@ def _callable_place(text: str) -> str:
 
 def _approval(text: str) -> str:
     if not re.fullmatch(r"[0-9a-fA-F]{12,64}", text):
-        raise ValueError(f"must be a recipe's digest, or 12 or more of its first hex digits, got {text!r}")
+        raise ValueError(f"must be the digest of an agreement, or 12 or more of its first hex digits, got {text!r}")
     return text.lower()
 
 
-class JobFileSection(BaseModel):
+class JobFileSection(StrictModel):
     """No unknown keys; a number in quotes is not a number."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Source(JobFileSection):
@@ -151,6 +150,7 @@ class ServeSection(JobFileSection):
     max_rows: Annotated[int, Field(ge=1, le=1 << 16)] = 10_000  # of one request
     max_body_mb: Positive = 4.0
     clients: list[Text] = []  # names in certificates that may ask over gRPC
+    hosts: list[Text] = []  # names that HTTP requests may call it by, beside its addresses
 
 
 class ServeTerms(JobFileSection):
@@ -197,6 +197,11 @@ class PartyEntry(JobFileSection):
     approved: Annotated[str, AfterValidator(_approval)] | None = None
     serve: ServeTerms | None = None
 
+    @property
+    def path(self) -> str:
+        """Where it stands in a job file, dotted."""
+        return f"party.{self.name}"
+
 
 class PartySection(PartyEntry):
     """A feature party as it describes itself."""
@@ -214,6 +219,10 @@ class LabelEntry(PartyEntry):
     fusion: Literal["sum", "mean", "concat"] = "sum"
     loss: str = "cross_entropy"
     class_weights: list[float] | None = None
+
+    @property
+    def path(self) -> str:
+        return "label_party"
 
 
 class LabelSection(LabelEntry):
@@ -257,6 +266,9 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 def job_schema() -> dict[str, Any]:
     """A whole job, or one party's file that includes the rest. Arguments of named things are not in it."""
+    from thinwire.engine.methods import METHODS
+    from thinwire.engine.models import OPTIMIZERS
+
     whole, part = (kind.model_json_schema(ref_template="#/$defs/{model}") for kind in (JobFile, RosterFile))
     definitions = {**part.pop("$defs"), **whole.pop("$defs")}
     part["properties"]["include"] = {
@@ -266,8 +278,8 @@ def job_schema() -> dict[str, Any]:
     }
     part["required"] = ["include"]
     for document in (whole, part):
-        document["properties"]["recipe"] = _named("method", _method_names())
-        document["properties"]["optimizer"] |= _named("name", _optimizer_names())
+        document["properties"]["recipe"] = _named("method", METHODS)
+        document["properties"]["optimizer"] |= _named("name", OPTIMIZERS)
     return {
         "$schema": _DRAFT,
         "$id": f"job-{SCHEMA_VERSION}.json",
@@ -277,19 +289,8 @@ def job_schema() -> dict[str, Any]:
     }
 
 
-def _named(word: str, names: list[str]) -> dict[str, Any]:
+def _named(word: str, kinds: Iterable[str]) -> dict[str, Any]:
     """A table that names a thing, in any case, and holds its arguments."""
+    names = sorted(kinds)
     spelled = {"anyOf": [{"enum": names}, {"type": "string"}], "description": f"One of {', '.join(names)}."}
     return {"type": "object", "properties": {word: spelled}, "required": [word]}
-
-
-def _method_names() -> list[str]:
-    from thinwire.engine.methods import METHODS
-
-    return sorted(METHODS)
-
-
-def _optimizer_names() -> list[str]:
-    from thinwire.engine.models import OPTIMIZERS
-
-    return sorted(OPTIMIZERS)

@@ -12,7 +12,7 @@ from thinwire.base.errors import BadParameter
 from thinwire.base.format import did_you_mean
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.privacy.accounting import Budget
-from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.streams import Storage
@@ -68,6 +68,8 @@ class RunSettings:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise BadParameter.of(name, f"must be a whole number, got {value!r}")
+        if not 0 <= self.seed < 2**63:
+            raise BadParameter.of("seed", f"must be from 0 to 2^63 - 1, got {self.seed}")
         if isinstance(self.epochs, bool) or not isinstance(self.epochs, (int, float)) or not isfinite(self.epochs):
             raise BadParameter.of("epochs", f"must be a number, got {self.epochs!r}")
         if self.target is not None and not (len(self.target) == 2 and isinstance(self.target[1], (int, float))):

@@ -10,11 +10,10 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, synchronize
 from pathlib import Path
 from threading import Event
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from thinwire.base.errors import BadParameter, ThinwireError
 from thinwire.base.process import share_memory_pool
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+_Signal: TypeAlias = "Event | synchronize.Event"  # of threads or of processes
 
 
 class WorkerLost(ThinwireError):
@@ -80,13 +80,6 @@ def _in_processes(work: Callable[[Item], Found], items: Sequence[Item], workers:
             yield waiting[done], done.result()
 
 
-class _Signal(Protocol):
-    """An event of threads or of processes."""
-
-    def set(self) -> None: ...
-    def is_set(self) -> bool: ...
-
-
 class RunnerPool:
     """Processes with one thread each, or one thread of this process; what still runs at the end is asked to stop."""
 
@@ -108,9 +101,7 @@ class RunnerPool:
     def __enter__(self) -> RunnerPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, _: object, error: object, __: object) -> None:
         self._stop.set()  # the pool hands out one item more than it has workers, and would not take it back
         self._pool.shutdown(wait=True, cancel_futures=True)
         if isinstance(error, BrokenProcessPool):

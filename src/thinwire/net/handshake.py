@@ -122,12 +122,7 @@ def _compare_rows(first: Any, second: Any, names: Mapping[str, str]) -> Iterator
             )
 
 
-_TABLES = {
-    "rows": "training rows",
-    "test_rows": "test rows",
-    "row_ids": "training rows",
-    "test_row_ids": "test rows",
-}
+_TABLES = {"rows": "training rows", "test_rows": "test rows", "row_ids": "training rows", "test_row_ids": "test rows"}
 
 
 # A probe beside a run, and training -------------------------------------------------------------------------------

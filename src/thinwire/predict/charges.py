@@ -19,8 +19,7 @@ from thinwire.base.errors import BadInput, BadState, ThinwireError
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.privacy.accounting import PrivacyLedger
 from thinwire.engine.protocols.context import remove_prefix
-from thinwire.storage.encrypted_files import PLAIN_RECORDS, Wrapped
-from thinwire.storage.private_state import ChargeLog
+from thinwire.storage.private_state import PrivateState
 
 _CHARGE = "prediction "
 
@@ -32,17 +31,16 @@ class QuestionRepeated(ThinwireError):
 class PredictionCharges:
     """Implements `Releases`. `of` names the table whose rows are counted, `offset` where they stand in the ledger."""
 
-    def __init__(
-        self, log: Path, ledger: PrivacyLedger, of: str, offset: int = 0, lines: Wrapped = PLAIN_RECORDS
-    ) -> None:
+    def __init__(self, log: Path, private: PrivateState, ledger: PrivacyLedger, of: str, offset: int = 0) -> None:
         self.next_number = 0
+        self._private = private
         self._ledger = ledger
         self._of = of
         self._offset = offset
         # Two processes that count apart would use a number twice.
         self._lock = _locked(log.with_suffix(".lock"))
         try:
-            self._log = ChargeLog(log, lines)
+            self._log = private.open_charges(log)
             self._read(log)
         except BaseException:
             self.close()
@@ -62,6 +60,7 @@ class PredictionCharges:
         counted = rows.numpy() + self._offset
         self._ledger.charge_release(counted)
         self._log.record(f"{_CHARGE}{round}", lambda: {"of": self._of, "rows": format_ranges(counted)})
+        self._private.keep_charges()
         self.next_number = round + 1
 
     def tensors(self) -> dict[str, Tensor]:
@@ -113,7 +112,7 @@ def format_ranges(rows: npt.NDArray[np.integer]) -> str:
 
 
 def parse_ranges(text: str) -> list[npt.NDArray[np.int64]]:
-    """What `ranges_text` wrote."""
+    """What `format_ranges` wrote."""
     found = []
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from threading import Condition, Lock
 from time import monotonic
@@ -14,26 +13,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from thinwire.base.errors import ThinwireError
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName
-from thinwire.engine.channel.base import TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.privacy import SecureSum
 from thinwire.job.party_view import PartyView
-from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import NotYet, Refused, Rpc
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
 from thinwire.net.links.network_channel import PartyMissing
-from thinwire.net.links.peer_link import LinkEnds
 from thinwire.net.links.question_line import QuestionLine
 from thinwire.predict.errors import ModelMismatch, PartyAway, QuestionFailed
-from thinwire.predict.party_models import LabelModel, ReadyModel, is_new_run
-from thinwire.predict.pending_requests import PendingRequests
-from thinwire.training.program_factory import derive_run_number
+from thinwire.predict.party_models import LabelModel, ReadyModel, drop_surplus, is_new_run
+from thinwire.predict.pending_requests import PendingRequests, open_line
 
-_MOST_MODELS = 2  # the one in use, and the next
 _TELL_SECONDS = 10.0
 _MOST_BYTES = 9  # that the codec spends on a value
 _MOST_ROWS = 1 << 16
-_MOST_CLIENTS = 16  # threads for those that ask over gRPC
 
 
 class _Models(BaseModel):
@@ -59,22 +52,12 @@ class EmbeddingClient:
         self._choosing = Lock()
         self._offers: dict[PartyName, dict[str, OfferedModel]] = {}  # by party and run, of those that were met
         self.ready: ReadyModel | None = None  # the newest model that every party has, or had when it was last here
-        parties = (*own.feature_parties, own.label_party)
-        number = derive_run_number(own.recipe, 0, own.feature_parties)
         self.lines: dict[PartyName, QuestionLine] = {}
         self.pending = PendingRequests(self.lines, self.explain_absence)
         for party in own.feature_parties:
-            ends, receive = LinkEnds(number, own.me, party, parties), partial(self.pending.receive_answer, party)
-            self.lines[party] = QuestionLine(ends, self.ledger, self._heard, receive)
-        network = own.network_party
-        self._listener = Listener(
-            network.listen_address(),
-            network.load_credentials,
-            network.access_list(clients),
-            self,
-            self._heard,
-            len(own.feature_parties) + _MOST_CLIENTS,
-        )
+            receive = partial(self.pending.receive_answer, party)
+            self.lines[party] = open_line(own, party, self.ledger, self._heard, receive)
+        self._listener = own.network_party.listener(self, self._heard, clients)
         self.score_handler: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def start(self) -> None:
@@ -93,11 +76,10 @@ class EmbeddingClient:
     def list_absent(self) -> list[PartyName]:
         return [party for party, line in self.lines.items() if not line.is_connected]
 
-    def wait_for_parties(self, seconds: float, interrupted: Callable[[], None] = lambda: None) -> ReadyModel:
+    def wait_for_parties(self, seconds: float) -> ReadyModel:
         """Waits until all parties are here with one model; names whom it waits for."""
         began = told = monotonic()
         while (ready := self.ready) is None or self.list_absent():
-            interrupted()
             missing = self.list_absent() or list(self.own.feature_parties)
             if monotonic() - began > seconds:
                 why = self.refused.get(missing[0])
@@ -115,10 +97,7 @@ class EmbeddingClient:
             return
         with self._lock:
             self.models[model.run] = model
-            serving = None if self.ready is None else self.ready.run
-            for run in [run for run in self.models if run != serving][:-1]:
-                if len(self.models) > _MOST_MODELS:
-                    del self.models[run]
+            drop_surplus(self.models, None if self.ready is None else self.ready.run)
             offers = {party: held[model.run] for party, held in self._offers.items() if model.run in held}
         for party, offered in offers.items():  # of those that had it first
             self._pin(party, offered)
@@ -130,11 +109,11 @@ class EmbeddingClient:
             with self._lock:
                 models = list(self.models.values())
             for model in reversed(models):
+                known = self._offered_by_all(model)
+                if known is None:  # the one in use too, where a party has dropped it
+                    continue
                 if self.ready is not None and self.ready.run == model.run:
                     return
-                known = self._offered_by_all(model)
-                if known is None:
-                    continue
                 try:
                     self._use(model, known)
                 except ThinwireError as error:
@@ -143,15 +122,26 @@ class EmbeddingClient:
                 return
 
     def _offered_by_all(self, model: LabelModel) -> dict[PartyName, OfferedModel] | None:
-        with self._lock:
-            offers = {party: held.get(model.run) for party, held in self._offers.items()}
         known = {}
         for party in self.own.feature_parties:
-            offered = offers.get(party) or model.pins.find_default_offer(model.run, party)
+            offered = self._find_offer(model, party)
             if offered is None or offered.recipe != model.recipe or model.find_reference_hash(party) != offered.hash:
                 return None
             known[party] = offered
         return known
+
+    def _find_offer(self, model: LabelModel, party: PartyName) -> OfferedModel | None:
+        """As the party told last; as it told once, where it is away and a default stands for it."""
+        with self._lock:
+            offered = self._offers.get(party, {}).get(model.run)
+        if offered is not None or self.lines[party].is_connected or self._uses_secure_sum:
+            return offered
+        pinned = model.pins.find(model.run, party)
+        return None if pinned is None or pinned.default is None else pinned
+
+    @property
+    def _uses_secure_sum(self) -> bool:
+        return isinstance(self.own.recipe.aggregation, SecureSum)
 
     def _use(self, model: LabelModel, known: dict[PartyName, OfferedModel]) -> None:
         scorer = model.build_scorer({party: one.width for party, one in known.items()})
@@ -164,22 +154,21 @@ class EmbeddingClient:
             self._changed.notify_all()
         self._pass_on_keys(model.run, known)
         for line in self.lines.values():
-            _told(line, {"serving": model.run})
+            line.tell({"serving": model.run})
         self._say(f"the model {self.ready.version[:12]} is in use")
 
     def _pass_on_keys(self, run: str, known: Mapping[PartyName, OfferedModel]) -> None:
         """Signed by their owners; this party can neither read what they protect nor change them unnoticed."""
-        if not isinstance(self.own.recipe.aggregation, SecureSum):
+        if not self._uses_secure_sum:
             return
-        keys = {party: one.key or "" for party, one in known.items()}
-        for party, line in self.lines.items():
-            _told(line, {"keys": {run: {other: key for other, key in keys.items() if other != party}}})
+        keys = {party: one.key for party, one in known.items()}
+        self.pending.tell({p: {"keys": {run: {o: key for o, key in keys.items() if o != p}}} for p in self.lines})
 
     # The desk -------------------------------------------------------------------------------------------------------
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> QuestionLine:
         try:
-            theirs = read_prediction_hello(peer, hello, self._introduced())
+            theirs = read_prediction_hello(peer, hello, self._introduce())
         except Refused as error:
             self.refused[peer] = PartyAway(peer, str(error))
             raise
@@ -194,10 +183,18 @@ class EmbeddingClient:
         return self.lines[peer]
 
     def _require_models(self, peer: PartyName, offered: Sequence[OfferedModel]) -> None:
-        """A model that has changed since this run was first served is another one."""
+        """A model that has changed since this run was first served is another one; charges are never fewer."""
         for one in offered:
             model = self.models.get(one.run)
             expected = None if model is None else model.find_reference_hash(peer)
+            pinned = None if model is None else model.pins.find(one.run, peer)
+            if pinned is not None and one.next_number < pinned.next_number:
+                raise Refused(
+                    f"{peer!r} was started from an older copy of its run's folder: it has answered questions of this "
+                    "run that its record of charges does not hold. Bring the newest copy back, or train a new run"
+                )
+            if self._uses_secure_sum and not one.key:
+                raise Refused(f"{peer!r} brings no key, which the other parties of a secure sum need to mask theirs")
             if expected is not None and expected != one.hash:
                 raise Refused(
                     f"{peer!r} brings the model {one.hash[:12]}, but this run's is {expected[:12]}: its file has "
@@ -231,22 +228,15 @@ class EmbeddingClient:
             )
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
-        return self._introduced().to_message()
+        return self._introduce().to_message()
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Score" and self.score_handler is not None:
             return self.score_handler(request)
         raise NotYet("predictions are under way here; there is no training to ask about")
 
-    def _introduced(self) -> PredictionHello:
-        rows = next(iter(self.models.values())).rows
-        return PredictionHello(
-            party=self.own.me,
-            parties=[*self.own.feature_parties, self.own.label_party],
-            rows=rows.count,
-            row_ids=rows.digest,
-            models=[],
-        )
+    def _introduce(self) -> PredictionHello:
+        return next(iter(self.models.values())).rows.introduce(self.own)
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -275,11 +265,10 @@ class EmbeddingClient:
         ready = self.ready
         if ready is None or peer is None:
             return
-        known = {party: held.get(ready.run) for party, held in self._offers.items()}
-        offers = {party: one for party, one in known.items() if one is not None}
-        if set(offers) == set(self.own.feature_parties):
-            self._pass_on_keys(ready.run, offers)
-        _told(self.lines[peer], {"serving": ready.run})
+        known = self._offered_by_all(ready.model)
+        if known is not None:
+            self._pass_on_keys(ready.run, known)
+        self.lines[peer].tell({"serving": ready.run})
 
     def _take_news(self, peer: PartyName, told: Mapping[str, Any]) -> None:
         try:
@@ -290,9 +279,3 @@ class EmbeddingClient:
             return
         self._note(peer, offered)
         self._choose()
-
-
-def _told(line: QuestionLine, news: dict[str, Any]) -> None:
-    """It may have left in this moment: then it hears when it is back."""
-    with suppress(TransportError):
-        line.tell(news)

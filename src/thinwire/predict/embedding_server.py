@@ -17,41 +17,22 @@ from thinwire.base.format import printable
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.privacy.accounting import BudgetExceeded
 from thinwire.job.party_view import PartyView
+from thinwire.job.schema import ServeTerms
 from thinwire.net.grpc.client import Dialer
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello, read_prediction_hello
 from thinwire.net.links.network_channel import PartyMissing
-from thinwire.net.links.peer_link import LinkEnds
-from thinwire.net.links.question_line import NotConnected, QuestionLine
+from thinwire.net.links.question_line import NotConnected
 from thinwire.net.links.records import Count, Text
 from thinwire.predict.charges import QuestionRepeated
-from thinwire.predict.party_models import FeatureModel, is_new_run
-from thinwire.predict.pending_requests import Question, answer_body, refuse_body
+from thinwire.predict.party_models import FeatureModel, drop_surplus, is_new_run
+from thinwire.predict.pending_requests import Question, answer_body, open_line, refuse_body
 from thinwire.training.party.session import ToldToStop
-from thinwire.training.program_factory import derive_run_number
 
-_MOST_MODELS = 2  # the one in use, and the next
 _MOST_ROWS = 1 << 16  # of one question
 _MOST_QUESTIONS = 256  # that wait
-_TELL_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 
 SignedKey = Annotated[str, Field(max_length=1 << 17)]
-
-
-@dataclass(frozen=True)
-class ServingTerms:
-    """What a feature party allows beyond the answers themselves."""
-
-    cache: CacheTerms | None = None
-    default: str | None = None  # "mean" or "zeros", to take where this party is missing
-
-    def embedding(self, model: FeatureModel) -> list[float] | None:
-        match self.default:
-            case "mean":
-                return model.compute_mean()
-            case "zeros":
-                return [0.0] * model.width
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +57,21 @@ class _News(BaseModel):
 class EmbeddingServer:
     """Answers until it is told that all is done, or stopped; implements `Greeter` for the dialler."""
 
-    def __init__(self, own: PartyView, model: FeatureModel, terms: ServingTerms, say: Callable[[str], None]) -> None:
+    def __init__(self, own: PartyView, model: FeatureModel, terms: ServeTerms, say: Callable[[str], None]) -> None:
         self.own = own
         self.ledger = Ledger()
         self.questions = 0
         self._terms = terms
         self._say = say
         self._lock = Lock()
-        self._models: dict[str, tuple[FeatureModel, OfferedModel]] = {}  # by run, oldest first
+        self._models: dict[str, FeatureModel] = {}  # by run, oldest first
         self._serving: str | None = None
         self._queue: SimpleQueue[_Asked | None] = SimpleQueue()
         self._connection = 0  # how many there have been
         self._withdrawn: set[int] = set()  # numbers in the queue that nobody waits for any more
         self._over = Event()
         self._error: ThinwireError | None = None
-        self._told = (0.0, "")
-        parties = (*own.feature_parties, own.label_party)
-        number = derive_run_number(own.recipe, 0, own.feature_parties)
-        ends = LinkEnds(number, own.me, own.label_party, parties)
-        self.line = QuestionLine(ends, self.ledger, self._heard, self._take)
+        self.line = open_line(own, own.label_party, self.ledger, self._heard, self._take)
         self.line.max_body = (1 << 16) + 8 * _MOST_ROWS
         self._add(model)
         self._target = own.network_party.target()
@@ -107,10 +84,9 @@ class EmbeddingServer:
         Thread(target=self._answer_all, name="answer", daemon=True).start()
         self._dialer.start()
 
-    def wait(self, patience_seconds: float | None, at_rest: Callable[[], None] = lambda: None) -> None:
-        """Until all is done; `at_rest` is called now and then. Raises where the label party is gone for too long."""
+    def wait(self, patience_seconds: float | None) -> None:
+        """Until all is done. Raises where the label party is gone for too long."""
         while not self._over.wait(_LOOK_SECONDS):
-            at_rest()
             if self.line.failure is not None:
                 raise self.line.failure
             away = 0.0 if self.line.is_connected else monotonic() - self.line.away_since
@@ -127,25 +103,22 @@ class EmbeddingServer:
         self._queue.put(None)
         self.line.drain(1.0)
         self._dialer.close()
-        for model, _ in self._models.values():
+        for model in self._models.values():
             model.encoder.close()
 
     # Models ---------------------------------------------------------------------------------------------------------
 
     def _add(self, model: FeatureModel) -> None:
-        sealing = model.encoder.sealing
-        key = None if sealing is None else base64.b64encode(sealing.offer()).decode()
-        offered = model.make_offer(self._terms.embedding(model), key)
+        model.make_offer(self._terms.when_missing)  # what takes time is done before anybody waits for it
         with self._lock:
-            self._models[model.run] = (model, offered)
-            for run in [run for run in self._models if run != self._serving][:-1]:
-                if len(self._models) > _MOST_MODELS:
-                    self._models.pop(run)[0].encoder.close()
+            self._models[model.run] = model
+            for old in drop_surplus(self._models, self._serving):
+                old.encoder.close()
 
     def add(self, model: FeatureModel) -> None:
         """A newer model beside the one in use; the label party hears of it."""
         try:
-            if not is_new_run(model, {run: held for run, (held, _) in self._models.items()}):
+            if not is_new_run(model, self._models):
                 return
         except BadInput:
             model.encoder.close()
@@ -156,32 +129,24 @@ class EmbeddingServer:
     def _offers(self) -> list[OfferedModel]:
         with self._lock:
             held = list(self._models.values())
-        return [offered.model_copy(update={"next_number": model.encoder.next_number}) for model, offered in held]
+        return [model.make_offer(self._terms.when_missing) for model in held]
 
     # The greeter ----------------------------------------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        return {**self._introduced().to_message(), **self.line.describe_state()}
+        return {**self._introduce().to_message(), **self.line.describe_state()}
 
-    def _introduced(self) -> PredictionHello:
-        rows = next(iter(self._models.values()))[0].rows
-        return PredictionHello(
-            party=self.own.me,
-            parties=[*self.own.feature_parties, self.own.label_party],
-            rows=rows.count,
-            row_ids=rows.digest,
-            models=self._offers(),
-            cache=self._terms.cache,
-        )
+    def _introduce(self) -> PredictionHello:
+        cache, terms = None, self._terms
+        if terms.cache_rows is not None:
+            cache = CacheTerms(rows=terms.cache_rows, seconds=terms.cache_seconds)
+        return next(iter(self._models.values())).rows.introduce(self.own, self._offers(), cache)
 
     def check_welcome(self, welcome: dict[str, Any]) -> None:
-        read_prediction_hello(self.own.label_party, welcome, self._introduced())
+        read_prediction_hello(self.own.label_party, welcome, self._introduce())
 
-    def report_no_answer(self, why: str, seconds: float) -> None:
-        told, before = self._told
-        if why != before or monotonic() - told > _TELL_SECONDS:
-            self._told = (monotonic(), why)
-            self._say(printable(why))
+    def report_no_answer(self, why: str) -> None:
+        self._say(printable(why))
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -219,13 +184,13 @@ class EmbeddingServer:
                 raise BadInput(f"{len(asked.rows)} rows in one question, at most {_MOST_ROWS} can be")
             with self._lock:
                 held = self._models.get(asked.run)
-            if held is None or held[0].hash != asked.hash:
-                loaded = ", ".join(model.hash[:12] for model, _ in self._models.values())
+            if held is None or held.hash != asked.hash:
+                loaded = ", ".join(model.hash[:12] for model in self._models.values())
                 return refuse_body(
                     "model_mismatch", f"asked for the model {asked.hash[:12]}, it holds {printable(loaded)}"
                 )
             self.questions += 1
-            return answer_body(held[0].scorer.encode_rows(asked.rows, number))
+            return answer_body(held.scorer.encode_rows(asked.rows, number))
         except BudgetExceeded as error:
             self._say(str(error))
             return refuse_body("budget_spent", str(error))
@@ -244,7 +209,9 @@ class EmbeddingServer:
     def _heard(self, event: str, peer: str | None = None, **facts: Any) -> None:
         match event:
             case "connected" | "disconnected":
-                self._connection += event == "connected"
+                with self._lock:
+                    self._connection += event == "connected"
+                    self._withdrawn.clear()  # another process asks other questions under the same numbers
                 self._say(f"{peer!r} is {'connected' if event == 'connected' else 'gone'}")
             case "news":
                 self._take_news(facts["told"])
@@ -273,9 +240,9 @@ class EmbeddingServer:
         for run, offers in keys.items():
             with self._lock:
                 held = self._models.get(run)
-            if held is None or held[0].encoder.sealing is None:
+            if held is None or held.encoder.sealing is None:
                 continue
             try:
-                held[0].encoder.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
+                held.encoder.sealing.take({party: base64.b64decode(text) for party, text in offers.items()})
             except (ThinwireError, ValueError) as error:
                 self.stop(error if isinstance(error, ThinwireError) else BadInput(f"a key cannot be: {error}"))

@@ -23,7 +23,8 @@ from thinwire.job.row_selection import OutsideAlignment, UnknownId
 class QuestionFailed(ThinwireError):
     """A question to a feature party has no answer; `party` is its name."""
 
-    kind = "failed"
+    kind = "party_failed"  # also on the way from a party
+    status = 502  # over HTTP
 
     def __init__(self, party: PartyName, message: str) -> None:
         self.party = party
@@ -33,7 +34,7 @@ class QuestionFailed(ThinwireError):
 class PartyAway(QuestionFailed):
     """The party is not connected, or was lost before it answered."""
 
-    kind = "party_missing"
+    kind, status = "party_missing", 503
 
     def __init__(self, party: PartyName, message: str | None = None) -> None:
         super().__init__(party, message or f"{party!r} is not connected; its half of the model is needed")
@@ -42,7 +43,7 @@ class PartyAway(QuestionFailed):
 class NoAnswer(QuestionFailed):
     """The answer did not come in time."""
 
-    kind = "deadline"
+    kind, status = "deadline", 504
 
     def __init__(self, party: PartyName, seconds: float) -> None:
         super().__init__(party, f"{party!r} has not answered within {seconds:.3g} s")
@@ -51,19 +52,17 @@ class NoAnswer(QuestionFailed):
 class ModelMismatch(QuestionFailed):
     """The party does not hold the model that was asked for."""
 
-    kind = "model_mismatch"
+    kind, status = "model_mismatch", 503
 
 
 class BudgetSpent(QuestionFailed):
     """The party's privacy budget allows no further use of a row."""
 
-    kind = "budget_spent"
+    kind, status = "budget_spent", 403
 
 
 class PartyFailed(QuestionFailed):
     """The party could not answer, for a reason of its own."""
-
-    kind = "party_failed"
 
 
 _KINDS = {one.kind: one for one in (ModelMismatch, BudgetSpent, PartyFailed)}
@@ -86,9 +85,13 @@ class BadRequest(BadInput):
 class Busy(ThinwireError):
     """More requests wait than can be answered."""
 
+    kind, status = "busy", 429
+
 
 class Late(ThinwireError):
     """The deadline came before an answer; `parties` had not answered."""
+
+    kind, status = "deadline", 504
 
     def __init__(self, seconds: float, parties: list[str]) -> None:
         self.parties = parties
@@ -96,37 +99,22 @@ class Late(ThinwireError):
         super().__init__(f"no answer within {1000 * seconds:.0f} ms: {whom}; try again, or state a longer deadline")
 
 
-_STATUS: list[tuple[type[ThinwireError], int, str]] = [
+_OTHERS: list[tuple[type[Exception], int, str]] = [
     (UnknownId, 404, "unknown_id"),
     (OutsideAlignment, 404, "outside_alignment"),
-    (BudgetSpent, 403, "budget_spent"),
-    (ModelMismatch, 503, "model_mismatch"),
-    (PartyAway, 503, "party_missing"),
-    (NoAnswer, 504, "deadline"),
-    (Late, 504, "deadline"),
-    (Busy, 429, "busy"),
-    (QuestionFailed, 502, "party_failed"),
     (BadInput, 400, "bad_input"),
+    (Exception, 500, "internal"),
 ]
 
 
-def _found(error: Exception) -> tuple[int, str]:
-    if isinstance(error, BadRequest):
-        return error.status, error.kind
-    return next(((status, name) for kind, status, name in _STATUS if isinstance(error, kind)), (500, "internal"))
-
-
-def find_status(error: Exception) -> int:
-    return _found(error)[0]
-
-
-def format_error(error: Exception) -> dict[str, Any]:
-    """As the body of an answer; nothing of the inside where it is not one of ours."""
-    name = _found(error)[1]
+def describe_error(error: Exception) -> tuple[int, dict[str, Any]]:
+    """The status and the body of an answer; nothing of the inside where it is not one of ours."""
+    if isinstance(error, QuestionFailed | BadRequest | Busy | Late):
+        status, name = error.status, error.kind
+    else:
+        status, name = next((status, name) for kind, status, name in _OTHERS if isinstance(error, kind))
     message = str(error) if isinstance(error, ThinwireError) else "something went wrong; the server's log says what"
     told: dict[str, Any] = {"type": name, "message": message}
-    if isinstance(error, QuestionFailed):
-        told["parties"] = [error.party]
-    elif isinstance(error, Late):
-        told["parties"] = error.parties
-    return {"error": told}
+    if isinstance(error, QuestionFailed | Late):
+        told["parties"] = [error.party] if isinstance(error, QuestionFailed) else error.parties
+    return status, {"error": told}

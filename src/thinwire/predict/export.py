@@ -13,8 +13,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,17 +24,16 @@ from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
-from thinwire.engine.models.fusion import fuse, fusion_width
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.programs.parties import FeatureParty
-from thinwire.job.job_loader import LabelData, find_loss
+from thinwire.engine.models.networks import fuse, fusion_width
+from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, read_party_view
-from thinwire.job.schema import LabelEntry
 from thinwire.predict.model_store import RunFolder, load_model
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.run_facts import RunFacts, read_facts
 
+LOOKED_AT = 8  # rows that an export is checked on
 _TOLERANCE = 1e-4  # of a value, or of 1: other kernels round otherwise
 
 
@@ -41,52 +41,38 @@ class ExportFailed(ThinwireError):
     """A model could not be written in another format, or came back as another one."""
 
 
-class ExportInputs(Protocol):
-    """What goes into a run's models, and what is worth saying beside them."""
-
-    def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-        """A few rows for each model."""
-
-    def about(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, eq=False)
-class RunInputs:
-    """Of a whole run: a few rows of every party, how embeddings meet, what the outputs mean."""
+class ExportedModels:
+    """A run's models or one party's, a few rows for each of them, and what is worth saying beside them."""
 
-    tables: Mapping[PartyName, Tensor]
-    fusion: str
-    outputs: Outputs
+    models: Mapping[str, nn.Module]
+    rows: Mapping[str, Tensor]
+    about: Mapping[str, Any]  # how embeddings meet, what the outputs mean
 
-    def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-        rows = {name: repeat_rows(table) for name, table in self.tables.items()}
+    @classmethod
+    def of_run(
+        cls, models: Mapping[str, nn.Module], tables: Mapping[PartyName, Tensor], fusion: str, outputs: Outputs
+    ) -> ExportedModels:
+        """A whole run: what goes into the top model follows from a few rows of every party."""
         with torch.no_grad():
-            embeddings = [models[name].cpu().eval()(table) for name, table in rows.items()]
-            return {**rows, "top": fuse(self.fusion, embeddings)}
-
-    def about(self) -> dict[str, Any]:
-        return {"fusion": {"how": self.fusion, "order": list(self.tables)}, "outputs": self.outputs.value}
+            embeddings = [models[name].cpu().eval()(table) for name, table in tables.items()]
+        about = {"fusion": {"how": fusion, "order": list(tables)}, "outputs": outputs.value}
+        return cls(models, {**tables, "top": fuse(fusion, embeddings)}, about)
 
 
-def export_models(
-    run: Path, models: Mapping[str, nn.Module], shape: ExportInputs, to: str, out: Path
-) -> dict[str, Path]:
+def export_models(run: Path, held: ExportedModels, to: str, out: Path) -> dict[str, Path]:
     """The files by model, the top model under "top"; `export.json` beside them says what each takes and gives."""
-    if to not in FORMATS:
-        raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
-    kind = FORMATS[to]
-    kind.require()
+    kind = find_format(to)
     _make(out)
     found: dict[str, Path] = {}
     said: dict[str, Any] = {}
-    for name, inputs in shape.inputs(models).items():
-        file = out / f"{name}{kind.suffix}"
-        module = models[name].cpu().eval()
+    for name, few in held.rows.items():
+        file, module = out / f"{name}{kind.suffix}", held.models[name].cpu().eval()
+        inputs = few if len(few) >= 3 else few.repeat(3, *[1] * (few.dim() - 1))  # exporters take 1 for a fixed size
         with _quiet():
             try:
                 kind.write(module, inputs, file)
-                same = kind.read(file)
-                _compare(module, same, inputs)
+                _compare(module, kind.read(file), inputs)
             except ExportFailed as error:
                 raise ExportFailed(f"{name}: {error}") from error
             except Exception as error:
@@ -96,19 +82,9 @@ def export_models(
         with torch.no_grad():
             width = list(module(inputs).shape[1:])
         said[name] = {"file": file.name, "input": ["rows", *inputs.shape[1:]], "output": ["rows", *width]}
-    about = {
-        "format": to,
-        "models": said,
-        **shape.about(),
-        "preparations": _preparations(run, out),
-    }
+    about = {"format": to, "models": said, **held.about, "preparations": _preparations(run, out)}
     (out / "export.json").write_text(json.dumps(about, indent=2) + "\n")
     return found
-
-
-def repeat_rows(table: Tensor) -> Tensor:
-    """Three rows at least: exporters take 1 for a fixed size."""
-    return table if len(table) >= 3 else table.repeat(3, *[1] * (table.dim() - 1))
 
 
 def _make(out: Path) -> None:
@@ -147,8 +123,7 @@ def _quiet() -> Iterator[None]:
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
@@ -175,11 +150,7 @@ def _program(module: nn.Module, inputs: Tensor) -> torch.export.ExportedProgram:
 
 
 def _write_program(module: nn.Module, inputs: Tensor, file: Path) -> None:
-    torch.export.save(_program(module, inputs), file)
-
-
-def _read_program(file: Path) -> Callable[[Tensor], Tensor]:
-    return torch.export.load(file).module()
+    _write(lambda buffer: torch.export.save(_program(module, inputs), buffer), file)
 
 
 def _write_onnx(module: nn.Module, inputs: Tensor, file: Path) -> None:
@@ -201,22 +172,29 @@ def _read_onnx(file: Path) -> Callable[[Tensor], Tensor]:
 
 
 def _write_script(module: nn.Module, inputs: Tensor, file: Path) -> None:
-    torch.jit.save(torch.jit.trace(module, (inputs,)), str(file))
+    _write(lambda buffer: torch.jit.save(torch.jit.trace(module, (inputs,)), buffer), file)
 
 
-def _read_script(file: Path) -> Callable[[Tensor], Tensor]:
-    found: Callable[[Tensor], Tensor] = torch.jit.load(str(file))
-    return found
+def _write(save: Callable[[BytesIO], None], file: Path) -> None:
+    """Not by torch itself, which ends the process where a disk is full."""
+    buffer = BytesIO()
+    save(buffer)
+    file.write_bytes(buffer.getbuffer())
 
 
 FORMATS: dict[str, _Format] = {
-    "exported-program": _Format(".pt2", _write_program, _read_program),
+    "exported-program": _Format(".pt2", _write_program, lambda file: torch.export.load(file).module()),
     "onnx": _Format(".onnx", _write_onnx, _read_onnx, ("onnx", "onnxscript")),
-    "torchscript": _Format(".ts", _write_script, _read_script),
+    "torchscript": _Format(".ts", _write_script, lambda file: torch.jit.load(str(file))),
 }
 
 
-_LOOKED_AT = 8  # rows that an export is checked on
+def find_format(to: str) -> _Format:
+    """Refuses one that is unknown, or that needs what is not installed."""
+    if to not in FORMATS:
+        raise BadInput(f"{to!r} is not one of {', '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
+    FORMATS[to].require()
+    return FORMATS[to]
 
 
 def find_owner(folder: Path) -> PartyName | None:
@@ -225,60 +203,34 @@ def find_owner(folder: Path) -> PartyName | None:
     return None if facts is None else facts.party
 
 
-def export_party_models(folder: Path, to: str, out: Path) -> dict[str, Path]:
+def export_party_models(folder: Path, to: str, out: Path, code: CodeSources | None = None) -> dict[str, Path]:
     """The files by model, as for a whole run; `export.json` says how all parties' would meet, as far as known."""
+    find_format(to)
     run, facts = RunFolder(folder), read_facts(folder)
     if facts is None or facts.party is None:
         raise BadInput(f"{folder} is no party's part of a run over the network; thinwire.load_run exports whole runs")
-    own = read_party_view(run.job, facts.party)
-    if own.is_label_party:
-        models, shape = _of_label_party(own, own.load_label_data(), facts)
-    else:
-        models, shape = _of_feature_party(own, own.load_features(), facts)
-    for name, module in models.items():
+    own = read_party_view(run.job, facts.party, code=code or CodeSources.parse())
+    held = _collect_label_party(own, facts) if own.is_label_party else _collect_feature_party(own, facts)
+    for name, module in held.models.items():
         load_model(folder, name, module)
-        module.eval()
-    return export_models(folder, models, shape, to, out)
+    return export_models(folder, held, to, out)
 
 
-@dataclass(frozen=True, eq=False)
-class _PartyInputs:
-    """A few rows for each of its models, and how they belong to the others'."""
-
-    rows: Mapping[str, Tensor]
-    said: Mapping[str, Any]
-
-    def inputs(self, models: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-        return {name: repeat_rows(rows) for name, rows in self.rows.items()}
-
-    def about(self) -> dict[str, Any]:
-        return dict(self.said)
+def _collect_feature_party(own: PartyView, facts: RunFacts) -> ExportedModels:
+    party = own.load_features()
+    about = {"party": own.me, "fusion": {"how": facts.fusion, "order": list(facts.widths)}, "outputs": None}
+    rows = {own.me: torch.as_tensor(party.features[:LOOKED_AT])}
+    return ExportedModels({own.me: party.bottom}, rows, about)
 
 
-def _of_feature_party(
-    own: PartyView, party: FeatureParty, facts: RunFacts
-) -> tuple[dict[str, nn.Module], _PartyInputs]:
-    rows = torch.as_tensor(party.features[:_LOOKED_AT])
-    said = {"party": own.me, "fusion": {"how": facts.fusion, "order": list(facts.widths)}, "outputs": None}
-    return {own.me: party.bottom}, _PartyInputs({own.me: rows}, said)
-
-
-def _of_label_party(own: PartyView, data: LabelData, facts: RunFacts) -> tuple[dict[str, nn.Module], _PartyInputs]:
-    if not isinstance(own.section, LabelEntry):
-        raise BadInput(f"{own.me!r} is no label party")
-    widths = {name: width for name, width in facts.widths.items() if name != own.me}
-    party = own.build_label_party(data, widths)
-    models, rows = {"top": party.top}, {"top": _made_up(fusion_width(party.fusion, list(facts.widths.values())))}
+def _collect_label_party(own: PartyView, facts: RunFacts) -> ExportedModels:
+    data = own.load_label_data()
+    party = own.build_label_party(data, {name: width for name, width in facts.widths.items() if name != own.me})
+    # Embeddings of others are not here; the top model is compared on some of their shape.
+    width = fusion_width(party.fusion, list(facts.widths.values()))
+    made_up = torch.randn(LOOKED_AT, width, generator=torch.Generator().manual_seed(0))
+    models, rows = {"top": party.top}, {"top": made_up}
     if data.bottom is not None and data.features is not None:
-        models[own.me], rows[own.me] = data.bottom, data.features[:_LOOKED_AT]
-    said = {
-        "party": own.me,
-        "fusion": {"how": party.fusion, "order": list(facts.widths)},
-        "outputs": Outputs.of(find_loss(own.section)).value,
-    }
-    return models, _PartyInputs(rows, said)
-
-
-def _made_up(width: int) -> Tensor:
-    """Embeddings of others are not here; the top model is compared on some of their shape."""
-    return torch.randn(_LOOKED_AT, width, generator=torch.Generator().manual_seed(0))
+        models[own.me], rows[own.me] = data.bottom, data.features[:LOOKED_AT]
+    fusion, outputs = {"how": party.fusion, "order": list(facts.widths)}, Outputs.of(party.loss).value
+    return ExportedModels(models, rows, {"party": own.me, "fusion": fusion, "outputs": outputs})

@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock
 
-import torch
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
@@ -21,13 +20,12 @@ from thinwire.base.errors import BadInput, BadState
 from thinwire.base.types import PartyName
 from thinwire.net.handshake import OfferedModel
 from thinwire.storage import layout
+from thinwire.storage.atomic_file import map_write_errors
 from thinwire.storage.checkpoints import Checkpoints
-from thinwire.storage.encrypted_files import PLAIN, Files
+from thinwire.storage.encrypted_files import Files
 from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.json_file import canonical_json
 from thinwire.storage.private_state import PrivateState
-from thinwire.training.party.feature_role import derive_run_secret
-from thinwire.training.simulator import own_secret
 
 
 def list_models(folder: Path) -> list[str]:
@@ -49,8 +47,11 @@ def load_model(folder: Path, name: str, module: nn.Module) -> None:
         module.load_state_dict(tensors)
     except (SafetensorError, RuntimeError) as error:
         raise BadInput(f"{file} does not hold this job's model: {error}") from None
+    weights = dict(module.named_parameters())
     for key, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        # Infinity may be meant in a buffer, as a bound or in a mask.
+        wrong = ~tensor.isfinite() if key in weights else tensor.isnan()
+        if tensor.is_floating_point() and bool(wrong.any()):
             raise BadInput(f"{file}: {key} holds NaN or infinity; the training went wrong")
 
 
@@ -98,7 +99,7 @@ class RunFolder:
         return open_folder(self.path)
 
     @cached_property
-    def _private(self) -> PrivateState:
+    def private(self) -> PrivateState:
         if not (self.path / layout.PRIVATE).exists():
             raise BadInput(f"{self.path / 'private.json'} is missing: the run's folder is not whole")
         return PrivateState.open(self.path, self.files)
@@ -106,7 +107,7 @@ class RunFolder:
     @property
     def nonce(self) -> str | None:
         """Of a run over the network; the same at all its parties."""
-        return self._private.run_nonce if (self.path / layout.PRIVATE).exists() else None
+        return self.private.run_nonce if (self.path / layout.PRIVATE).exists() else None
 
     @property
     def is_simulation(self) -> bool:
@@ -125,11 +126,6 @@ class RunFolder:
             raise BadInput(f"{self.path} holds no model of {me!r}; it holds {', '.join(there)}")
         return hash_models(self.path, mine)
 
-    def secret(self, me: PartyName) -> bytes:
-        """Behind this party's noise and masks."""
-        held = self._private.noise_secret
-        return own_secret(held, me) if self.is_simulation else derive_run_secret(held, self.nonce or "")
-
     def charges(self, me: PartyName) -> Path:
         """Where predictions are charged."""
         return self.path / (f"charges-{me}.jsonl" if self.is_simulation else layout.CHARGES)
@@ -137,8 +133,8 @@ class RunFolder:
     def tensors(self, me: PartyName, run: int) -> Mapping[str, Tensor]:
         """What this party's newest checkpoint holds."""
         owner = {"party": "all, simulated"} if self.is_simulation else {"party": me, "run": f"{run:016x}"}
-        checkpoints = Checkpoints(self.path / layout.CHECKPOINTS, self._private.mac_key, owner, files=self.files)
-        loaded = checkpoints.load(self._private.generation, lambda _: None)
+        checkpoints = Checkpoints(self.path / layout.CHECKPOINTS, self.private.mac_key, owner, files=self.files)
+        loaded = checkpoints.load(self.private.generation, lambda _: None)
         if loaded is None or me not in loaded.tensors:
             raise BadState(f"{self.path} holds no checkpoint of {me!r}, so what its rows have lost is not known")
         return loaded.tensors[me]
@@ -152,15 +148,19 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return True  # not known: the worse case
 
-    def require_whole(self) -> None:
+    def require_whole(self, way_out: str) -> None:
         """Refuses one party's part where all parties are needed."""
-        parties = tomllib.loads(self.job.read_text()).get("party", [])
+        try:
+            parties = tomllib.loads(self.job.read_text()).get("party", [])
+        except (OSError, tomllib.TOMLDecodeError):
+            return  # reading it as a job says what is wrong
         absent = [str(party.get("name")) for party in parties if isinstance(party, dict) and "features" not in party]
         if absent:
-            raise BadInput(
-                f"{self.path} holds one party's part of a run over the network, without {', '.join(absent)}; every "
-                "party runs its half: thinwire predict ... --name PARTY"
-            )
+            lacks = f"without the data of {', '.join(absent)}"
+            raise BadInput(f"{self.path} holds one party's part of a run over the network, {lacks}; {way_out}")
+
+
+_PINS = TypeAdapter(dict[str, dict[PartyName, OfferedModel]])  # by run and party
 
 
 class PinnedModels:
@@ -169,45 +169,36 @@ class PinnedModels:
     `files` are those of the run's folder: a default is a mean of embeddings.
     """
 
-    def __init__(self, file: Path | None, files: Files = PLAIN) -> None:
+    def __init__(self, file: Path, files: Files) -> None:
         self._file = file
         self._files = files
         self._lock = Lock()
-        self._held: dict[str, dict[PartyName, OfferedModel]] = {}
-        if file is not None and file.exists():
-            self._held = _read(file, files)
+        try:
+            self._held = _PINS.validate_python(json.loads(files.read(file)) if file.exists() else {})
+        except (OSError, ValueError) as error:
+            raise BadState(
+                f"{file} is damaged ({error}); remove it, and parties are taken at their word once more"
+            ) from None
 
-    def find_hash(self, run: str, party: PartyName) -> str | None:
-        found = self._held.get(run, {}).get(party)
-        return None if found is None else found.hash
+    def find(self, run: str, party: PartyName) -> OfferedModel | None:
+        """Its `next_number` is behind the last question of this run that the party answered under a secure sum."""
+        return self._held.get(run, {}).get(party)
 
-    def find_default_offer(self, run: str, party: PartyName) -> OfferedModel | None:
-        """What a party that is away offered before, where it stated a default embedding."""
-        found = self._held.get(run, {}).get(party)
-        return found if found is not None and found.default is not None else None
+    def note_answer(self, run: str, party: PartyName, number: int) -> None:
+        """A party that comes back and knows less has lost its record of charges."""
+        if (held := self.find(run, party)) is not None:
+            self._keep(party, held.model_copy(update={"next_number": max(held.next_number, number + 1)}))
 
     def pin(self, party: PartyName, offered: OfferedModel) -> None:
-        kept = offered.model_copy(update={"key": None, "next_number": 0})
+        held = self.find(offered.run, party)
+        number = 0 if held is None else held.next_number
+        self._keep(party, offered.model_copy(update={"key": None, "next_number": number}))
+
+    def _keep(self, party: PartyName, kept: OfferedModel) -> None:
         with self._lock:
-            run = self._held.setdefault(offered.run, {})
+            run = self._held.setdefault(kept.run, {})
             if run.get(party) == kept:
                 return
             run[party] = kept
-            if self._file is not None:
-                told = {
-                    name: {who: one.model_dump() for who, one in held.items()} for name, held in self._held.items()
-                }
-                self._files.replace(self._file, canonical_json(told), mode=0o600)
-
-
-def _read(file: Path, files: Files) -> dict[str, dict[PartyName, OfferedModel]]:
-    try:
-        told = json.loads(files.read(file))
-        return {
-            str(run): {str(party): OfferedModel.model_validate(one) for party, one in held.items()}
-            for run, held in told.items()
-        }
-    except (OSError, ValueError, AttributeError, ValidationError) as error:
-        raise BadState(
-            f"{file} is damaged ({error}); remove it, and parties are taken at their word once more"
-        ) from None
+            with map_write_errors(self._file):
+                self._files.replace(self._file, canonical_json(_PINS.dump_python(self._held)))

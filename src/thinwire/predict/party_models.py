@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+import base64
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,19 +12,22 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from thinwire.align import Alignment, Ids, read_alignment, ristretto, write_alignment
+from thinwire.align import Terms as AlignTerms
+from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.privacy import PartyIdentity
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.job.job_loader import LabelData, find_loss
-from thinwire.job.party_view import PartyView, read_party_view
+from thinwire.job.own_code import CodeSources
+from thinwire.job.party_view import PartyView, count_rows, read_party_view
 from thinwire.job.row_selection import IdTable, RowSet
 from thinwire.job.schema import LabelEntry
-from thinwire.net.handshake import OfferedModel
-from thinwire.predict.fixed_batch import run_in_blocks
+from thinwire.net.grpc.service import Refused
+from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
-from thinwire.predict.rows import join_tables, read_new_features, resolve_row_set
+from thinwire.predict.rows import digest_parts, join_tables, read_new_features, read_new_ids, resolve_row_set
 from thinwire.predict.scoring import (
     BottomScorer,
     LedgerRows,
@@ -33,9 +36,13 @@ from thinwire.predict.scoring import (
     TopScorer,
     make_silent_context,
     open_encoder,
+    run_in_blocks,
 )
 from thinwire.storage import layout
+from thinwire.storage.atomic_file import make_folder
+from thinwire.storage.encrypted_files import Files
 
+_MOST_MODELS = 2  # the one in use, and the next
 _MEAN_OF = 65_536  # rows that a mean embedding is taken over
 
 
@@ -59,23 +66,26 @@ class PartyRows:
     ids: IdTable | None
     counted: LedgerRows
 
+    def introduce(
+        self, own: PartyView, models: Sequence[OfferedModel] = (), cache: CacheTerms | None = None
+    ) -> PredictionHello:
+        """What this party says of itself when it meets another one."""
+        parties = [*own.feature_parties, own.label_party]
+        return PredictionHello(
+            party=own.me, parties=parties, rows=self.count, row_ids=self.digest, models=list(models), cache=cache
+        )
 
-def read_party_rows(
-    own: PartyView, held: FeatureParty | LabelData, which: RowSet | None, new: NewRows | None, run: Path
-) -> PartyRows:
+
+def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunSource, run: Path) -> PartyRows:
     """The job's own rows, or new ones, prepared as those of the run."""
-    tests = held.test_labels if isinstance(held, LabelData) else held.test_features
-    count = len(held.labels if isinstance(held, LabelData) else held.features)
-    more = 0 if tests is None else len(tests)
-    path = "label_party" if own.is_label_party else f"party.{own.me}"
-    if new is not None:
-        fresh = None
+    count, more = count_rows(held)
+    if (new := source.new) is not None:
+        fresh, size = None, len(new.chosen)
         if new.file is not None:
-            fresh = torch.as_tensor(read_new_features(own.section, path, own.folder, new.file, run))[new.chosen]
-        size = len(new.chosen)
-        counted = LedgerRows(_digest(new.digest, fresh), rows=size)
+            fresh = torch.as_tensor(read_new_features(own.section, own.folder, new.file, run))[new.chosen]
+        counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
         return PartyRows(fresh, size, new.digest, new.ids, counted)
-    which = resolve_row_set(which, more)
+    which = resolve_row_set(source.which, more)
     features = None if held.features is None else join_tables(which, held.features, held.test_features)
     found = [own.row_ids()] if which is not RowSet.TEST else []
     found += [own.test_row_ids()] if which is not RowSet.TRAINING else []
@@ -87,15 +97,28 @@ def read_party_rows(
     return PartyRows(features, size, digest, ids, counted)
 
 
+@dataclass(frozen=True)
+class RunSource:
+    """A party's part of the job, the path to its run, which may lead elsewhere later, and which rows to score."""
+
+    own: PartyView
+    path: Path
+    which: RowSet | None = None
+    new: NewRows | None = None
+
+    def folder(self) -> RunFolder:
+        """Where the path leads now."""
+        return RunFolder(self.path.resolve())
+
+
 class FeatureModel:
     """A feature party's model of one run."""
 
-    def __init__(
-        self, me: PartyName, folder: RunFolder, which: RowSet | None, new: NewRows | None, identity: PartyIdentity
-    ) -> None:
-        own = read_party_view(folder.job, me)
+    def __init__(self, source: RunSource, folder: RunFolder) -> None:
+        me, identity = source.own.me, source.own.network_party.identity()
+        own = read_party_view(folder.job, me, code=source.own.code)
         party = own.load_features()
-        self.rows = read_party_rows(own, party, which, new, folder.path)
+        self.rows = read_party_rows(own, party, source, folder.path)
         load_model(folder.path, me, party.bottom)
         self.run, self.hash = folder.run, folder.hash_party_models(me, is_label_party=False)
         self._recipe = own.recipe.digest()
@@ -114,32 +137,41 @@ class FeatureModel:
         self.scorer = BottomScorer(self._module, self.rows.features, self.encoder)
         self._training = party.features
 
-    def compute_mean(self) -> list[float]:
+    @cached_property
+    def _mean(self) -> list[float]:
         """Of the training rows' embeddings."""
         few = self._training[:_MEAN_OF]
         h = run_in_blocks(self._module, few, torch.arange(len(few)))
         return [float(value) for value in h.double().mean(dim=0)]
 
-    def make_offer(self, default: list[float] | None, key: str | None) -> OfferedModel:
+    @cached_property
+    def _key(self) -> str | None:
+        sealing = self.encoder.sealing
+        return None if sealing is None else base64.b64encode(sealing.offer()).decode()
+
+    def make_offer(self, when_missing: str) -> OfferedModel:
+        """With an embedding to take where this party is missing: the "mean", "zeros", or none on "error"."""
+        zeros = [0.0] * self.width if when_missing == "zeros" else None
         return OfferedModel(
             run=self.run,
             hash=self.hash,
             recipe=self._recipe,
             width=self.width,
-            key=key,
+            key=self._key,
             next_number=self.encoder.next_number,
-            default=default,
+            default=self._mean if when_missing == "mean" else zeros,
         )
 
 
 class LabelModel:
     """The label party's models of one run; whole once the others' widths are known."""
 
-    def __init__(self, me: PartyName, folder: RunFolder, which: RowSet | None, new: NewRows | None) -> None:
-        self._own = own = read_party_view(folder.job, me)
+    def __init__(self, source: RunSource, folder: RunFolder) -> None:
+        me = source.own.me
+        self._own = own = read_party_view(folder.job, me, code=source.own.code)
         self._data = data = own.load_label_data()
         self._folder = folder
-        self.rows = read_party_rows(own, data, which, new, folder.path)
+        self.rows = read_party_rows(own, data, source, folder.path)
         self.run, self.hash = folder.run, folder.hash_party_models(me, is_label_party=True)
         self.recipe = own.recipe.digest()
         if not isinstance(own.section, LabelEntry):
@@ -152,14 +184,9 @@ class LabelModel:
 
     def find_reference_hash(self, party: PartyName) -> str | None:
         """Of a feature party's model: as it was first served, or as the folder of a simulated run holds it."""
-        served = self.pins.find_hash(self.run, party)
-        if served is not None or not self._folder.is_simulation:
-            return served
-        return self._folder.hash_party_models(party, is_label_party=False)
-
-    @property
-    def own_features(self) -> Tensor | None:
-        return self.rows.features
+        if (served := self.pins.find(self.run, party)) is not None:
+            return served.hash
+        return self._folder.hash_party_models(party, is_label_party=False) if self._folder.is_simulation else None
 
     def build_scorer(self, widths: dict[PartyName, int]) -> TopScorer:
         own, data = self._own, self._data
@@ -195,11 +222,10 @@ def is_new_run(model: _AnyModel, held: Mapping[str, _AnyModel]) -> bool:
     return False
 
 
-def _digest(of: str, table: Tensor | None) -> str:
-    digest = hashlib.sha256(of.encode())
-    if table is not None:
-        digest.update(table.contiguous().numpy().data)
-    return digest.hexdigest()
+def drop_surplus(held: dict[str, _AnyModel], serving: str | None) -> list[_AnyModel]:
+    """Takes out the oldest, and gives them; the one in use and the next one stay."""
+    old = [run for run in held if run != serving][:-1]
+    return [held.pop(run) for run in old[: max(0, len(held) - _MOST_MODELS)]]
 
 
 @dataclass(frozen=True)
@@ -218,7 +244,80 @@ class ReadyModel:
     @cached_property
     def version(self) -> str:
         """One hash over all parties' models."""
-        digest = hashlib.sha256(f"{self.run} {self.model.hash}\n".encode())
-        for party, one in sorted(self.hashes.items()):
-            digest.update(f"{party} {one}\n".encode())
-        return digest.hexdigest()
+        others = [f"{party} {one}\n" for party, one in sorted(self.hashes.items())]
+        return digest_parts(f"{self.run} {self.model.hash}\n", *others)
+
+
+# From what a user names, a job file or a run's folder, to this party's half ---------------------------------------
+
+
+def find_run(
+    source: Path,
+    name: PartyName,
+    run: Path | None,
+    settings: Sequence[str] = (),
+    which: RowSet | None = None,
+    code: Sequence[str] = (),
+) -> RunSource:
+    """A folder is a run with its own job.toml; a file is a job whose run lies in runs/<job>/<name> unless given.
+
+    Modules of one's own come from what `code` names, or from beside the job file; never from the run.
+    """
+    if source.is_dir():
+        if run is not None:
+            raise BadInput(f"{source} is a run's folder already; leave --run out")
+        return RunSource(read_party_view(source / layout.JOB, name, settings, CodeSources.parse(code)), source, which)
+    own = read_party_view(source, name, settings, CodeSources.beside(source, code))
+    return RunSource(own, run or Path("runs") / source.stem / name, which)
+
+
+def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, say: Callable[[str], None]) -> NewRows:
+    """This party's half of a private alignment of new rows: nobody shows an id that the others lack.
+
+    It is kept in the run's folder. A party that is started again with the same ids goes on with it, since the others,
+    who are at work, would not align once more.
+    """
+    own = found.own
+    if features is None and not own.is_label_party:
+        raise BadInput(f"--features {own.me}=FILE is missing: where this party's new rows are")
+    with own.text.locate_errors():
+        own_ids = read_new_ids(own.section, features, ids)
+    if own_ids is None:
+        raise BadInput("new rows are brought into one order by their ids, and the section of this party names none")
+    folder = found.folder()
+    kept = folder.path / layout.NEW_ROWS / f"{own.me}.alignment"
+    alignment = _kept(kept, folder.files, own, own_ids)
+    if alignment is None:
+        alignment = _align(own, own_ids, kept, say)
+        make_folder(kept.parent)
+        write_alignment(kept, alignment, folder.files)
+    else:
+        when = f"{alignment.when:%Y-%m-%d %H:%M} UTC"
+        say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
+    texts = [text.decode() for text in own_ids.texts(alignment.rows)]
+    outside = frozenset(own_ids.decode()) - set(texts)
+    return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
+
+
+def _kept(file: Path, files: Files, own: PartyView, ids: Ids) -> Alignment | None:
+    """The last alignment, where it was of these ids with these parties."""
+    if not file.exists():
+        return None
+    found = read_alignment(file, files)
+    parties = (*own.feature_parties, own.label_party)
+    same = (found.me, found.parties, found.ids_digest) == (own.me, parties, ids.digest())
+    return found if same else None
+
+
+def _align(own: PartyView, ids: Ids, kept: Path, say: Callable[[str], None]) -> Alignment:
+    try:
+        with ristretto() as backend:
+            return AligningParty(own.network_party, "rows to score", say).align(
+                ids, backend, AlignTerms(), lambda *_: None
+            )
+    except Refused as error:
+        raise BadInput(
+            f"{error}. This party's ids are new ({kept.name}, the last alignment, is of others or not there). If the "
+            "others go on with an earlier one, bring back the ids that were aligned then; or end all, remove "
+            f"{layout.NEW_ROWS}/ from every party's run, and start them together"
+        ) from None

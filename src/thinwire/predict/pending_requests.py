@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import RLock
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +18,28 @@ from thinwire.base.errors import Malformed, ThinwireError
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.base import TransportError
+from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.streams import Rows
 from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
+from thinwire.job.party_view import PartyView
+from thinwire.net.links.peer_end import Events, LinkEnds
 from thinwire.net.links.question_line import QuestionLine
 from thinwire.net.links.records import Text
 from thinwire.predict.errors import PartyAway, PartyFailed, QuestionFailed, make_refusal
 from thinwire.predict.party_models import ReadyModel
+from thinwire.training.program_factory import derive_run_number
 
 _GIVEN, _REFUSED = 0, 1
 _LONGEST = 1500  # characters of a refusal
+
+
+def open_line(
+    own: PartyView, peer: PartyName, ledger: Ledger, events: Events, take: Callable[[int, bytes | memoryview], None]
+) -> QuestionLine:
+    """Between this party and a peer; one for all models of a job, whatever their seed."""
+    number = derive_run_number(own.recipe, 0, own.feature_parties)
+    ends = LinkEnds(number, own.me, peer, (*own.feature_parties, own.label_party))
+    return QuestionLine(ends, ledger, events, take)
 
 
 class _Head(BaseModel):
@@ -95,6 +109,7 @@ class PendingAnswers:
     """What was asked of whom under one number."""
 
     number: int
+    ready: ReadyModel
     futures: dict[PartyName, Future[memoryview]] = field(default_factory=dict)
 
     def missing(self) -> list[PartyName]:
@@ -109,7 +124,7 @@ class PendingRequests:
     ) -> None:
         self._lines = lines
         self._why_away = why_away
-        self._lock = Lock()
+        self._lock = RLock()  # a party that is hung up on while it is told something fails what it was asked
         self._number = 0
         self._asked: dict[int, PendingAnswers] = {}
 
@@ -121,14 +136,14 @@ class PendingRequests:
     def ask(self, ready: ReadyModel, rows: Mapping[PartyName, Rows]) -> PendingAnswers:
         """Asks parties for embeddings, each for its rows; one that is not there fails its answer at once."""
         with self._lock:
-            answers = PendingAnswers(self._number, {party: Future() for party in rows})
+            answers = PendingAnswers(self._number, ready, {party: Future() for party in rows})
+            self._number += 1
             away = [party for party in rows if not self._lines[party].is_connected]
             if away and ready.scorer.uses_secure_sum:
                 # A sum without one of them cannot be opened: none of the others may spend on it.
                 for waiting in answers.futures.values():
                     waiting.set_exception(self._why_away(away[0]))
                 return answers
-            self._number += 1
             if rows:
                 self._asked[answers.number] = answers
             # Under the lock: parties see numbers in rising order.
@@ -140,28 +155,36 @@ class PendingRequests:
                     answers.futures[party].set_exception(self._why_away(party))
         return answers
 
+    def tell(self, news: Mapping[PartyName, dict[str, Any]]) -> None:
+        """Between two questions: parties that are asked for one sum must have the same keys."""
+        with self._lock:
+            for party, told in news.items():
+                self._lines[party].tell(told)
+
     def cancel(self, answers: PendingAnswers) -> None:
         """Nobody waits for these any more; whoever has not answered need not."""
         with self._lock:
             held = self._asked.pop(answers.number, None)
         for party in [] if held is None else held.missing():
-            with suppress(TransportError):  # it has left in this moment
-                self._lines[party].tell({"withdrawn": answers.number})
+            self._lines[party].tell({"withdrawn": answers.number})
 
     def receive_answer(self, party: PartyName, number: int, body: bytes | memoryview) -> None:
         """A party's answer."""
         with self._lock:
             answers = self._asked.get(number)
         waiting = None if answers is None else answers.futures.get(party)
-        if waiting is None:
+        if answers is None or waiting is None:
             return  # it came too late
         with suppress(InvalidStateError):  # given up in this moment
             try:
-                waiting.set_result(open_answer(party, body))
+                embeddings = open_answer(party, body)
+                if answers.ready.scorer.uses_secure_sum:
+                    answers.ready.model.pins.note_answer(answers.ready.run, party, number)
+                waiting.set_result(embeddings)
             except ThinwireError as error:
                 waiting.set_exception(error)
         with self._lock:
-            if answers is not None and not answers.missing():
+            if not answers.missing():
                 self._asked.pop(number, None)  # all have answered: there is nothing to cancel
 
     def fail_party(self, party: PartyName) -> None:

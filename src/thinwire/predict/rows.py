@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from thinwire.align import Ids
 from thinwire.base.errors import BadInput
+from thinwire.base.format import quote_names
 from thinwire.data.prepare import Preparation
-from thinwire.data.readers.cells import read_cells
-from thinwire.data.readers.features import Values, read_features
+from thinwire.data.readers.features import Values, compare_columns, read_features
+from thinwire.data.readers.tables import read_cells
 from thinwire.job.messages import within
 from thinwire.job.row_selection import RowSet, read_ids
 from thinwire.job.schema import PartyEntry, Source
@@ -37,27 +39,30 @@ def join_tables(which: RowSet, training: Any, test: Any) -> Tensor:
     return torch.cat([torch.as_tensor(part) for part in parts])
 
 
-def read_new_features(section: PartyEntry, path: str, folder: Path, file: Path, run: Path) -> Any:
+def digest_parts(*parts: str | Tensor) -> str:
+    """SHA-256 over texts and tables, one behind the other."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() if isinstance(part, str) else part.contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def read_new_features(section: PartyEntry, folder: Path, file: Path, run: Path) -> Any:
     """The columns that the section names, of another file of the same kind; refuses other columns or shapes.
 
     Where the section prepares its table, they are prepared as in `run`, the folder of the trained model.
     """
     if section.features is None:
-        raise BadInput(f"{path} has no features; it takes part without them")
+        raise BadInput(f"{section.path} has no features; it takes part without them")
     if section.prepare is not None:
         return _prepared(section, section.features, file, run)
-    trained = _read(f"{path}.features", section.features, folder / section.features.file)
+    trained = _read(f"{section.path}.features", section.features, folder / section.features.file)
     new = _read(f"--features {section.name}", section.features, file)
-    if new.columns is not None and trained.columns is not None and new.columns != trained.columns:
-        missing = [name for name in trained.columns if name not in new.columns]
-        extra = [name for name in new.columns if name not in trained.columns]
-        what = f"lacks {missing}" if missing else f"has {extra} too" if extra else "has them in another order"
-        raise BadInput(f"--features {section.name}: {file} {what}; the model was trained on {list(trained.columns)}")
-    if new.array.shape[1:] != trained.array.shape[1:]:
-        raise BadInput(
-            f"--features {section.name}: {file} has rows of shape {list(new.array.shape[1:])}, the model was "
-            f"trained on {list(trained.array.shape[1:])}"
-        )
+    what, known = compare_columns(trained.names, new.names), quote_names(trained.names or ())
+    if what is None and new.shape != trained.shape:
+        what, known = f"has rows of shape {new.shape}", str(trained.shape)
+    if what is not None:
+        raise BadInput(f"--features {section.name}: {file} {what}; the model was trained on {known}")
     return new.array
 
 
@@ -92,19 +97,26 @@ RowNumbers = npt.NDArray[np.int64]
 
 def parse_row_numbers(text: str, count: int) -> RowNumbers:
     """The rows of "3,10-19,90-" of a table of `count` rows, in that order; each once."""
-    found: list[RowNumbers] = []
-    for part in text.split(","):
-        first, dash, last = (piece.strip() for piece in part.partition("-"))
-        if not first.isdecimal() or (last and not last.isdecimal()) or len(first) > 18 or len(last) > 18:
-            raise BadInput(f"--rows {part.strip()!r}: write row numbers from 0 and ranges, such as 3,10-19,90-")
-        begin = int(first)
-        end = (int(last) if last else count - 1) if dash else begin
-        if begin >= count or end >= count:
-            raise BadInput(f"--rows {part.strip()!r}: there are {count} rows, numbered from 0 to {count - 1}")
-        if end < begin:
-            raise BadInput(f"--rows {part.strip()!r}: a range goes from the lower number to the higher")
-        found.append(np.arange(begin, end + 1))
-    rows = np.concatenate(found)
+    rows = np.concatenate([np.arange(some.start, some.stop) for some in read_row_ranges(text, count)])
     if len(np.unique(rows)) != len(rows):
         raise BadInput(f"--rows {text!r} names a row twice")
     return rows
+
+
+def read_row_ranges(text: str, count: int | None) -> list[range]:
+    """In that order; where nobody knows how many rows there are, a range has both its ends."""
+    found = []
+    for part in text.split(","):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        is_open = bool(dash) and not last
+        if not first.isdecimal() or not (last or "0").isdecimal() or max(len(first), len(last)) > 18:
+            raise BadInput(f"--rows {part.strip()!r}: write row numbers from 0 and ranges, such as 3,10-19,90-")
+        if is_open and count is None:
+            raise BadInput(f"--rows {part.strip()!r}: write the last row of the range too, such as 10-19")
+        rows = range(int(first), (count or 0) if is_open else int(last or first) + 1)
+        if count is not None and max(rows.start, rows.stop - 1) >= count:
+            raise BadInput(f"--rows {part.strip()!r}: there are {count} rows, numbered from 0 to {count - 1}")
+        if not rows:
+            raise BadInput(f"--rows {part.strip()!r}: a range goes from the lower number to the higher")
+        found.append(rows)
+    return found

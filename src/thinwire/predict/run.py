@@ -7,11 +7,10 @@ run.predict({"bank": x_bank, "shop": x_shop})                 # the top model's 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,19 @@ from thinwire.base.types import PartyName
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.privacy import in_process_identities
-from thinwire.engine.programs.parties import FeatureParty, LabelParty, to_float_tensor
+from thinwire.engine.programs.parties import to_float_tensor
+from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_job_file
 from thinwire.job.job_loader import load_job
+from thinwire.job.own_code import CodeSources
+from thinwire.job.registry import build_compressor
 from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import JobFile, PartyEntry
-from thinwire.predict.export import RunInputs, export_models
+from thinwire.predict.export import LOOKED_AT, ExportedModels, export_models, find_format
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
-from thinwire.predict.rows import join_tables, read_new_features, read_new_ids, resolve_row_set
+from thinwire.predict.rows import digest_parts, join_tables, read_new_features, read_new_ids, resolve_row_set
 from thinwire.predict.scoring import (
     BottomScorer,
     EmbeddingEncoder,
@@ -48,31 +50,34 @@ from thinwire.storage import layout
 from thinwire.training.train import describe_models
 
 ASKED_AT_ONCE = 4096  # rows of one question
-_LOOKED_AT = 8  # rows that an export is checked on
 
 
 def load_run(
-    folder: str | Path, modules: Mapping[PartyName, nn.Module] | None = None, job: Job | None = None
+    folder: str | Path,
+    modules: Mapping[PartyName, nn.Module] | None = None,
+    job: Job | None = None,
+    code: CodeSources | None = None,
 ) -> TrainedRun:
     """A run of `train`, to predict with.
 
     `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
-    their weights are replaced by the run's. Left out, they are built as the job file in the folder says. A run under
-    a secure sum that has no job file needs its `job`.
+    their weights are replaced by the run's. Left out, they are built as the job file in the folder says, classes
+    of one's own from `code` alone, never from the folder. A run under a secure sum that has no job file needs its
+    `job`.
     """
     path = Path(folder)
     if not path.is_dir():
         raise BadInput(f"{path} is no folder of a run")
     there = RunFolder(path)
     if job is None and modules is None:
-        there.require_whole()
-        job = load_job(there.job)
+        there.require_whole("every party runs its half: thinwire predict ... --name PARTY")
+        job = load_job(there.job, code=code or CodeSources.parse())
     if job is not None:
         shape = describe_models(job)
-        found: Mapping[PartyName, nn.Module] = modules or _modules_of(job)
+        found: Mapping[PartyName, nn.Module] = modules or job.modules()
     else:
         shape, found = _described(path), modules or {}
-        _require_no_sum(path)
+        _read_recipe(path)  # refuses what needs its job
     names = list_models(path)
     if set(found) != set(names):
         raise BadInput(f"modules are of {', '.join(sorted(found)) or 'nobody'}; the run has {', '.join(names)}")
@@ -132,23 +137,17 @@ class TrainedRun:
         `to` is "exported-program", "onnx" or "torchscript". The models' inputs are shaped as the job's features, or
         as a few rows of `features` by party.
         """
+        find_format(to)
         if features is None:
             features = self._training_features()
-        tables = self.check_tables({name: values[:_LOOKED_AT] for name, values in features.items()})
-        return export_models(
-            self.folder.path,
-            self.models,
-            RunInputs(tables, self.shape["fusion"], self.outputs.outputs),
-            to,
-            Path(out),
-        )
+        tables = self.check_tables({name: values[:LOOKED_AT] for name, values in features.items()})
+        held = ExportedModels.of_run(self.models, tables, self.shape["fusion"], Outputs(self.shape["outputs"]))
+        return export_models(self.folder.path, held, to, Path(out))
 
     def _training_features(self) -> Mapping[PartyName, Any]:
         if self.job is None:
             raise BadInput("this run has no job file: give export a few rows of features by party")
-        found = {party.name: party.features for party in self.job.parties}
-        label = self.job.label_party
-        return found if label.features is None else {**found, label.name: label.features}
+        return {party.name: party.features for party in self.job.everyone if party.features is not None}
 
     def check_tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
         """Checked: every party's, finite, as many rows each."""
@@ -166,15 +165,10 @@ class TrainedRun:
     ) -> Iterator[Tensor]:
         """Outputs of these rows of the tables, a question at a time; charged where the recipe makes a promise."""
         with ExitStack() as stack:
-            halves, label, number = self._halves(tables, counted, stack)
-            for start in range(0, len(rows), ASKED_AT_ONCE):
-                asked = rows[start : start + ASKED_AT_ONCE]
-                symbols = {
-                    name: label.decode(half.encode_rows(asked, number), name, len(asked))
-                    for name, half in halves.items()
-                }
-                yield label.score(label.combine(symbols, asked, number), asked)
-                number += 1
+            halves, label, first = self._halves(tables, counted, stack)
+            for number, asked in enumerate(rows.split(ASKED_AT_ONCE), first):
+                bodies = {name: half.encode_rows(asked, number) for name, half in halves.items()}
+                yield label.score(label.combine(bodies, asked, number), asked)
 
     def _halves(
         self, tables: Mapping[PartyName, Tensor], counted: LedgerRows | None, stack: ExitStack
@@ -183,7 +177,8 @@ class TrainedRun:
             name: find_embedding_width(f"party {name!r}: the bottom model", self.models[name], table)
             for name, table in tables.items()
         }
-        recipe, seed = (svfl(), 0) if self.job is None else (self.job.recipe, self.job.seed)
+        recipe = _read_recipe(self.folder.path) if self.job is None else self.job.recipe
+        seed = 0 if self.job is None else self.job.seed
         effort = "fast" if self.job is None else self.job.effort
         contexts = {
             name: make_silent_context(name, self.label_party, self.feature_parties, recipe, seed, effort)
@@ -213,7 +208,10 @@ class TrainedRun:
             return dict.fromkeys(self.feature_parties)
         plan = self.job.privacy_plan(widths)
         identities = in_process_identities(self.feature_parties)
-        counted = counted or LedgerRows(_digest(tables), rows=len(tables[self.feature_parties[0]]))
+        if counted is None:
+            heads = {name: f"{name} {table.dtype} {tuple(table.shape)}\n" for name, table in tables.items()}
+            parts = [part for name, table in tables.items() for part in (heads[name], table)]
+            counted = LedgerRows(digest_parts(*parts), rows=len(tables[self.feature_parties[0]]))
         return {name: PrivacySource(self.folder, plan, counted, identities[name]) for name in self.feature_parties}
 
 
@@ -223,21 +221,6 @@ def _agree(encoders: Mapping[PartyName, EmbeddingEncoder]) -> None:
     for name, encoder in encoders.items():
         if encoder.sealing is not None:
             encoder.sealing.take({other: offer for other, offer in offers.items() if other != name})
-
-
-def _digest(tables: Mapping[PartyName, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, table in tables.items():
-        digest.update(f"{name} {table.dtype} {tuple(table.shape)}\n".encode())
-        digest.update(table.contiguous().numpy().data)
-    return digest.hexdigest()
-
-
-def _modules_of(job: Job) -> dict[PartyName, nn.Module]:
-    found: dict[PartyName, nn.Module] = {party.name: party.bottom for party in job.parties}
-    if job.label_party.bottom is not None:
-        found[job.label_party.name] = job.label_party.bottom
-    return {**found, "top": job.label_party.top}
 
 
 def _described(folder: Path) -> dict[str, Any]:
@@ -256,7 +239,8 @@ def _described(folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def _require_no_sum(folder: Path) -> None:
+def _read_recipe(folder: Path) -> Recipe:
+    """As much of it as scores depend on."""
     try:
         recipe = json.loads((folder / layout.RECIPE).read_text())
     except (OSError, ValueError) as error:
@@ -265,6 +249,8 @@ def _require_no_sum(folder: Path) -> None:
         raise BadInput(
             f"{folder} was trained under a secure sum; give load_run its job: what rows cost follows from it"
         )
+    scoring = recipe.get("scoring", {"is": "Identity"})
+    return replace(svfl(), scoring=build_compressor("scoring", {"name": scoring.pop("is"), **scoring}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,20 +268,19 @@ class SimulatedRows:
 
 def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     """The job's own rows: test rows where there are any, unless told otherwise."""
-    job = _job(run)
-    tests = 0 if job.label_party.test_labels is None else len(job.label_party.test_labels)
-    which = resolve_row_set(which, tests)
-    everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
+    job = run.job
+    if job is None:
+        raise BadInput("the run has no job file; use run.predict(...)")
+    which = resolve_row_set(which, job.test_rows)
     tables = {
         party.name: join_tables(which, party.features, party.test_features)
-        for party in everyone
+        for party in job.everyone
         if party.features is not None
     }
     file, folder = _file(run)
-    rows = RowSelection("label_party", file.label_party, folder, file.job.split)
-    ids = rows.list_ids(which)
+    rows = RowSelection(file.label_party, folder, file.job.split)
     offset = job.rows if which is RowSet.TEST else 0
-    return SimulatedRows(tables, ids, LedgerRows(offset=offset, rows=job.rows + tests))
+    return SimulatedRows(tables, rows.list_ids(which), LedgerRows(offset=offset, rows=job.rows + job.test_rows))
 
 
 def read_new_rows(
@@ -308,15 +293,12 @@ def read_new_rows(
         extra = [name for name in files if name not in run.parties]
         what = f"{', '.join(missing)} is missing" if missing else f"{', '.join(extra)} is no party with features"
         raise BadInput(f"--features: give a file for each of {', '.join(run.parties)}; {what}")
-    sections: dict[PartyName, tuple[str, PartyEntry]] = {
-        **{party.name: (f"party.{party.name}", party) for party in file.party},
-        file.label_party.name: ("label_party", file.label_party),
-    }
+    sections: dict[PartyName, PartyEntry] = {one.name: one for one in (*file.party, file.label_party)}
     tables = {
-        name: torch.as_tensor(read_new_features(sections[name][1], sections[name][0], folder, path, run.folder.path))
+        name: torch.as_tensor(read_new_features(sections[name], folder, path, run.folder.path))
         for name, path in files.items()
     }
-    found = {name: read_new_ids(sections[name][1], files[name], id_files.get(name)) for name in files}
+    found = {name: read_new_ids(sections[name], path, id_files.get(name)) for name, path in files.items()}
     ids = {name: one for name, one in found.items() if one is not None}
     shared = None
     if ids and len(ids) == len(files) and len(files) > 1:
@@ -331,16 +313,8 @@ def read_new_rows(
         (one,) = ids.values()
         shared = IdTable(one.decode())
     tables = run.check_tables(tables)
-    digest = hashlib.sha256()
-    for table in tables.values():
-        digest.update(table.contiguous().numpy().data)
-    return SimulatedRows(tables, shared, LedgerRows(digest.hexdigest(), rows=len(next(iter(tables.values())))))
-
-
-def _job(run: TrainedRun) -> Job:
-    if run.job is None:
-        raise BadInput("the run has no job file; use run.predict(...)")
-    return run.job
+    counted = LedgerRows(digest_parts(*tables.values()), rows=len(next(iter(tables.values()))))
+    return SimulatedRows(tables, shared, counted)
 
 
 def _file(run: TrainedRun) -> tuple[JobFile, Path]:

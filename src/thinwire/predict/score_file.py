@@ -29,23 +29,11 @@ from thinwire.job.row_selection import IdTable
 from thinwire.net.links.network_channel import PartyMissing
 from thinwire.predict.embedding_client import EmbeddingClient
 from thinwire.predict.errors import NoAnswer, PartyAway
+from thinwire.predict.party_models import ReadyModel
 from thinwire.predict.run import ASKED_AT_ONCE
 from thinwire.predict.scoring import ScoreFormat
-from thinwire.storage.atomic_file import WriteFailed, replace_file, stage_file
+from thinwire.storage.atomic_file import map_write_errors, replace_file, stage_file
 from thinwire.storage.json_file import canonical_json
-
-
-@dataclass(frozen=True)
-class ScoreFileHeading:
-    """What the scores are of; a resumed prediction must have the same."""
-
-    model: str  # a hash of the models
-    rows: str  # a digest of the rows that were asked for, or of their ids in whatever order
-    key: str  # "id" or "row"
-    block: int  # rows
-
-    def to_bytes(self) -> bytes:
-        return canonical_json({"model": self.model, "rows": self.rows, "key": self.key, "block": self.block})
 
 
 def check_output_path(path: Path, resume: bool) -> None:
@@ -67,13 +55,13 @@ def _blocks_of(path: Path) -> Path:
 
 
 class ScoreFile:
-    """Writes one; `done` blocks are there already."""
+    """Writes one; `done` blocks are there already, and have the same heading."""
 
-    def __init__(self, path: Path, heading: ScoreFileHeading, resume: bool) -> None:
+    def __init__(self, path: Path, heading: dict[str, Any], resume: bool) -> None:
         check_output_path(path, resume)
         self.path = path
         self._folder = _blocks_of(path)
-        self._key = heading.key
+        self._key = heading["key"]
         self.done = 0
         # A process that was killed before it wrote the heading has written nothing else.
         if not (self._folder / "heading.json").exists() and not self._block(0).exists():
@@ -88,20 +76,19 @@ class ScoreFile:
         for number in range(self.done):
             yield from pa.parquet.read_table(self._block(number), columns=[self._key])[self._key].to_pylist()
 
-    def _begin(self, heading: ScoreFileHeading) -> None:
+    def _begin(self, heading: dict[str, Any]) -> None:
         try:
             self._folder.mkdir(exist_ok=True)
-            replace_file(self._folder / "heading.json", heading.to_bytes())
+            replace_file(self._folder / "heading.json", canonical_json(heading))
         except OSError as error:
             raise BadInput(f"{self._folder} cannot be written: {error.strerror}") from None
 
-    def _require_same(self, heading: ScoreFileHeading) -> None:
+    def _require_same(self, heading: dict[str, Any]) -> None:
         try:
             before = json.loads((self._folder / "heading.json").read_bytes())
         except (OSError, ValueError):
             raise BadInput(f"{self._folder} cannot be gone on with: it is damaged; remove it") from None
-        now = json.loads(heading.to_bytes())
-        changed = [name for name in now if before.get(name) != now[name]]
+        changed = [name for name in sorted(heading) if before.get(name) != heading[name]]
         if changed:
             raise BadInput(
                 f"{self._folder} is of another prediction ({', '.join(changed)} differ); remove it, or ask for the "
@@ -115,19 +102,14 @@ class ScoreFile:
         sink = pa.BufferOutputStream()
         pa.parquet.write_table(pa.table(arrays, names=[self._key, *columns]), sink)
         content = sink.getvalue().to_pybytes()
-        try:
+        with map_write_errors(self._block(self.done), len(content)):
             replace_file(self._block(self.done), content)
-        except OSError as error:
-            raise WriteFailed(self._block(self.done), len(content), error) from error
         self.done += 1
 
     def finish(self) -> None:
         """All blocks into one file, which then has its name; the blocks go."""
-        try:
-            with stage_file(self.path) as part:
-                self._gather(part, self.path.suffix.lower())
-        except OSError as error:
-            raise WriteFailed(self.path, 0, error) from error
+        with map_write_errors(self.path), stage_file(self.path) as part:
+            self._gather(part, self.path.suffix.lower())
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _gather(self, file: Path, suffix: str) -> None:
@@ -157,14 +139,16 @@ class ScoreTask:
     outputs: ScoreFormat
     ids: IdTable | None = None
 
-    def digest(self) -> str:
+    def heading(self) -> dict[str, Any]:
+        """What the scores are of; a resumed prediction must have the same."""
+        key = "row" if self.ids is None else "id"
+        return {"model": self.model, "rows": self._digest(), "key": key, "block": ASKED_AT_ONCE}
+
+    def _digest(self) -> str:
         """Of ids in whatever order: another alignment of the same ids has another one."""
         if self.ids is None:
             return sha256(self.rows.tobytes()).hexdigest()
-        digest = sha256()
-        for text in sorted(self.ids.ids[row] for row in self.rows.tolist()):
-            digest.update(text.encode() + b"\0")
-        return digest.hexdigest()
+        return sha256(b"".join(text.encode() + b"\0" for text in sorted(self.keys(self.rows)))).hexdigest()
 
     def keys(self, rows: npt.NDArray[np.int64]) -> list[Any]:
         """Ids, or row numbers where there are none."""
@@ -177,11 +161,14 @@ class ScoreTask:
 
 
 def write_scores(
-    out: Path, asked: ScoreTask, scored: Callable[[Tensor], Iterator[Tensor]], progress: Progress, resume: bool
+    out: Path,
+    asked: ScoreTask,
+    scored: Callable[[Tensor], Iterator[Tensor]],
+    progress: Callable[[int, int], None],
+    resume: bool,
 ) -> dict[str, Any]:
     """Writes the file; `scored` gives outputs a question at a time for the rows that are still missing."""
-    heading = ScoreFileHeading(asked.model, asked.digest(), "row" if asked.ids is None else "id", ASKED_AT_ONCE)
-    file = ScoreFile(out, heading, resume)
+    file = ScoreFile(out, asked.heading(), resume)
     rest = asked.without(file.keys())
     resumed_at = len(asked.rows) - len(rest)
     progress(resumed_at, len(asked.rows))
@@ -195,40 +182,31 @@ def write_scores(
     return {"rows": len(asked.rows), "resumed_at": resumed_at, "model": asked.model, "out": str(out)}
 
 
-_LOOK_SECONDS = 0.2
-
-
-def score_over_network(
-    party: EmbeddingClient, rows: Tensor, patience_seconds: float, interrupted: Callable[[], None]
-) -> Iterator[Tensor]:
+def score_over_network(party: EmbeddingClient, rows: Tensor, patience_seconds: float) -> Iterator[Tensor]:
     """Outputs of these rows, a question at a time, all of one model; a lost party is waited for and asked again."""
-    run = party.wait_for_parties(patience_seconds, interrupted).run
-    for start in range(0, len(rows), ASKED_AT_ONCE):
-        asked = rows[start : start + ASKED_AT_ONCE]
+    run = party.wait_for_parties(patience_seconds).run
+    for asked in rows.split(ASKED_AT_ONCE):
         began = monotonic()
         while True:
-            ready = party.wait_for_parties(patience_seconds, interrupted)
+            ready = party.wait_for_parties(patience_seconds)
             if ready.run != run:
                 raise PartyMissing(party.own.me, "another model has come into use; begin anew with it", 0)
             try:
-                yield _answered(party, asked, patience_seconds, interrupted)
+                yield _ask(party, ready, asked, patience_seconds)
                 break
             except PartyAway:
                 if monotonic() - began > patience_seconds:
                     raise
 
 
-def _answered(party: EmbeddingClient, rows: Tensor, seconds: float, interrupted: Callable[[], None]) -> Tensor:
-    ready = party.wait_for_parties(seconds, interrupted)
+def _ask(party: EmbeddingClient, ready: ReadyModel, rows: Tensor, seconds: float) -> Tensor:
     answers = party.pending.ask(ready, dict.fromkeys(party.own.feature_parties, rows))
     try:
-        began = monotonic()
-        while wait(answers.futures.values(), _LOOK_SECONDS).not_done:
-            interrupted()
-            if monotonic() - began > seconds:
-                raise NoAnswer(answers.missing()[0], seconds)
-        half = ready.scorer
-        symbols = {name: half.decode(one.result(), name, len(rows)) for name, one in answers.futures.items()}
-        return half.score(half.combine(symbols, rows, answers.number), rows)
+        late = wait(answers.futures.values(), seconds).not_done
+        for name, one in answers.futures.items():
+            if one in late:
+                raise NoAnswer(name, seconds)
+        bodies = {name: one.result() for name, one in answers.futures.items()}
+        return ready.scorer.score(ready.scorer.combine(bodies, rows, answers.number), rows)
     finally:
         party.pending.cancel(answers)

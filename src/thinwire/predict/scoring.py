@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,18 +21,19 @@ from thinwire.base.types import PartyName
 from thinwire.data.prepare import LabelCoding
 from thinwire.engine.channel.base import NoChannel
 from thinwire.engine.compress import Hint, Symbols
-from thinwire.engine.models.fusion import fuse
 from thinwire.engine.models.losses import Outputs
+from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import PartyIdentity, SecureSum
+from thinwire.engine.privacy.keys import KEY_SIZE
 from thinwire.engine.protocols.context import PartyContext, cast_like
-from thinwire.engine.protocols.sealing import PREDICTION, Sealing, sum_compressor, unseal
+from thinwire.engine.protocols.evaluation import evaluation_mode
+from thinwire.engine.protocols.sealing import AFTER_TRAINING, PREDICTION, Sealing, sum_compressor, unseal
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Rows
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import PrivacyPlan
 from thinwire.predict.charges import PredictionCharges, load_training_charges
 from thinwire.predict.errors import PartyFailed
-from thinwire.predict.fixed_batch import run_in_blocks
 from thinwire.predict.model_store import RunFolder
 from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
@@ -81,8 +84,8 @@ class EmbeddingEncoder:
         """The recipe's integers with noise and masks of this question alone, or values as `scoring` rounds them."""
         if self.sealing is None:
             return self.context.encode(self.context.recipe.scoring.compress(h.cpu(), torch.Generator()))
-        noise = self.sealing.noise(number, PREDICTION)
-        symbols = sum_compressor(self.context.recipe, PREDICTION).compress(h.cpu(), noise, Hint(number))
+        noise = self.sealing.noise(number, h, PREDICTION)
+        symbols = sum_compressor(self.context.recipe, PREDICTION).compress(h.cpu(), noise, Hint(AFTER_TRAINING))
         return self.context.encode(self.sealing.seal(symbols, number, rows, PREDICTION))
 
     def close(self) -> None:
@@ -124,27 +127,24 @@ class TopScorer:
     def uses_secure_sum(self) -> bool:
         return isinstance(self.context.recipe.aggregation, SecureSum)
 
-    def decode(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
+    def _decode(self, body: bytes | memoryview, party: PartyName, rows: int) -> Symbols:
         """What a party sent for so many rows; refuses anything else by its name."""
         try:
-            symbols = self.context.decode(body, party)
+            return self.context.decode(body, party, (rows, self.widths[party]))
         except WireError as error:
             raise PartyFailed(party, str(error)) from None
-        if tuple(symbols.shape) != (rows, self.widths[party]):
-            expected = [rows, self.widths[party]]
-            raise PartyFailed(party, f"{party!r} sent embeddings of shape {list(symbols.shape)}, expected {expected}")
-        return symbols
 
     def decode_embedding(self, body: bytes | memoryview, party: PartyName, rows: int) -> Tensor:
-        """The same as numbers, where they are not sums; refuses those that are none."""
-        return _finite(party, self.decode(body, party, rows))
+        """The same as numbers, where they are no part of a sum; refuses those that are none."""
+        return _finite(party, self._decode(body, party, rows))
 
-    def combine(self, symbols: Mapping[PartyName, Symbols], rows: Rows, number: int) -> list[Tensor]:
-        """In party order, or their sum alone."""
+    def combine(self, bodies: Mapping[PartyName, bytes | memoryview], rows: Rows, number: int) -> list[Tensor]:
+        """Embeddings of these rows from what all parties sent, in party order; or their sum alone."""
+        names = self.context.feature_parties
         if self.uses_secure_sum:
-            ordered = [symbols[party] for party in self.context.feature_parties]
-            return [unseal(self.context, ordered, number, rows, PREDICTION).to_tensor()]
-        return [_finite(party, symbols[party]) for party in self.context.feature_parties]
+            sealed = [self._decode(bodies[party], party, len(rows)) for party in names]
+            return [unseal(self.context, sealed, number, rows, PREDICTION).to_tensor()]
+        return [self.decode_embedding(bodies[party], party, len(rows)) for party in names]
 
     def score(self, embeddings: list[Tensor], rows: Rows, own: Tensor | None = None) -> Tensor:
         """The top model's outputs, [rows, ...]; `own` are the label party's own features where not the table's."""
@@ -208,9 +208,10 @@ def open_encoder(context: PartyContext, means: PrivacySource | None) -> Embeddin
     if counted.of == LedgerRows.of:
         load_training_charges(folder.tensors(context.me, context.run), ledger, context.me)
     log = folder.charges(context.me)
-    charges = PredictionCharges(log, ledger, counted.of, counted.offset, folder.files.lines(log))
-    secret, nonce = folder.secret(context.me), f"{folder.run} prediction"
-    sealing = Sealing(context, aggregation, means.identity, secret, charges, nonce)
+    charges = PredictionCharges(log, folder.private, ledger, counted.of, counted.offset)
+    # Fresh, and kept nowhere: a folder that was restored or copied would use a number's noise for other rows again.
+    secret = token_bytes(KEY_SIZE)
+    sealing = Sealing(context, aggregation, means.identity, secret, charges, f"{folder.run} prediction")
     return EmbeddingEncoder(context, sealing, charges)
 
 
@@ -220,3 +221,43 @@ def make_silent_context(
     """A context of which only the names, the recipe and the codec are used: questions have a way of their own."""
     run = derive_run_number(recipe, seed, features)
     return PartyContext(me, label_party, features, NoChannel(), recipe, rows=1, seed=seed, run=run, effort=effort)
+
+
+# Models row by row: what a row comes to does not depend on the rows it is computed with ---------------------------
+#
+# A matrix product rounds by how many rows there are, and by where a row lies in memory. So rows are computed in
+# blocks of one size, short ones filled up, and row r always lies at place r mod BLOCK: whoever asks, alone or with
+# others, gets the same floats to the bit.
+
+
+BLOCK = 16
+
+
+def run_in_blocks(module: nn.Module, values: Tensor, rows: Rows) -> Tensor:
+    """module(values) where values[i] belongs to row rows[i]; row by row the same, whatever else is asked for."""
+    slots, blocks = _slots(rows)
+    like = next(module.parameters(), values)
+    values = values.to(like.device)
+    if values.is_floating_point() and like.is_floating_point():
+        values = values.to(like.dtype)
+    # Filled up with copies of a row that is there: nothing a model might choke on.
+    source = torch.zeros(blocks * BLOCK, dtype=torch.long)
+    source[slots] = torch.arange(len(rows))
+    filled = values[source.to(values.device)]
+    with evaluation_mode(module):
+        parts = [module(filled[start : start + BLOCK]) for start in range(0, len(filled), BLOCK)]
+    for part in parts:
+        if len(part) != BLOCK:
+            raise BadInput(f"a model gives {len(part)} rows for {BLOCK}; it must give one for each")
+    return torch.cat(parts)[slots.to(parts[0].device)]
+
+
+def _slots(rows: Rows) -> tuple[Tensor, int]:
+    """Where each row goes, and how many blocks that takes."""
+    places = rows.numpy() % BLOCK
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    first = np.searchsorted(ordered, ordered)  # of the rows with the same place
+    block = np.empty(len(places), np.int64)
+    block[order] = np.arange(len(places)) - first
+    return torch.from_numpy(block * BLOCK + places), int(block.max()) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -196,19 +197,21 @@ def traffic_figures(run: RunRecord) -> list[Figure]:
     shown = [bar for bar in ways if bar.total or not bar.name.startswith("svfl")]
     bars = Bars("Bytes by direction and kind", "bytes", shown, format_bytes, quiet=("svfl",))
     figures = [of_bars("bytes-by-kind", bars, _BESIDE)]
-    parties = [party.name for party in run.about.parties]
-    each = [(name, _sum(training, sender=name), _sum(training, receiver=name)) for name in parties]
-    both = [Bar(name, {"sent": sent, "received": received}) for name, sent, received in each if sent or received]
-    figures.append(of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, format_bytes)))
-    return figures
+    each: dict[str, dict[str, float]] = {party.name: {"sent": 0, "received": 0} for party in run.about.parties}
+    for entry in training:
+        for name, way in ((entry.sender, "sent"), (entry.receiver, "received")):
+            if name in each:
+                each[name][way] += entry.bytes
+    both = [bar for bar in itertools.starmap(Bar, each.items()) if bar.total]
+    return [*figures, of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, format_bytes))]
 
 
 def totals_figure(groups: Sequence[RunGroup]) -> Figure | None:
     """Several runs beside each other, at their ends."""
     bars = []
     for group in groups:
-        up = group.number(lambda run: run.events[-1].value_at("bytes.up") if run.events else None)
-        down = group.number(lambda run: run.events[-1].value_at("bytes.down") if run.events else None)
+        up = group.number(lambda run: run.last("bytes.up"))
+        down = group.number(lambda run: run.last("bytes.down"))
         if up is not None and down is not None:
             bars.append(Bar(group.name, {"up": up.mean, "down": down.mean}))
     return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, format_bytes)) if bars else None
@@ -234,10 +237,6 @@ def _by_kind(entries: Sequence[LedgerEntry], run: RunRecord, way: str) -> dict[s
             kind = format_kind(entry.kind)
             found[kind] = found.get(kind, 0.0) + entry.bytes
     return found
-
-
-def _sum(entries: Sequence[LedgerEntry], sender: str | None = None, receiver: str | None = None) -> float:
-    return sum(entry.bytes for entry in entries if entry.sender == sender or entry.receiver == receiver)
 
 
 _EVEN = Line("where it should be", [Point(0, 0), Point(1, 1)], 6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from thinwire.base.format import format_bytes, format_seconds
@@ -42,9 +41,7 @@ class ProgressLine:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -125,7 +122,7 @@ class RunProgress(ProgressLine):
         self.__enter__()
 
     def end(self, result: object) -> None:
-        self.__exit__(None, None, None)
+        self.__exit__()
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.begun = True

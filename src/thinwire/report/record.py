@@ -197,18 +197,22 @@ class RunRecord:
         tested = any(event.value_at(f"test.{metric}") is not None for event in self.events)
         return f"{'test' if tested else 'train'}.{metric}"
 
-    def meets_target(self, event: Evaluation) -> bool:
-        """On test rows where there are any."""
-        if self.about.target is None:
-            return False
-        name, value = self.about.target
-        found = event.scores.get(name)
-        sign = self.about.better.get(name, -1)
-        return found is not None and sign * found >= sign * value
+    @property
+    def training_bytes(self) -> int:
+        """Of every message but those of evaluations."""
+        return sum(entry.bytes for entry in self.ledger if entry.kind != EVALUATION_KIND)
+
+    def last(self, place: str, to_target: bool = False) -> float | None:
+        """At the last evaluation; or at the first that meets the target, where one does."""
+        end = (self.find_target() if to_target else None) or next(reversed(self.events), None)
+        return None if end is None else end.value_at(place)
 
     def find_target(self) -> Evaluation | None:
-        """The first evaluation that meets the target."""
-        return next((event for event in self.events if self.meets_target(event)), None)
+        """The first evaluation that meets the target, on test rows where there are any."""
+        name, value = self.about.target or ("", 0.0)
+        sign = self.about.better.get(name, -1)
+        scores = ((event, event.scores.get(name)) for event in self.events)
+        return next((event for event, found in scores if found is not None and sign * found >= sign * value), None)
 
     def best(self) -> float | None:
         values = [value for event in self.events if (value := event.value_at(self.metric_place)) is not None]
@@ -216,12 +220,12 @@ class RunRecord:
 
     def svfl(self, direction: Literal["up", "down"]) -> float:
         """What plain split learning would have sent in as many rounds."""
-        a_round = self.about.svfl_round
-        return self.rounds * (a_round.up if direction == "up" else a_round.down)
+        a_round: float = getattr(self.about.svfl_round, direction)
+        return self.rounds * a_round
 
     def times_fewer_bytes(self) -> float | None:
         """Than svfl's, in as many rounds."""
-        sent = sum(entry.bytes for entry in self.ledger if entry.kind != EVALUATION_KIND)
+        sent = self.training_bytes
         plain = self.svfl("up") + self.svfl("down")
         return plain / sent if sent and plain and self.about.me in (None, self.about.label_party) else None
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib.resources import files
 from typing import Any
 
@@ -21,10 +23,60 @@ from thinwire.report.figures import (
     totals_figure,
     traffic_figures,
 )
-from thinwire.report.privacy import list_spending
+from thinwire.report.folder import GENERATOR
 from thinwire.report.record import RunRecord
 from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tiles
-from thinwire.report.svg.page import html_page
+
+_OBSERVERS = {
+    "label_party": "the label party alone",
+    "feature_party": "a curious feature party",
+    "all_others": "all others together",
+}
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """How much of a budget is gone."""
+
+    party: str
+    spent: float
+    epsilon: float
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.spent / self.epsilon) if self.epsilon > 0 else 1.0
+
+
+def gauges(ledgers: Sequence[Mapping[str, Any]]) -> list[Gauge]:
+    """Of the parties that have a budget."""
+    found = []
+    for ledger in ledgers:
+        budget = ledger.get("budget") or {}
+        if isinstance(budget.get("spent"), int | float) and isinstance(budget.get("epsilon"), int | float):
+            found.append(Gauge(str(ledger.get("party", "")), float(budget["spent"]), float(budget["epsilon"])))
+    return found
+
+
+def is_bounded(ledger: Mapping[str, Any]) -> bool:
+    """Is anything known against anybody?"""
+    return any(isinstance(row.get("releases_epsilon"), int | float) for row in ledger.get("observers", ()))
+
+
+def format_observer(name: Any) -> str:
+    return _OBSERVERS.get(str(name), str(name))
+
+
+def format_epsilon(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, int | float) else "infinite"
+
+
+def list_texts(value: Any) -> tuple[str, ...]:
+    """One, several or none, as tuple."""
+    return (value,) if isinstance(value, str) else tuple(map(str, value or ()))
+
+
+# The pages --------------------------------------------------------------------------------------------------------
+
 
 _MOST_DETAILED = 12  # runs that are told one by one
 
@@ -36,7 +88,14 @@ def jinja_environment() -> Environment:
         loader=PackageLoader("thinwire.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     found.filters |= {"bytes": format_bytes, "count": format_count, "markup": Markup}
+    found.filters |= {"epsilon": format_epsilon, "observer": format_observer, "texts": list_texts}
     return found
+
+
+@cache
+def page_style() -> str:
+    """Of every page: light, dark and in print."""
+    return files("thinwire.report.svg").joinpath("page.css").read_text(encoding="utf-8")
 
 
 @cache
@@ -47,7 +106,11 @@ def _report_style() -> str:
 def render_page(template: str | Template, title: str, values: Mapping[str, Any]) -> str:
     """A template of ours, by name or as it is, in the frame and the style that all pages share."""
     body = jinja_environment().get_template(template).render(title=title, **values)
-    return html_page(title, body, _report_style())
+    head = (
+        f'<meta charset="utf-8">\n{GENERATOR}\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>\n{page_style()}{_report_style()}</style>"
+    )
+    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
 def report_html(runs: Sequence[RunRecord]) -> str:
@@ -91,7 +154,6 @@ def _told(group: RunGroup, several: bool) -> dict[str, Any]:
         "answers": [] if run.quality is None else answer_figures(run.quality),
         "confusion": [] if run.quality is None else confusion_rows(run.quality),
         "classes": [] if run.quality is None else run.quality.classes or range(len(run.quality.confusion)),
-        "privacy": list_spending(run.privacy),
         "no_answers": _no_answers(run),
     }
 

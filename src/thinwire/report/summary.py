@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
-from thinwire.report.record import Evaluation, RunRecord
+from thinwire.report.record import RunRecord
 from thinwire.report.svg.line_chart import Point
 
 
@@ -18,6 +18,16 @@ class MeanValue:
     mean: float
     deviation: float
     count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> MeanValue | None:
+        """None where there are no values, or one of them is missing."""
+        known = [value for value in values if value is not None]
+        if not known or len(known) < len(values):
+            return None
+        mean = sum(known) / len(known)
+        squares = sum((value - mean) ** 2 for value in known)
+        return cls(mean, sqrt(squares / (len(known) - 1)) if len(known) > 1 else 0.0, len(known))
 
     def format(self, how: Callable[[float], str]) -> str:
         return how(self.mean) + (f" ± {how(self.deviation)}" if self.count > 1 else "")
@@ -36,18 +46,15 @@ class RunGroup:
 
     def number(self, of: Callable[[RunRecord], float | None]) -> MeanValue | None:
         """None where one of the runs has none."""
-        values = [of(run) for run in self.runs]
-        known = [value for value in values if value is not None]
-        return _number(known) if known and len(known) == len(values) else None
+        return MeanValue.of([of(run) for run in self.runs])
 
     def points(self, x: str, y: str) -> list[Point]:
         """One for every evaluation that all runs have."""
         found = []
         for events in zip(*(run.events for run in self.runs), strict=False):
-            xs, ys = _values(events, x), _values(events, y)
-            if len(xs) == len(ys) == len(events):
-                mean = _number(ys)
-                found.append(Point(sum(xs) / len(xs), mean.mean, mean.deviation))
+            across, up = (MeanValue.of([event.value_at(place) for event in events]) for place in (x, y))
+            if across is not None and up is not None:
+                found.append(Point(across.mean, up.mean, up.deviation))
         return found
 
 
@@ -69,16 +76,6 @@ def group_runs(runs: Sequence[RunRecord]) -> list[RunGroup]:
 def each_alone(runs: Sequence[RunRecord]) -> list[RunGroup]:
     """Every run by its own name."""
     return [RunGroup(run.name, (run,)) for run in runs]
-
-
-def _values(events: Sequence[Evaluation], place: str) -> list[float]:
-    return [value for event in events if (value := event.value_at(place)) is not None]
-
-
-def _number(values: Sequence[float]) -> MeanValue:
-    mean = sum(values) / len(values)
-    squares = sum((value - mean) ** 2 for value in values)
-    return MeanValue(mean, sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0, len(values))
 
 
 _STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}
@@ -106,15 +103,12 @@ def tiles(run: RunRecord) -> list[Tile]:
     """The metric, the bytes, the rounds, the time, the target."""
     about, found = run.about, []
     place = run.metric_place
-    last = run.events[-1].value_at(place) if run.events else None
-    if last is not None:
-        best = run.best()
-        more = "" if best is None else f"best {format_number(best)}"
-        found.append(Tile(f"{place.replace('.', ' ')}", format_number(last), more))
-    sent = sum(entry.bytes for entry in run.ledger if entry.kind != "EVALUATION")
+    last, best = run.last(place), run.best()
+    if last is not None and best is not None:
+        found.append(Tile(place.replace(".", " "), format_number(last), f"best {format_number(best)}"))
     fewer = run.times_fewer_bytes()
     beside = "" if fewer is None else f"{format_fewer_bytes(fewer)} in as many rounds"
-    found.append(Tile("sent in training", format_bytes(sent), beside))
+    found.append(Tile("sent in training", format_bytes(run.training_bytes), beside))
     epochs = run.rounds / about.rounds_per_epoch
     found.append(Tile("rounds", format_count(run.rounds), f"{epochs:.4g} epochs of {format_count(about.rows)} rows"))
     if run.events:
@@ -126,7 +120,8 @@ def tiles(run: RunRecord) -> list[Tile]:
     if about.target is not None:
         name, value = about.target
         reached = run.find_target()
-        said = "not reached" if reached is None else f"round {format_count(reached.round)}"
+        missed = "not yet" if run.state == "running" else "not reached"
+        said = missed if reached is None else f"round {format_count(reached.round)}"
         more = f"{name} {value:g}" + ("" if reached is None else f", after {format_bytes(reached.bytes.total)}")
         found.append(Tile("target", said, more))
     return found
@@ -159,24 +154,22 @@ def comparison(groups: Sequence[RunGroup]) -> Comparison:
 
 
 def _row(group: RunGroup, to_target: bool) -> tuple[str, ...]:
-    def cost(place: str) -> str:
-        number = group.number(lambda run: _event(run, to_target, place))
-        return "-" if number is None else number.format(_HOW[place])
+    def cell(of: Callable[[RunRecord], float | None], how: Callable[[float], str]) -> str:
+        number = group.number(of)
+        return "-" if number is None else number.format(how)
 
-    best = group.number(lambda run: run.best())
-    last = group.number(lambda run: run.events[-1].value_at(run.metric_place) if run.events else None)
-    fewer = group.number(RunRecord.times_fewer_bytes)
-    reached = (
-        [f"{sum(run.find_target() is not None for run in group.runs)} of {len(group.runs)}"] if to_target else []
-    )
+    def cost(place: str) -> str:
+        return cell(lambda run: run.last(place, to_target), _HOW[place])
+
+    reached = sum(run.find_target() is not None for run in group.runs)
     return (
         group.name,
-        "-" if best is None else best.format(format_number),
-        "-" if last is None else last.format(format_number),
-        *reached,
-        *(cost(place) for place in ("round", "bytes.up", "bytes.down")),
-        "-" if fewer is None else fewer.format(lambda value: f"{value:.3g}"),
-        *(cost(place) for place in ("seconds", "link_seconds")),
+        cell(RunRecord.best, format_number),
+        cell(lambda run: run.last(run.metric_place), format_number),
+        *([f"{reached} of {len(group.runs)}"] if to_target else []),
+        *map(cost, ("round", "bytes.up", "bytes.down")),
+        cell(RunRecord.times_fewer_bytes, lambda value: f"{value:.3g}"),
+        *map(cost, ("seconds", "link_seconds")),
     )
 
 
@@ -187,13 +180,6 @@ _HOW = {
     "seconds": format_seconds,
     "link_seconds": format_seconds,
 }
-
-
-def _event(run: RunRecord, to_target: bool, place: str) -> float | None:
-    if not run.events:
-        return None
-    event = (run.find_target() if to_target else None) or run.events[-1]
-    return event.value_at(place)
 
 
 def format_fewer_bytes(times: float) -> str:

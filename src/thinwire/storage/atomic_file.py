@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,23 @@ class WriteFailed(ThinwireError):
     def __init__(self, path: Path, bytes_needed: int, error: OSError) -> None:
         self.path = path
         self.bytes_needed = bytes_needed
+        self.is_out_of_files = error.errno in (errno.EMFILE, errno.ENFILE)
+        self.lacks_room = self.is_out_of_files or error.errno in (errno.ENOSPC, errno.EDQUOT)  # waiting may help
         super().__init__(f"{path}: {bytes_needed} bytes could not be written: {error.strerror or error}")
+
+
+@contextmanager
+def map_write_errors(path: Path, bytes_needed: int = 0, kind: type[WriteFailed] = WriteFailed) -> Iterator[None]:
+    """What the system refuses in this block is raised as WriteFailed, or as a kind of it."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(path, bytes_needed, error) from error
+
+
+def make_folder(path: Path) -> None:
+    """A run's folder, or one in it: for its owner alone, unless somebody has made it with other rights."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def replace_file(path: Path, data: bytes, mode: int = 0o666, sync: bool = True) -> None:
@@ -50,11 +67,33 @@ def stage_file(path: Path, sync: bool = True) -> Iterator[Path]:
 @contextmanager
 def new_file(path: Path, mode: int = 0o600, sync: bool = True) -> Iterator[int]:
     """A file that was not there, for its owner alone; it is on the disk once the block ends."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
+    with open_descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode) as descriptor:
         yield descriptor
         if sync:
             os.fsync(descriptor)
+
+
+def append_file(path: Path, data: bytes, end: int | None = None) -> None:
+    """All of the data or none of it, on the disk once this returns; what stands from `end` on, if given, goes."""
+    with open_descriptor(path, os.O_WRONLY | os.O_CREAT) as descriptor:
+        end = os.fstat(descriptor).st_size if end is None else end
+        try:
+            os.ftruncate(descriptor, end)
+            os.lseek(descriptor, end, os.SEEK_SET)
+            write_all(descriptor, [data])
+            os.fsync(descriptor)
+        except OSError:
+            os.ftruncate(descriptor, end)
+            raise
+    if end == 0:
+        sync_folder(path.parent)
+
+
+@contextmanager
+def open_descriptor(path: Path, flags: int, mode: int = 0o600) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -71,17 +110,11 @@ def write_all(descriptor: int, parts: Sequence[bytes | memoryview]) -> None:
 
 
 def sync_file(path: Path) -> None:
-    _sync(path, os.O_RDONLY)
+    with open_descriptor(path, os.O_RDONLY) as descriptor:
+        os.fsync(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
     """What was made, renamed or removed in the folder is on the disk, not only in memory."""
-    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
+    with open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

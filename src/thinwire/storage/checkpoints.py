@@ -20,24 +20,24 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from thinwire.base.errors import BadInput, BadState
+from thinwire.base.errors import BadInput, BadState, Diverged
 from thinwire.engine.streams import blocks
-from thinwire.storage.atomic_file import WriteFailed, sync_folder
+from thinwire.storage.atomic_file import WriteFailed, make_folder, sync_folder
 from thinwire.storage.encrypted_files import PLAIN, DamagedFile, Files
 from thinwire.storage.json_file import canonical_json
 from thinwire.storage.tensor_file import WrittenTensors, read_tensors, write_tensors
 
 FORMAT = 2
-_FOLDER = re.compile(r"(\d{10,})-(\d{6,})")
+GENERATION = re.compile(r"(\d{10,})-(\d{6,})")
 _UNFINISHED = re.compile(r"new-(\d{6,})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -48,6 +48,16 @@ class CheckpointFailed(WriteFailed):
 
 class _Unusable(Exception):
     """Why a generation cannot be loaded."""
+
+
+@contextmanager
+def _mapped_errors(file: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _Unusable(f"{file} cannot be read: {error.strerror}") from None
+    except BadState as error:
+        raise _Unusable(error.what if isinstance(error, DamagedFile) else str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -77,12 +87,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        key: bytes,
-        owner: Mapping[str, str] | None,
-        incarnation: int = 0,
-        files: Files = PLAIN,
+        self, folder: Path, key: bytes, owner: Mapping[str, str] | None, incarnation: int = 0, files: Files = PLAIN
     ) -> None:
         self._folder = folder
         self._files = files
@@ -97,15 +102,17 @@ class Checkpoints:
         """Writes a generation and gives its bytes; the one before stays. `tensors` goes by our own parties' names."""
         if self._good is not None and generation <= self._good.generation:
             raise BadInput(f"{self._folder}: generation {generation} after {self._good.generation}")
-        for name in tensors:
+        for name, held in tensors.items():
             if not _NAME.fullmatch(name):
                 raise BadInput(f"{name!r} cannot name a file of tensors")
+            if (spoiled := _find_spoiled(held)) is not None:
+                raise Diverged(f"{name}: {spoiled} holds NaN; use a smaller learning rate, or prepare the features")
         state = canonical_json(data)
         needed = len(state) + sum(tensor.nbytes for held in tensors.values() for tensor in held.values())
         new = self._folder / f"new-{self._incarnation:06d}"
         place = _Place(generation, self._incarnation, self._folder / f"{generation:010d}-{self._incarnation:06d}")
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._remove_unfinished()
             new.mkdir(mode=0o700)
             written = self._write(new, state, tensors, generation)
@@ -129,7 +136,7 @@ class Checkpoints:
         for name, held in tensors.items():
             with self._files.new(folder / f"{name}.safetensors") as write:
                 file = write_tensors(write, held)
-            files[name] = {"size": file.size, "sha256": file.sha256}
+            files[name] = asdict(file)
             written += file.size
         manifest = canonical_json(
             {
@@ -220,31 +227,20 @@ class Checkpoints:
 
     def _tensors(self, folder: Path, name: str, told: Mapping[str, Any]) -> dict[str, Tensor]:
         file = f"{name}.safetensors"
-        try:
-            tensors = read_tensors(folder / file, WrittenTensors(told["size"], told["sha256"]), self._files)
-        except OSError as error:
-            raise _Unusable(f"{file} cannot be read: {error.strerror}") from None
-        except DamagedFile as error:
-            raise _Unusable(error.what) from None
-        except BadState as error:
-            raise _Unusable(str(error)) from None
-        for key, tensor in tensors.items():
-            if tensor.is_floating_point() and any(_is_spoiled(block) for block in blocks(tensor)):
-                raise _Unusable(f"{file}: {key} holds NaN")
+        with _mapped_errors(file):
+            tensors = read_tensors(folder / file, WrittenTensors(**told), self._files)
+        if (spoiled := _find_spoiled(tensors)) is not None:
+            raise _Unusable(f"{file}: {spoiled} holds NaN")
         return tensors
 
     def _bytes_of(self, path: Path) -> bytes:
-        try:
+        with _mapped_errors(path.name):
             return self._files.read(path)
-        except OSError as error:
-            raise _Unusable(f"{path.name} cannot be read: {error.strerror}") from None
-        except DamagedFile as error:
-            raise _Unusable(error.what) from None
 
     def _places(self) -> list[_Place]:
         if not self._folder.is_dir():
             return []
-        named = ((_FOLDER.fullmatch(path.name), path) for path in self._folder.iterdir())
+        named = ((GENERATION.fullmatch(path.name), path) for path in self._folder.iterdir())
         return [_Place(int(name[1]), int(name[2]), path) for name, path in named if name is not None]
 
     def _is_late(self, place: _Place, newest: int) -> bool:
@@ -261,7 +257,8 @@ def tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     return save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()})
 
 
-def _is_spoiled(tensor: Tensor) -> bool:
-    """NaN; infinity may be meant, as a bound or in a mask."""
-    values = tensor.float() if tensor.itemsize == 1 else tensor
-    return bool(torch.isnan(values).any())
+def _find_spoiled(tensors: Mapping[str, Tensor]) -> str | None:
+    """The first that holds NaN; infinity may be meant, as a bound or in a mask."""
+    floats = ((key, tensor.contiguous()) for key, tensor in tensors.items() if tensor.is_floating_point())
+    pieces = ((key, piece.float() if piece.itemsize == 1 else piece) for key, one in floats for piece in blocks(one))
+    return next((key for key, piece in pieces if piece.isnan().any()), None)

@@ -25,10 +25,11 @@ import mmap
 import secrets
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -140,223 +141,141 @@ _NONCE_SIZE = 12
 _LINE_MARK = b"TWREST1 "
 
 
-class Wrapped(Protocol):
-    """How records lie in one file."""
+@dataclass(frozen=True)
+class Wrapped:
+    """How records lie in one file: as they are, or encrypted; in a file of text, each is a line with the mark."""
 
-    @property
-    def header(self) -> bytes:
-        """What the file begins with."""
-        ...
+    header: bytes = b""  # what the file begins with
+    cipher: AESGCM | None = None
+    is_text: bool = False
 
-    def wrap(self, number: int, parts: Parts) -> Parts: ...
+    def wrap(self, number: int, parts: Parts) -> Parts:
+        if self.cipher is None:
+            return parts
+        # Random, not the number: after a failed write another record may take the same number.
+        nonce = secrets.token_bytes(_NONCE_SIZE)
+        sealed = [nonce, self.cipher.encrypt(nonce, b"".join(parts), _NUMBER.pack(number))]
+        return [_LINE_MARK, base64.b64encode(b"".join(sealed))] if self.is_text else sealed
 
     def unwrap(self, number: int, record: bytes) -> bytes:
         """Raises ValueError where it is not what `wrap` gave for this number."""
-        ...
-
-
-class Logs(Protocol):
-    """How the files of one log are written and read."""
-
-    @property
-    def header_size(self) -> int: ...
-
-    def begin(self) -> Wrapped:
-        """For files that are written from now on."""
-        ...
-
-    def of(self, header: bytes) -> Wrapped:
-        """For a file that begins so. Raises ValueError where none does."""
-        ...
-
-
-class _PlainRecords:
-    header = b""
-
-    def wrap(self, _: int, parts: Parts) -> Parts:
-        return parts
-
-    def unwrap(self, _: int, record: bytes) -> bytes:
-        return record
-
-
-class _PlainLogs:
-    header_size = 0
-
-    def begin(self) -> Wrapped:
-        return PLAIN_RECORDS
-
-    def of(self, _: bytes) -> Wrapped:
-        return PLAIN_RECORDS
-
-
-PLAIN_RECORDS = _PlainRecords()
-PLAIN_LOGS = _PlainLogs()
-
-
-class _EncryptedRecords:
-    def __init__(self, header: bytes, cipher: AESGCM) -> None:
-        self.header = header
-        self._cipher = cipher
-
-    def wrap(self, number: int, parts: Parts) -> Parts:
-        # Random, not the number: after a failed write another record may take the same number.
-        nonce = secrets.token_bytes(_NONCE_SIZE)
-        return [nonce, self._cipher.encrypt(nonce, b"".join(parts), _NUMBER.pack(number))]
-
-    def unwrap(self, number: int, record: bytes) -> bytes:
+        if self.cipher is None:
+            return record
+        if self.is_text:
+            if not record.startswith(_LINE_MARK):
+                raise ValueError("it is not encrypted")
+            record = base64.b64decode(record[len(_LINE_MARK) :], validate=True)
         try:
-            return self._cipher.decrypt(record[:_NONCE_SIZE], record[_NONCE_SIZE:], _NUMBER.pack(number))
+            return self.cipher.decrypt(record[:_NONCE_SIZE], record[_NONCE_SIZE:], _NUMBER.pack(number))
         except InvalidTag:
             raise ValueError("it does not open") from None
 
 
-class EncryptedLogs:
-    """`name` is the log's in its run's folder, such as sent/bank."""
-
-    header_size = HEADER_SIZE
-
-    def __init__(self, key: RunKey, name: str) -> None:
-        self._key = key
-        self._name = name
-
-    def begin(self) -> Wrapped:
-        return self.of(new_header())
-
-    def of(self, header: bytes) -> Wrapped:
-        if len(header) != HEADER_SIZE or not header.startswith(MARK):
-            raise ValueError("it does not begin as an encrypted log does")
-        return _EncryptedRecords(header, self._key.cipher(self._name, header[len(MARK) :]))
+PLAIN_RECORDS = Wrapped()
 
 
-class EncryptedLines:
-    """Lines of text, each with the mark."""
+@dataclass(frozen=True)
+class Logs:
+    """How the files of one log are written and read; `name` is the log's in its run's folder, such as sent/bank."""
 
-    header = b""
-
-    def __init__(self, key: RunKey, name: str) -> None:
-        self._records = _EncryptedRecords(b"", key.cipher(name, b""))
-
-    def wrap(self, number: int, parts: Parts) -> Parts:
-        return [_LINE_MARK, base64.b64encode(b"".join(self._records.wrap(number, parts)))]
-
-    def unwrap(self, number: int, record: bytes) -> bytes:
-        if not record.startswith(_LINE_MARK):
-            raise ValueError("it is not encrypted")
-        return self._records.unwrap(number, base64.b64decode(record[len(_LINE_MARK) :], validate=True))
-
-
-class Content(Protocol):
-    """What a file holds."""
-
-    def pieces(self, size: int) -> Iterator[bytes | memoryview]: ...
-
-    def area(self) -> mmap.mmap | bytearray:
-        """All of it; what is changed there does not change the file."""
-        ...
-
-
-class Files(Protocol):
-    """Reads and writes them. What is read is what was written, or DamagedFile is raised; OSError as usual."""
+    key: RunKey | None = None
+    name: str = ""
 
     @property
-    def is_encrypted(self) -> bool: ...
+    def header_size(self) -> int:
+        return 0 if self.key is None else HEADER_SIZE
 
-    def read(self, path: Path) -> bytes: ...
+    def begin(self) -> Wrapped:
+        """For files that are written from now on."""
+        return self.of(b"" if self.key is None else new_header())
 
-    def replace(self, path: Path, data: bytes, mode: int = 0o666) -> None:
-        """As `replace_file`."""
-        ...
-
-    def new(self, path: Path) -> AbstractContextManager[Write]:
-        """A file that was not there, written in pieces; it is on the disk once the block ends."""
-        ...
-
-    def open_file(self, path: Path) -> AbstractContextManager[Content]: ...
-
-    def logs(self, folder: Path) -> Logs:
-        """For a log's files in this folder."""
-        ...
-
-    def lines(self, path: Path) -> Wrapped:
-        """For a file of lines."""
-        ...
+    def of(self, header: bytes) -> Wrapped:
+        """For a file that begins so. Raises ValueError where none does."""
+        if self.key is None:
+            return PLAIN_RECORDS
+        if len(header) != HEADER_SIZE or not header.startswith(MARK):
+            raise ValueError("it does not begin as an encrypted log does")
+        return Wrapped(header, self.key.cipher(self.name, header[len(MARK) :]))
 
 
-class PlainFiles:
-    """As they are."""
+PLAIN_LOGS = Logs()
 
-    is_encrypted = False
+
+@dataclass(frozen=True)
+class Files:
+    """Reads and writes a run's files: as they are, or under the key of the run in `folder`.
+
+    What is read is what was written, or DamagedFile is raised; OSError as usual.
+    """
+
+    folder: Path = Path()
+    key: RunKey | None = None
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.key is not None
 
     def read(self, path: Path) -> bytes:
+        if self.key is not None:
+            return b"".join(self._decrypt(path, self.key))
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise DamagedFile(path, "is no plain file")  # a pipe or a device may have no end
         data = path.read_bytes()
         if data.startswith(MARK):
             raise DamagedFile(path, "is encrypted, and encryption.json, which says how, is not there")
         return data
 
-    def replace(self, path: Path, data: bytes, mode: int = 0o666) -> None:
-        replace_file(path, data, mode)
+    def replace(self, path: Path, data: bytes) -> None:
+        """As `replace_file`, for its owner alone."""
+        if self.key is not None:
+            parts: list[bytes | memoryview] = []
+            encrypting = Encrypting(parts.append, self.key, self._name(path))
+            encrypting.write(data)
+            encrypting.finish()
+            data = b"".join(parts)
+        replace_file(path, data, mode=0o600)
 
     @contextmanager
     def new(self, path: Path) -> Iterator[Write]:
+        """A file that was not there, written in pieces; it is on the disk once the block ends."""
         with new_file(path) as descriptor:
-            yield lambda piece: write_all(descriptor, [piece])
 
-    @contextmanager
-    def open_file(self, path: Path) -> Iterator[Content]:
-        with path.open("rb", buffering=0) as file:
-            yield _InFile(file)
+            def write(piece: bytes | memoryview) -> None:
+                write_all(descriptor, [piece])
 
-    def logs(self, _: Path) -> Logs:
-        return PLAIN_LOGS
-
-    def lines(self, _: Path) -> Wrapped:
-        return PLAIN_RECORDS
-
-
-PLAIN = PlainFiles()
-
-
-@dataclass(frozen=True)
-class EncryptedFiles:
-    """Under the run's key."""
-
-    folder: Path
-    key: RunKey
-    is_encrypted = True
-
-    def read(self, path: Path) -> bytes:
-        with path.open("rb") as file:
-            return b"".join(decrypt_records(file.read, self.key, self._name(path), path))
-
-    def replace(self, path: Path, data: bytes, mode: int = 0o666) -> None:
-        parts: list[bytes | memoryview] = []
-        encrypting = Encrypting(parts.append, self.key, self._name(path))
-        encrypting.write(data)
-        encrypting.finish()
-        replace_file(path, b"".join(parts), mode)
-
-    @contextmanager
-    def new(self, path: Path) -> Iterator[Write]:
-        with new_file(path) as descriptor:
-            encrypting = Encrypting(lambda part: write_all(descriptor, [part]), self.key, self._name(path))
+            if self.key is None:
+                yield write
+                return
+            encrypting = Encrypting(write, self.key, self._name(path))
             yield encrypting.write
             encrypting.finish()
 
     @contextmanager
-    def open_file(self, path: Path) -> Iterator[Content]:
-        """All of it in memory: what is decrypted must not lie in a file."""
-        area = bytearray()
-        with path.open("rb") as file:
-            for record in decrypt_records(file.read, self.key, self._name(path), path):
-                area += record
-        yield _InMemory(area)
+    def open_file(self, path: Path) -> Iterator[BinaryIO]:
+        """To be read in pieces; an encrypted one is in memory: what is decrypted must not lie in a file."""
+        if self.key is None:
+            with path.open("rb", buffering=0) as file:
+                yield file
+            return
+        held = BytesIO()
+        for record in self._decrypt(path, self.key):
+            held.write(record)
+        held.seek(0)
+        yield held
 
     def logs(self, folder: Path) -> Logs:
-        return EncryptedLogs(self.key, self._name(folder))
+        """For a log's files in this folder."""
+        return PLAIN_LOGS if self.key is None else Logs(self.key, self._name(folder))
 
     def lines(self, path: Path) -> Wrapped:
-        return EncryptedLines(self.key, self._name(path))
+        """For a file of lines."""
+        if self.key is None:
+            return PLAIN_RECORDS
+        return Wrapped(cipher=self.key.cipher(self._name(path), b""), is_text=True)
+
+    def _decrypt(self, path: Path, key: RunKey) -> Iterator[bytes]:
+        with path.open("rb") as file:
+            yield from decrypt_records(file.read, key, self._name(path), path)
 
     def _name(self, path: Path) -> str:
         """What a file is, wherever its generation of checkpoints stands: that is made in a folder of another name."""
@@ -364,26 +283,11 @@ class EncryptedFiles:
         return f"{parts[0]}/{parts[-1]}"
 
 
-@dataclass(frozen=True)
-class _InFile:
-    file: BinaryIO
-
-    def pieces(self, size: int) -> Iterator[bytes | memoryview]:
-        while piece := self.file.read(size):
-            yield piece
-
-    def area(self) -> mmap.mmap | bytearray:
-        return mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
+PLAIN = Files()
 
 
-@dataclass(frozen=True)
-class _InMemory:
-    held: bytearray
-
-    def pieces(self, size: int) -> Iterator[bytes | memoryview]:
-        view = memoryview(self.held)
-        for start in range(0, len(view), size):
-            yield view[start : start + size]
-
-    def area(self) -> mmap.mmap | bytearray:
-        return self.held
+def map_content(file: BinaryIO) -> mmap.mmap | memoryview:
+    """All that an open file holds; what is changed there does not change the file."""
+    if isinstance(file, BytesIO):
+        return file.getbuffer()
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

@@ -11,14 +11,13 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from thinwire.base.errors import BadInput, BadState
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed, new_file, replace_file, sync_folder, write_all
-from thinwire.storage.encrypted_files import MARK, PLAIN, DamagedFile, EncryptedFiles, Files, RunKey
+from thinwire.storage.atomic_file import make_folder, map_write_errors, new_file, replace_file, sync_folder, write_all
+from thinwire.storage.encrypted_files import MARK, PLAIN, DamagedFile, Files, RunKey
 from thinwire.storage.json_file import dump_indented_json
 
 KEY_BYTES = 32
@@ -46,7 +45,7 @@ def read_key(path: Path) -> bytes:
     """32 bytes, or 64 hex digits. Raises FileNotFoundError; BadKey for all else that is wrong."""
     try:
         # A named pipe would otherwise wait for its writer for ever.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise BadKey(f"{path} is no plain file; name the key file itself")
@@ -97,19 +96,19 @@ def open_folder(folder: Path, key: Path | None = None) -> Files:
                 "another run in a new --out"
             )
         return PLAIN
-    return EncryptedFiles(folder, _fitting(folder, marker, key)[0])
+    return Files(folder, _fitting(folder, marker, key)[0])
 
 
 def _require_readable(folder: Path) -> None:
     """A folder that has lost its marker is none without encryption."""
-    for name in _OF_A_RUN:
+    for path in (folder / name for name in _OF_A_RUN if (folder / name).is_file()):
         try:
-            with (folder / name).open("rb") as file:
+            with path.open("rb") as file:
                 begins = file.read(len(MARK))
         except OSError:
             continue
         if begins == MARK:
-            raise DamagedFile(folder / name, f"is encrypted, and {layout.ENCRYPTION}, which says how, is not there")
+            raise DamagedFile(path, f"is encrypted, and {layout.ENCRYPTION}, which says how, is not there")
 
 
 def begin_files(folder: Path, key: Path | None) -> Files:
@@ -122,11 +121,11 @@ def begin_files(folder: Path, key: Path | None) -> Files:
         run = secrets.token_bytes(16)
         fresh = RunKey(_key_at(key), run)
         _write_marker(folder, _Marker(run, fresh.check(), str(key.resolve())))
-        return EncryptedFiles(folder, fresh)
+        return Files(folder, fresh)
     fitting, path = _fitting(folder, marker, key)
     if path == key and marker.key != str(key.resolve()):  # it has moved, and the job says where to
         _write_marker(folder, _Marker(marker.run, marker.check, str(key.resolve())))
-    return EncryptedFiles(folder, fitting)
+    return Files(folder, fitting)
 
 
 def _fitting(folder: Path, marker: _Marker, key: Path | None) -> tuple[RunKey, Path]:
@@ -152,10 +151,8 @@ def _fitting(folder: Path, marker: _Marker, key: Path | None) -> tuple[RunKey, P
 
 
 def _places(marker: _Marker, key: Path | None) -> list[Path]:
-    named: Iterator[Path | None] = iter(
-        (key, Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None, Path(marker.key))
-    )
-    return list(dict.fromkeys(path for path in named if path is not None))
+    named = (key, os.environ.get(VARIABLE), marker.key)
+    return list(dict.fromkeys(Path(place) for place in named if place))
 
 
 def _key_at(path: Path) -> bytes:
@@ -183,8 +180,6 @@ def _read_marker(folder: Path) -> _Marker | None:
 def _write_marker(folder: Path, marker: _Marker) -> None:
     held = {"format": FORMAT, "run": marker.run.hex(), "check": marker.check, "key": marker.key}
     data = dump_indented_json(held)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with map_write_errors(folder / layout.ENCRYPTION, len(data)):
+        make_folder(folder)
         replace_file(folder / layout.ENCRYPTION, data)
-    except OSError as error:
-        raise WriteFailed(folder / layout.ENCRYPTION, len(data), error) from error

@@ -3,50 +3,25 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any
 
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName, Round
+from thinwire.storage.atomic_file import make_folder
 
 MOST_SHARED = 200  # events in one answer
+_MINUTE = 60.0  # seconds
 
-# What people are told; all else stands in the file alone.
-_SENTENCES = {
-    "listening": "listening at {address}",
-    "dialling": "dialling {peer!r} at {address}",
-    "connected": "{peer!r} is connected",
-    "disconnected": "{peer!r} is gone: {why}",
-    "left": "{peer!r} has finished",
-    "paused": "{peer!r} was stopped in round {at_round}; it goes on once it is started again",
-    "unreached": "{peer!r} does not answer: {why}",
-    "waiting": "waiting for {peer!r}: {what}; {left_seconds:.0f} s left",
-    "begun": "all parties are here: {rounds} rounds",
-    "inherited": "{what}",
-    "resumed": "going on from round {at_round}",
-    "fell_back": "{why}",
-    "checkpoint_failed": "no checkpoint: {why}; trying again later",
-    "disk_full": "{path} needs {bytes} bytes and the disk is full; free some space and the run goes on",
-    "replay_differs": "round {round} does not come out as before on this machine; the logged bytes are sent, but the "
-    "run is no longer repeatable to the bit",
-    "denied": "refused a caller: {why}",
-    "refused": "refused {peer!r}: {why}",
-    "damaged": "{peer!r} sent what cannot be: {why}",
-    "certificate_problem": "{why}",
-    "alignment_unchecked": "{peer!r} named no row ids: whether its rows are ours is not checked",
-    "budget": "the privacy budget allows {rounds} of {planned} rounds: the run ends there",
-    "stopped": "stopped in round {at_round}; nothing is lost",
-    "stopping": "stopping after this round; once more stops at once",
-    "untold": "the run is aborted, and {peer!r} is away: staying until it has been told",
-    "lingering": "done; waiting until {peer!r} has finished too",
-    "unreported": "{peer!r} has not said that it finished; start this command again if it needs our last messages",
-}
-
+# What people are told, by the event's name; all else stands in the file alone.
+_SENTENCES: dict[str, str] = tomllib.loads(Path(__file__).with_name("event_sentences.toml").read_text("utf-8"))
 _SHARED = ("time", "party", "event", "peer", "round")
 
 
@@ -61,25 +36,57 @@ def sentence(line: Mapping[str, Any]) -> str | None:
         return printable(event)  # of another version, or without what only its party may read
 
 
-class EventLog:
-    """Writes to a file in the run's folder and speaks through `say`; counts for /metrics."""
+class LineQuota:
+    """So many lines a minute about one thing; what is beyond is left out and counted. Thread-safe."""
 
-    def __init__(self, path: Path, party: PartyName, say: Callable[[str], None]) -> None:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._minutes: dict[Hashable, tuple[float, int, int]] = {}  # when it began, lines, left out
+
+    def spend(self, about: Hashable, most: int) -> int | None:
+        """None: leave this line out. Otherwise how many were left out before it."""
+        with self._lock:
+            now = monotonic()
+            began, lines, left_out = self._minutes.get(about, (now, 0, 0))
+            if now - began >= _MINUTE:
+                began, lines = now, 0
+            spent = lines >= most
+            self._minutes[about] = (began, lines, left_out + 1) if spent else (began, lines + 1, 0)
+            return None if spent else left_out
+
+
+class EventLog:
+    """Writes to a file in the run's folder and speaks through `say`; counts for /metrics.
+
+    At most `lines` a minute about one event with one peer.
+    """
+
+    def __init__(self, path: Path, party: PartyName, say: Callable[[str], None], lines: int) -> None:
         self.round: Round | None = None
         self.counts: Counter[tuple[str, str]] = Counter()  # by event and peer
         self._party = party
         self._say = say
+        self._lines = lines
+        self._quota = LineQuota()
         self._lock = Lock()
         self._shared: deque[dict[str, Any]] = deque(maxlen=MOST_SHARED)
         self._happened = 0  # events that people are told of
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         self._file = path.open("a", buffering=1, encoding="utf-8")
 
     def __call__(self, event: str, peer: PartyName | None = None, **facts: Any) -> None:
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "party": self._party, "event": event}
+        line: dict[str, Any] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "party": self._party,
+            "event": event,
+        }
         line |= {"peer": peer, "round": self.round} | facts
+        left_out = self._quota.spend((event, peer), self._lines)
+        line |= {"left_out": left_out} if left_out else {}
         with self._lock:
             self.counts[event, peer or ""] += 1
+            if left_out is None:
+                return
             if event in _SENTENCES:
                 self._shared.append({key: line[key] for key in _SHARED})
                 self._happened += 1

@@ -5,25 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from dataclasses import dataclass
 from pathlib import Path
 
 from thinwire.base.errors import BadInput
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed
+from thinwire.storage.atomic_file import make_folder, map_write_errors, open_descriptor
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class AlreadyRunning(BadInput):
     """Another process works in this folder."""
-
-
-@dataclass(frozen=True)
-class TakenOver:
-    """The process that held the lock is stopped; when it wakes up, `still_mine` is false there."""
-
-    pid: int
 
 
 class FolderLock:
@@ -33,12 +25,11 @@ class FolderLock:
         self._path = folder / layout.LOCK
         self._descriptor = -1
 
-    def acquire(self) -> TakenOver | None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+    def acquire(self) -> int | None:
+        """The stopped process that held the lock, if any; when it wakes up, `still_mine` is false there."""
+        with map_write_errors(self._path):
+            make_folder(self._path.parent)
             return self._acquire()
-        except OSError as error:
-            raise WriteFailed(self._path, 0, error) from error
 
     def still_mine(self) -> bool:
         """False: another process has put a lock file of its own in place of ours."""
@@ -49,7 +40,7 @@ class FolderLock:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _acquire(self) -> TakenOver | None:
+    def _acquire(self) -> int | None:
         while True:
             descriptor = os.open(self._path, _FLAGS, 0o600)
             if _locked(descriptor):
@@ -63,13 +54,13 @@ class FolderLock:
             finally:
                 os.close(descriptor)
 
-    def _take_over(self, held: int) -> TakenOver:
+    def _take_over(self, held: int) -> int:
         """From a stopped holder only. The guard lets one process at a time try."""
-        pid = _pid_in(held)
+        text = os.pread(held, 32, 0).strip()
+        pid = int(text) if text.isdigit() else None
         name = "process unknown" if pid is None else f"process {pid}"
-        running = AlreadyRunning(f"{self._path.parent}: a party is running here already ({name}); stop it first")
-        guard = os.open(self._path.with_name(layout.LOCK_GUARD), _FLAGS, 0o600)
-        try:
+        running = AlreadyRunning(f"{self._path.parent}: a run is under way here already ({name}); stop it first")
+        with open_descriptor(self._path.with_name(layout.LOCK_GUARD), _FLAGS) as guard:
             if pid is None or not _is_stopped(pid) or not _locked(guard) or not _is_at(self._path, held):
                 raise running
             fresh = self._path.with_name(f"lock.{secrets.token_hex(4)}")
@@ -77,9 +68,7 @@ class FolderLock:
             _locked(descriptor)
             self._hold(descriptor)
             os.replace(fresh, self._path)
-        finally:
-            os.close(guard)
-        return TakenOver(pid)
+        return pid
 
     def _hold(self, descriptor: int) -> None:
         os.ftruncate(descriptor, 0)
@@ -101,11 +90,6 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _pid_in(descriptor: int) -> int | None:
-    text = os.pread(descriptor, 32, 0).strip()
-    return int(text) if text.isdigit() else None
 
 
 def _is_stopped(pid: int) -> bool:

@@ -4,6 +4,7 @@ The charges of the privacy ledger are on disk, a line each, before anything leav
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -16,13 +17,14 @@ from typing import Any
 
 from thinwire.base.errors import BadInput, BadState, ThinwireError
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed, sync_folder, write_all
+from thinwire.storage.atomic_file import append_file, make_folder, map_write_errors, new_file, open_descriptor
 from thinwire.storage.encrypted_files import PLAIN_RECORDS, Files, Wrapped
 from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.json_file import canonical_json
 
-FORMAT = 1
+FORMAT = 2  # 1 counted no charges
 _KEY_BYTES = 32
+Persist = Callable[[Callable[[], None]], None]  # calls what it is given, and again where waiting may help
 
 
 class Replaced(ThinwireError):
@@ -38,6 +40,7 @@ class _Fields:
     generation: int = 0  # of the newest checkpoint
     aborted: str | None = None
     finished: bool = False
+    charges: dict[str, int] = field(default_factory=dict)  # lines that each record of charges has held
 
 
 class PrivateState:
@@ -48,6 +51,7 @@ class PrivateState:
         self._fields = fields
         self._files = files
         self._lock = Lock()
+        self._charges: dict[str, ChargeLog] = {}
 
     @classmethod
     def open(cls, folder: Path, files: Files | None = None) -> PrivateState:
@@ -57,10 +61,8 @@ class PrivateState:
         if path.exists():
             return cls(folder, _read(path, files), files)
         made = cls(folder, _Fields(), files)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WriteFailed(folder, 0, error) from error
+        with map_write_errors(folder):
+            make_folder(folder)
         made._write(made._fields)
         return made
 
@@ -98,11 +100,9 @@ class PrivateState:
     def begin_incarnation(self) -> int:
         """The number of this process: higher than that of any before, whatever a replaced one may still write."""
         number = max(self.incarnation, *(number for number, _ in _claims(self._folder)), 0) + 1
-        try:
+        with map_write_errors(self._folder):
             while not _claimed(self._folder, number):
                 number += 1
-        except OSError as error:
-            raise WriteFailed(self._folder, 0, error) from error
         self._write(replace(self._fields, incarnation=number))
         for other, path in _claims(self._folder):
             if other < number:
@@ -116,7 +116,7 @@ class PrivateState:
         self._change(run_nonce=nonce)
 
     def set_generation(self, generation: int) -> None:
-        self._change(generation=generation)
+        self._change(generation=generation, charges=self._count_charges())
 
     def set_aborted(self, reason: str | None) -> None:
         self._change(aborted=reason)
@@ -124,27 +124,45 @@ class PrivateState:
     def set_finished(self, finished: bool) -> None:
         self._change(finished=finished)
 
+    def open_charges(self, path: Path, persist: Persist = lambda write: write()) -> ChargeLog:
+        """A record of charges in this folder; refuses one that has lost lines."""
+        log = self._charges[path.name] = ChargeLog(path, self._files.lines(path), persist)
+        known = _read(self._folder / layout.PRIVATE, self._files).charges.get(path.name, 0)
+        if log.lines < known:
+            raise BadState(
+                f"{path} holds {log.lines} charges of the privacy ledger, and has held {known}: its end was cut off, "
+                "or it is an older copy; bring the newest one back, or begin a new run in another folder"
+            )
+        return log
+
+    def keep_charges(self) -> None:
+        """From now on no charge that was recorded can be taken away unnoticed."""
+        # Parties of a simulated run may predict in a process each.
+        with map_write_errors(self._folder), open_descriptor(self._folder, os.O_RDONLY | os.O_DIRECTORY) as folder:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            self._change(charges=self._count_charges())
+
+    def _count_charges(self) -> dict[str, int]:
+        return {name: log.lines for name, log in self._charges.items()}
+
     def _change(self, **changes: Any) -> None:
         with self._lock:  # an abort comes from another thread than a checkpoint
-            self._change_alone(changes)
-
-    def _change_alone(self, changes: dict[str, Any]) -> None:
-        on_disk = _read(self._folder / layout.PRIVATE, self._files)
-        if on_disk.incarnation > self.incarnation:
-            raise Replaced(
-                f"{self._folder}: process {on_disk.incarnation} of this party has taken over from this one, "
-                f"which was {self.incarnation}; nothing was written"
-            )
-        self._write(replace(self._fields, **changes))
+            on_disk = _read(self._folder / layout.PRIVATE, self._files)
+            if on_disk.incarnation > self.incarnation:
+                raise Replaced(
+                    f"{self._folder}: process {on_disk.incarnation} of this party has taken over from this one, "
+                    f"which was {self.incarnation}; nothing was written"
+                )
+            counted = (on_disk.charges, self._fields.charges, changes.pop("charges", {}))
+            most = {name: max(one.get(name, 0) for one in counted) for known in counted for name in known}
+            self._write(replace(self._fields, **changes, charges=most))
 
     def _write(self, fields: _Fields) -> None:
         held = {"format": FORMAT, **asdict(fields)}
         held["check"] = _check(held)
         data = canonical_json(held)
-        try:
-            self._files.replace(self._folder / layout.PRIVATE, data, mode=0o600)
-        except OSError as error:
-            raise WriteFailed(self._folder / layout.PRIVATE, len(data), error) from error
+        with map_write_errors(self._folder / layout.PRIVATE, len(data)):
+            self._files.replace(self._folder / layout.PRIVATE, data)
         self._fields = fields
 
 
@@ -165,6 +183,7 @@ def _read(path: Path, files: Files) -> _Fields:
             f"{path} has format {held['format']}, this version reads {FORMAT}; use the version that wrote it"
         )
     names = {"format", "check", *(field.name for field in fields(_Fields))}
+    names -= {"charges"} if isinstance(held, dict) and held.get("format") == 1 else set()
     if not isinstance(held, dict) or held.keys() != names or held.pop("check") != _check(held):
         raise BadState(f"{path} is damaged: its check does not fit; {way_out}")
     del held["format"]
@@ -182,54 +201,58 @@ def _claims(folder: Path) -> list[tuple[int, Path]]:
 
 def _claimed(folder: Path, number: int) -> bool:
     """Only one process can make this file, even if a replaced one writes an old number into private.json."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        os.close(os.open(folder / f"incarnation-{number:06d}", flags, 0o600))
+        with new_file(folder / f"incarnation-{number:06d}", sync=False):
+            return True
     except FileExistsError:
         return False
-    sync_folder(folder)
-    return True
 
 
 class ChargeLog:
-    """Charges by name, each once. A replayed round finds its charge there, and is not charged again.
+    """Charges by name and draw, each once. A replayed round finds its charge there, and is not charged again.
 
-    `lines` says how they lie on the disk: as they are, or encrypted.
+    `wrapped` says how they lie on the disk: as they are, or encrypted. `persist` may write again where it failed.
     """
 
-    def __init__(self, path: Path, lines: Wrapped = PLAIN_RECORDS) -> None:
+    def __init__(self, path: Path, wrapped: Wrapped = PLAIN_RECORDS, persist: Persist = lambda it: it()) -> None:
         self._path = path
-        self._lines = lines
-        self._known: set[str] = set()
-        self._count = 0  # of lines
-        self._end = 0
+        self._wrapped = wrapped
+        self._persist = persist
+        self._known: dict[str, tuple[str, ...]] = {}  # the draws of each charge
+        self.lines = 0
+        self._end = 0  # of whole lines: a crash, or a full disk, may have cut off what follows
         for entry in self.entries():
-            self._known.add(str(entry["charge"]))
-            self._count += 1
+            self._note(str(entry["charge"]), str(entry.get("draw", "")))
 
-    def __len__(self) -> int:
-        return len(self._known)
+    def _note(self, charge: str, draw: str) -> None:
+        self._known[charge] = (*self._known.get(charge, ()), draw)
+        self.lines += 1
 
-    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+    def count_draws(self, charge: str, draw: str) -> int:
+        return len({*self._known.get(charge, ()), draw})
+
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]], draw: str = "") -> None:
         """On disk once this returns."""
-        if charge in self._known:
+        if draw in self._known.get(charge, ()):
             return
-        text = json.dumps({"charge": charge, **spent()}, separators=(",", ":")).encode()
-        line = b"".join((*self._lines.wrap(self._count, [text]), b"\n"))
-        try:
-            self._append(line)
-        except OSError as error:
-            raise WriteFailed(self._path, len(line), error) from error
-        self._known.add(charge)
-        self._count += 1
+        drawn = {"draw": draw} if draw else {}
+        text = json.dumps({"charge": charge, **drawn, **spent()}, separators=(",", ":")).encode()
+        line = b"".join((*self._wrapped.wrap(self.lines, [text]), b"\n"))
+        self._persist(lambda: self._append(line))
+        self._end += len(line)
+        self._note(charge, draw)
+
+    def _append(self, line: bytes) -> None:
+        with map_write_errors(self._path, len(line)):
+            append_file(self._path, line, self._end)
 
     def entries(self) -> Iterator[dict[str, Any]]:
         """Every charge that was recorded. Raises BadState where the record is damaged."""
         data = self._path.read_bytes() if self._path.exists() else b""
-        self._end = data.rfind(b"\n") + 1  # a crash may have cut off what follows
+        self._end = data.rfind(b"\n") + 1
         for number, line in enumerate(data[: self._end].splitlines()):
             try:
-                entry = json.loads(self._lines.unwrap(number, line))
+                entry = json.loads(self._wrapped.unwrap(number, line))
                 _ = entry["charge"]
             except (ValueError, KeyError, TypeError):
                 raise BadState(
@@ -237,17 +260,3 @@ class ChargeLog:
                     "from a copy, or begin a new run in another folder"
                 ) from None
             yield entry
-
-    def _append(self, line: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
-        try:
-            os.ftruncate(descriptor, self._end)  # a line that was cut off by a crash, or by a full disk
-            os.lseek(descriptor, self._end, os.SEEK_SET)
-            write_all(descriptor, [line])
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        if self._end == 0:
-            sync_folder(self._path.parent)
-        self._end += len(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,9 @@ from pathlib import Path
 
 from thinwire.base.errors import BadInput
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed, replace_file
+from thinwire.storage.atomic_file import map_write_errors, replace_file
+from thinwire.storage.checkpoints import GENERATION
+from thinwire.storage.encrypted_files import Files
 from thinwire.storage.folder_lock import FolderLock
 from thinwire.storage.private_state import PrivateState
 from thinwire.storage.run_facts import require_readable
@@ -43,6 +44,25 @@ def alone_in(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def has_checkpoint(folder: Path, files: Files | None = None) -> bool:
+    """Whether a run has got so far that it can be resumed; until then it may as well begin anew."""
+    if not (folder / layout.PRIVATE).exists():
+        return False
+    saved = any(GENERATION.fullmatch(path.name) for path in (folder / layout.CHECKPOINTS).glob("*"))
+    return saved or PrivateState.open(folder, files).generation > 0
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run is under way here, or can be resumed, or was written by something else."""
+    if not (folder / layout.EVENTS).exists():
+        return False
+    try:
+        with alone_in(folder):
+            return has_checkpoint(folder)
+    except BadInput:
+        return True
+
+
 def is_finished(folder: Path) -> bool:
     return PrivateState.open(folder).is_finished
 
@@ -56,10 +76,8 @@ def remove_parts(folder: Path, names: tuple[str, ...]) -> list[RemovedPart]:
             continue
         files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
         size = sum(file.stat().st_size for file in files)
-        try:
+        with map_write_errors(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        except OSError as error:
-            raise WriteFailed(path, 0, error) from error
         found.append(RemovedPart(name, size))
     return found
 
@@ -80,9 +98,6 @@ def require_able_to_go_on(folder: Path) -> None:
         raise BadInput(
             f"the run in {folder} is finished, and its checkpoints were cleaned away; its models are there"
         )
-
-
-_GENERATION = re.compile(r"\d{10,}-\d{6,}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +151,7 @@ def _ended(folder: Path) -> datetime:
 def _old_generations(folder: Path, count: int) -> list[RemovedPart]:
     if not folder.is_dir():
         return []
-    names = sorted((path.name for path in folder.iterdir() if _GENERATION.fullmatch(path.name)), reverse=True)
+    names = sorted((path.name for path in folder.iterdir() if GENERATION.fullmatch(path.name)), reverse=True)
     return [
         RemovedPart(f"checkpoints/{name}", gone.bytes)
         for name in names[count:]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ from thinwire.base.errors import BadInput, BadState
 from thinwire.base.types import PartyName
 from thinwire.engine.streams import Storage
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed, write_all
+from thinwire.storage.atomic_file import append_file, make_folder, map_write_errors, replace_file
 from thinwire.storage.checkpoints import Checkpoints, tensor_bytes
-from thinwire.storage.encrypted_files import PLAIN, Files
 from thinwire.storage.encryption_key import begin_files, open_folder
+from thinwire.storage.folder_lock import FolderLock
 from thinwire.storage.json_file import dump_indented_json
-from thinwire.storage.private_state import PrivateState
-from thinwire.storage.retention import require_able_to_go_on
+from thinwire.storage.private_state import PrivateState, Replaced
+from thinwire.storage.retention import has_checkpoint, require_able_to_go_on
 from thinwire.storage.run_facts import RunFacts, require_readable, write_facts
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class RunDirectory:
         self.folder = folder
         self.files = open_folder(folder, key)
         self._key = key
+        self._lock: FolderLock | None = None
 
     def storage(self, wanted: Storage) -> Storage:
         """Where large tables may go: what is encrypted here must not lie readable elsewhere."""
@@ -45,38 +46,46 @@ class RunDirectory:
 
     def begin(self, recipe: dict[str, Any], noise_secret: bytes, facts: RunFacts) -> None:
         """Starts a new run; refuses a folder that holds one already."""
-        if (self.folder / layout.EVENTS).exists():
+        if (self.folder / layout.EVENTS).exists() and not self.is_unsaved():
             raise BadInput(f"{self.folder} holds a run already; resume it, or give another folder")
         self.files = begin_files(self.folder, self._key)
         self._open()
         self._private.set_noise_secret(noise_secret)
         write_facts(self.folder, facts)
         self.write(layout.RECIPE, dump_indented_json(recipe, sort_keys=True))
-        self.clear()
+        self.write(layout.EVENTS, b"")
+
+    def is_unsaved(self) -> bool:
+        """A run was killed here before its first checkpoint: it begins anew."""
+        require_able_to_go_on(self.folder)
+        there = any((self.folder / name).exists() for name in (layout.DATA, layout.PRIVATE))
+        return there and not has_checkpoint(self.folder, self.files)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Meanwhile no other process can train, forget or clean here."""
+        self._lock = FolderLock(self.folder)
+        self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _require_ours(self) -> None:
+        if self._lock is not None and not self._lock.still_mine():
+            raise Replaced(f"{self.folder}: another process has taken over from this one, which was stopped")
 
     def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
         """What a party's model needs beside its weights, as JSON."""
         for name, text in kept.items():
-            self._keep(f"models/{party}.{name}.json", text.encode())
-
-    def clear(self) -> None:
-        """No events yet."""
-        self.write(layout.EVENTS, b"")
+            self._keep_private(layout.metadata_file(self.folder, party, name), text.encode())
 
     def append(self, event: dict[str, Any]) -> None:
-        """A whole line, or none."""
+        """A whole line, or none; on the disk, since a checkpoint counts on it."""
+        self._require_ours()
         path, line = self.folder / layout.EVENTS, json.dumps(event).encode() + b"\n"
-        try:
-            with path.open("ab", buffering=0) as file:
-                length = os.fstat(file.fileno()).st_size
-                try:
-                    write_all(file.fileno(), [line])
-                    os.fsync(file.fileno())  # a checkpoint counts on it
-                except OSError:
-                    os.ftruncate(file.fileno(), length)
-                    raise
-        except OSError as error:
-            raise WriteFailed(path, len(line), error) from error
+        with map_write_errors(path, len(line)):
+            append_file(path, line)
 
     def truncate(self, count: int) -> list[dict[str, Any]]:
         """Keeps the first `count` events: those a checkpoint knows of."""
@@ -86,9 +95,10 @@ class RunDirectory:
         return kept
 
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
+        self._require_ours()
         self.write(layout.LEDGER, dump_indented_json(ledger))
         for name, module in models.items():
-            self._keep(f"models/{name}.safetensors", tensor_bytes(module.state_dict()))
+            self._keep_private(layout.model_file(self.folder, name), tensor_bytes(module.state_dict()))
 
     def mark_finished(self, finished: bool) -> None:
         """A run that was stopped, or goes on for longer, is not."""
@@ -110,14 +120,11 @@ class RunDirectory:
         self, job: Mapping[str, str], parties: Sequence[PartyName]
     ) -> tuple[dict[str, Any], dict[PartyName, Any]]:
         """The newest generation that is whole."""
-        require_able_to_go_on(self.folder)
-        nothing = BadInput(f"{self.folder} holds no checkpoint to resume from")
-        if not (self.folder / layout.PRIVATE).exists():
-            raise nothing
+        self.require_begun()
         self._open()
         loaded = self._checkpoints.load(self._private.generation, lambda data: self._require_same(data, job))
         if loaded is None:
-            raise nothing
+            raise self._nothing()
         if set(loaded.tensors) != set(parties):
             raise BadState(f"{self.folder} is of the parties {sorted(loaded.tensors)}, the job has {sorted(parties)}")
         for warning in loaded.warnings:
@@ -126,6 +133,15 @@ class RunDirectory:
         if self._generation > self._private.generation:  # killed before it was recorded
             self._private.set_generation(self._generation)
         return loaded.data, loaded.tensors
+
+    def require_begun(self) -> None:
+        """Refuses a folder without a run that can be resumed."""
+        require_able_to_go_on(self.folder)
+        if not (self.folder / layout.PRIVATE).exists():
+            raise self._nothing()
+
+    def _nothing(self) -> BadInput:
+        return BadInput(f"{self.folder} holds no checkpoint to resume from")
 
     def _open(self) -> None:
         self._private = PrivateState.open(self.folder, self.files)
@@ -137,7 +153,7 @@ class RunDirectory:
         self._generation = self._private.generation
 
     def _require_same(self, data: dict[str, Any], job: Mapping[str, str]) -> None:
-        different = sorted(key for key, value in job.items() if data["job"].get(key) != value)
+        different = sorted(key for key, value in job.items() if data["job"].get(key, value) != value)
         if different:
             raise BadState(
                 f"{self.folder} was made by another job: {', '.join(different)} differ; resume with the same job, or "
@@ -146,15 +162,13 @@ class RunDirectory:
 
     def write(self, name: str, content: bytes) -> None:
         """Readable by whoever may read the folder: nothing of single rows, or of weights."""
-        self._replace(PLAIN, name, content)
-
-    def _keep(self, name: str, content: bytes) -> None:
-        self._replace(self.files, name, content)
-
-    def _replace(self, files: Files, name: str, content: bytes) -> None:
         path = self.folder / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(path, content)
-        except OSError as error:
-            raise WriteFailed(path, len(content), error) from error
+        with map_write_errors(path, len(content)):
+            make_folder(self.folder)
+            replace_file(path, content)
+
+    def _keep_private(self, path: Path, content: bytes) -> None:
+        with map_write_errors(path, len(content)):
+            make_folder(self.folder)
+            make_folder(path.parent)
+            self.files.replace(path, content)

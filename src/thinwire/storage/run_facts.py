@@ -22,7 +22,7 @@ from thinwire import __version__
 from thinwire.base.errors import BadInput, BadState
 from thinwire.base.types import PartyName
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed, replace_file
+from thinwire.storage.atomic_file import make_folder, map_write_errors, replace_file
 from thinwire.storage.checkpoints import Checkpoints
 from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.json_file import dump_indented_json
@@ -46,11 +46,9 @@ class RunFacts:
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
     data = dump_indented_json({"format": FORMAT, "thinwire": __version__, **asdict(facts)})
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with map_write_errors(folder / layout.RUN, len(data)):
+        make_folder(folder)
         replace_file(folder / layout.RUN, data)
-    except OSError as error:
-        raise WriteFailed(folder / layout.RUN, len(data), error) from error
 
 
 def read_facts(folder: Path) -> RunFacts | None:

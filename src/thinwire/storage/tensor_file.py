@@ -23,9 +23,9 @@ from torch import Tensor
 from thinwire.base.errors import BadState
 from thinwire.engine.streams import blocks
 from thinwire.engine.streams.storage import BLOCK, view_bytes
-from thinwire.storage.encrypted_files import PLAIN, Files
+from thinwire.storage.encrypted_files import PLAIN, Files, map_content
 
-_DTYPES = {
+DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -39,7 +39,7 @@ _DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_BY_NAME = {name: dtype for dtype, name in _DTYPES.items()}
+_BY_NAME = {name: dtype for dtype, name in DTYPES.items()}
 _ALIGNED = 8
 
 
@@ -68,7 +68,7 @@ def write_tensors(write: Callable[[bytes | memoryview], None], tensors: Mapping[
     for name in order:
         tensor = tensors[name]
         header[name] = {
-            "dtype": _DTYPES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [end, end + tensor.nbytes],
         }
@@ -88,9 +88,9 @@ def read_tensors(path: Path, told: WrittenTensors, files: Files = PLAIN) -> dict
     Those that are large stay in the file; where it is encrypted, in memory. They must not be changed, or the change
     may get lost. Raises BadState where the bytes are others, OSError where it cannot be read.
     """
-    with files.open_file(path) as content:
+    with files.open_file(path) as file:
         size, digest = 0, hashlib.sha256()
-        for piece in content.pieces(BLOCK):
+        while piece := file.read(BLOCK):
             digest.update(piece)
             size += len(piece)
         if size != told.size:
@@ -98,7 +98,7 @@ def read_tensors(path: Path, told: WrittenTensors, files: Files = PLAIN) -> dict
         if digest.hexdigest() != told.sha256:
             raise BadState(f"{path.name} is damaged")
         try:
-            return _tensors(view_bytes(content.area()))
+            return _tensors(view_bytes(map_content(file)))
         except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise BadState(f"{path.name} is no safetensors file: {error}") from None
 

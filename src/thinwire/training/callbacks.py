@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -37,32 +36,12 @@ class Follower(Protocol):
         """None where the run failed."""
 
 
-class FollowerScope:
-    """A context around one run: every follower that has begun is told of the end, however it comes."""
-
-    def __init__(self, callbacks: Sequence[Callback], begun: RunStart) -> None:
-        self._followers = [callback for callback in callbacks if isinstance(callback, Follower)]
-        self._begun = begun
-        self._result: Result | None = None
-        self._stack = ExitStack()
-
-    def __enter__(self) -> FollowerScope:
-        with ExitStack() as stack:
-            for follower in self._followers:
-                follower.begin(self._begun)
-                stack.callback(self._end, follower)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        self._stack.close()
-
-    def finish(self, result: Result) -> Result:
-        """What the followers will be told."""
-        self._result = result
-        return result
-
-    def _end(self, follower: Follower) -> None:
-        follower.end(self._result)
+@contextmanager
+def follow_run(callbacks: Sequence[Callback], begun: RunStart, result: Callable[[], Result | None]) -> Iterator[None]:
+    """Around one run: every follower that has begun is told of the end, however it comes."""
+    with ExitStack() as stack:
+        for follower in callbacks:
+            if isinstance(follower, Follower):
+                follower.begin(begun)
+                stack.callback(lambda one: one.end(result()), follower)
+        yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from thinwire.base.types import Kind, PartyName
 from thinwire.engine.privacy import Labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps
-from thinwire.job.disclosure import Participants, describe_budget, describe_training
+from thinwire.job.disclosure import describe_budget, describe_training
 from thinwire.job.job import Job
 from thinwire.training.train import train
 
@@ -60,7 +59,7 @@ def run_dry(job: Job) -> DryRun:
         workset_bytes=workset_bytes(job.recipe, job.label_party.name, batch, job.divide_rows().rounds, widths),
         first_round_bytes=first,
         once_bytes=once,
-        who_sees=describe_training(job.recipe, _participants(job)),
+        who_sees=describe_training(job.recipe, job.roster),
         protection=describe_budget(job.recipe, job.training, job.budget),
         warnings=_warnings(job),
         prepared=describe_preparation(job),
@@ -73,27 +72,15 @@ def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
     return {party.name: party.preparation.describe() for party in job.everyone if party.preparation is not None}
 
 
-def _participants(job: Job) -> Participants:
-    label = job.label_party
-    return Participants(label.name, job.names, label.features is not None, label.test_labels is not None)
-
-
 def _first_round(job: Job) -> tuple[dict[str, int], int]:
     """Bytes of the first exchange, as really sent, and of what travels once."""
-    label = job.label_party
-    parties = [replace(p, bottom=copy.deepcopy(p.bottom), test_features=None) for p in job.parties]
-    copied = replace(
-        label,
-        top=copy.deepcopy(label.top),
-        bottom=copy.deepcopy(label.bottom),
-        test_labels=None,
-        test_features=None,
-        class_weights=None,  # they are in the loss by now
-    )
+    copied = job.duplicate()
+    label = copied.label_party
     one = replace(
-        job,
-        parties=parties,
-        label_party=copied,
+        copied,
+        parties=[replace(party, test_features=None) for party in copied.parties],
+        # Class weights are in the loss by now.
+        label_party=replace(label, test_labels=None, test_features=None, class_weights=None),
         epochs=1 / job.divide_rows().rounds_per_epoch,
         eval_every=None,
         diagnostics=False,

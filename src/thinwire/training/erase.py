@@ -104,7 +104,7 @@ def _read_tables(folder: Path) -> Iterator[_NamedRows]:
     chosen = None if split is None else SplitSection.model_validate(split)
     label_party = LabelEntry.model_validate(job.get("label_party", {}))
     for section in [*(PartyEntry.model_validate(one) for one in job.get("party", [])), label_party]:
-        rows = RowSelection(section.name, section, folder, chosen)
+        rows = RowSelection(section, folder, chosen)
         for which, source in ((RowSet.TRAINING, section.ids), (RowSet.TEST, section.test_ids)):
             if source is not None and Path(source.file).exists():
                 yield _NamedRows(Path(source.file), which is RowSet.TRAINING, _list_ids(rows, which, source))
@@ -148,4 +148,4 @@ def _record(folder: Path, found: Erasure) -> None:
         "removed": [asdict(one) for one in found.removed],
         "models": "unchanged: they have learned from these rows",
     }
-    files.replace(path, before + json.dumps(line).encode() + b"\n", mode=0o600)
+    files.replace(path, before + json.dumps(line).encode() + b"\n")

@@ -21,8 +21,9 @@ from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.job.job_loader import LabelData
-from thinwire.job.job_snapshot import require_same_text
-from thinwire.job.party_view import PartyView, read_party_view
+from thinwire.job.job_snapshot import digest_tables, require_same_text
+from thinwire.job.own_code import CodeSources
+from thinwire.job.party_view import PartyView, count_rows, read_party_view
 from thinwire.net.doctor.check import (
     BytesShown,
     Check,
@@ -53,6 +54,7 @@ class DoctorRequest:
     folder: Path
     wait_seconds: float = 0.0
     settings: Sequence[str] = ()
+    code: CodeSources = CodeSources()  # whose modules may be built
 
 
 _OF_THE_JOB = ("recipe", "approval", "key", "name", "certificate", "revoked list", "row ids", "data", "model")
@@ -88,7 +90,7 @@ def check_versions() -> Check:
 
 def check_job_file(request: DoctorRequest) -> Checks[PartyView | None]:
     try:
-        own = read_party_view(request.job, request.name, request.settings)
+        own = read_party_view(request.job, request.name, request.settings, request.code)
     except BadInput as error:
         yield problem("job file", "cannot be used", str(error))
         return None
@@ -99,20 +101,18 @@ def check_job_file(request: DoctorRequest) -> Checks[PartyView | None]:
 
 def check_recipe(own: PartyView) -> Iterator[Check]:
     consent = own.consent
-    says = f"{own.recipe.name}, digest {consent.digest[:16]}"
-    yield ok(
-        "recipe", says, *consent.list_disclosures(), own.budget(), digest=consent.digest, who_sees=own.who_sees()
-    )
+    says = f"{own.recipe.name}, agreement digest {consent.digest[:16]}"
+    yield ok("recipe", says, *consent.list_terms()[1:], digest=consent.digest, who_sees=own.who_sees())
     try:
         approved = consent.is_approved()
     except BadInput as error:
-        yield problem("approval", "another recipe was approved", str(error))
+        yield problem("approval", "another agreement was approved", str(error))
         return
     if approved:
-        yield ok("approval", f"{own.me!r} has approved this recipe")
+        yield ok("approval", f"{own.me!r} has approved this agreement")
     else:
         way_out = f'give --yes to `thinwire party`, or write approved = "{consent.digest[:16]}" into its section'
-        yield warning("approval", f"nobody has approved this recipe for {own.me!r} yet", way_out)
+        yield warning("approval", f"nobody has approved this agreement for {own.me!r} yet", way_out)
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,11 @@ class OwnData:
     data: FeatureParty | LabelData
     rows: int
     test_rows: int
-    width: int  # 0 where it has no features
-    bottom: nn.Module | None
+
+    @property
+    def width(self) -> int:
+        """0 where it has no features."""
+        return self.data.width or 0
 
 
 def check_own_rows(own: PartyView) -> Checks[tuple[ProbeHello, OwnData | None]]:
@@ -139,11 +142,10 @@ def check_own_rows(own: PartyView) -> Checks[tuple[ProbeHello, OwnData | None]]:
 
 def _row_ids(own: PartyView) -> Checks[dict[str, str | None]]:
     try:
-        ids, tests = own.row_ids(), own.test_row_ids()
+        ids, found = own.row_ids(), own.row_digests()
     except BadInput as error:
         yield problem("row ids", "cannot be read", str(error))
         return {}
-    found = {"row_ids": None if ids is None else ids.digest, "test_row_ids": None if tests is None else tests.digest}
     if ids is None:
         way_out = f"name them in the section of {own.me!r} as ids = {{ file, column }}; only a digest travels"
         yield warning("row ids", "not named: whether all hold the same rows in one order stays unchecked", way_out)
@@ -153,34 +155,28 @@ def _row_ids(own: PartyView) -> Checks[dict[str, str | None]]:
 
 
 def _data(own: PartyView) -> Checks[OwnData | None]:
+    foreign = [module for module in own.modules.values() if not own.code.allow(module)]
+    if foreign:
+        says = f"the job names code, {', '.join(foreign)}: nothing of it runs here unless --code ./FOLDER allows it"
+        yield from skip_checks(("data", "model"), says)
+        return None
     try:
-        held = _labels_held(own) if own.is_label_party else _features_held(own)
+        data = own.load_data()
     except BadInput as error:
         yield problem("data", "cannot be used", str(error))
         yield from skip_checks(("model",), "needs the data")
         return None
+    held = OwnData(data, *count_rows(data))
     shapes = {name: list(table.shape) for name, table in list_tables(held).items()}
     rows = f"{held.rows} training rows, {held.test_rows or 'no'} test rows"
     says = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
     yield ok("data", f"{rows} ({says})", rows=held.rows, test_rows=held.test_rows, shapes=shapes)
-    if held.bottom is None:
+    if held.data.bottom is None:
         yield ok("model", "no bottom model: this party has no features")
     else:
-        count = count_parameters(held.bottom)
+        count = count_parameters(held.data.bottom)
         yield ok("model", f"{count} parameters, embedding of width {held.width}", parameters=count, width=held.width)
     return held
-
-
-def _labels_held(own: PartyView) -> OwnData:
-    data = own.load_label_data()
-    tests = 0 if data.test_labels is None else len(data.test_labels)
-    return OwnData(data, len(data.labels), tests, data.width or 0, data.bottom)
-
-
-def _features_held(own: PartyView) -> OwnData:
-    party = own.load_features()
-    tests = 0 if party.test_features is None else len(party.test_features)
-    return OwnData(party, len(party.features), tests, party.width or 0, party.bottom)
 
 
 def list_tables(held: OwnData) -> dict[str, Tensor]:
@@ -240,7 +236,7 @@ def check_room(
 
 def _state_bytes(own: PartyView, held: OwnData, widths: Mapping[PartyName, int]) -> int:
     """Surrogates, workset and models, as the simulator's preview counts them."""
-    weights = 0 if held.bottom is None else 4 * _COPIES_OF_WEIGHTS * count_parameters(held.bottom)
+    weights = 0 if held.data.bottom is None else 4 * _COPIES_OF_WEIGHTS * count_parameters(held.data.bottom)
     if not widths:
         return weights
     batch, rounds = own.settings.batch_size or held.rows, own.settings.divide_rows(held.rows).rounds
@@ -281,7 +277,7 @@ def _run_folder(own: PartyView, held: OwnData | None, folder: Path) -> Check:
                 "run folder", f"the run in {folder} was aborted by {private.abort_reason!r}", "give another --out"
             )
         if held is not None and (folder / layout.JOB).exists():
-            require_same_text(folder, own.format_document(), own.data_digests(held.data))
+            require_same_text(folder, own.format_document(), digest_tables(own.me, held.data))
     except BadInput as error:
         return problem("run folder", "holds another run, or cannot be read", str(error))
     if private.is_finished:

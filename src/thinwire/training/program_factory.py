@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from thinwire.base.seeds import derive_seed
@@ -15,16 +18,15 @@ from thinwire.engine.channel.base import TimedChannel
 from thinwire.engine.compress import Keystream
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
-from thinwire.engine.privacy.accounting.exposure import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
-from thinwire.engine.programs.feature_program import FeatureProgram
-from thinwire.engine.programs.label_program import EvaluationOutputs, LabelProgram
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Batches, Control
+from thinwire.engine.programs.program import Batches, Control, EvaluationOutputs, FeatureProgram, LabelProgram
 from thinwire.engine.protocols import derivatives, representations
-from thinwire.engine.protocols.bottom import Bottom, Learner, NoOptimizer, OwnBottom, PrivateLearner
+from thinwire.engine.protocols.bottom import Bottom, FrozenLearner, Learner, OwnBottom, PrivateSteps
 from thinwire.engine.protocols.context import PartyContext
-from thinwire.engine.protocols.label_side import Guard, LabelSide
+from thinwire.engine.protocols.ends import Guard, LabelSide
+from thinwire.engine.protocols.evaluation import begin_training
 from thinwire.engine.protocols.sealing import Sealing, Spending
 from thinwire.engine.recipe import Recipe
 from thinwire.job.settings import RunSettings
@@ -85,7 +87,7 @@ class ProgramFactory:
     def side(self, party: LabelParty) -> LabelSide:
         bottom = None
         if party.bottom is not None:
-            bottom = self._learner(party.name, "bottom", party.bottom, party.optimizer)
+            bottom = self._own_learner(party.name, party.bottom, party.optimizer)
         return LabelSide(
             top=self._learner(party.name, "top", party.top, party.optimizer),
             labels=party.labels.to(self.settings.device),
@@ -115,6 +117,8 @@ class ProgramFactory:
             end = representations.RepresentationFeatureEnd(context, bottom, side, widths, sealing)
         else:
             end = derivatives.DerivativeFeatureEnd(context, bottom, widths[party.name], sealing)
+        if sealing is None and isinstance(self.settings.training, DPBottom):
+            end.save_with("spending", own.spending)
         return FeatureProgram(
             context,
             end,
@@ -152,6 +156,7 @@ class ProgramFactory:
             end,
             side,
             self.batches,
+            widths=widths,
             test=test,
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
@@ -169,35 +174,51 @@ class ProgramFactory:
 
     def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer
+        seed, rounds = self.settings.seed, self.batches.rounds
         match self.settings.training:
-            case TrainedOnRawRows():
-                return self._learner(party.name, "bottom", party.bottom, party.optimizer)
-            case Frozen():
-                party.bottom.requires_grad_(False).to(self.settings.device).eval()  # running averages are frozen too
-                return Learner(name, party.bottom, NoOptimizer(), self.settings.seed, self.batches.rounds)
+            case TrainedOnRawRows() | Frozen():
+                return self._own_learner(party.name, party.bottom, party.optimizer)
             case DPBottom() as dp:
-                party.bottom.to(self.settings.device).train()
+                begin_training(party.bottom.to(self.settings.device))
                 noise, run = NoiseKey(own.secret), self.run
 
-                def drawn(round: Round, step: int) -> Keystream:
-                    return noise.for_round(run, round, step, f"{party.name}/gradient")
+                def begin(round: Round, step: int, rows: Tensor, digest: str) -> Keystream:
+                    draw = noise.for_round(run, round, step, f"{party.name}/charge {digest}").words(2).tobytes().hex()
+                    own.spending.step(round, step, rows, draw)
+                    return noise.for_round(run, round, step, f"{party.name}/gradient {digest}")
 
-                return PrivateLearner(
-                    name,
-                    party.bottom,
-                    spec,
-                    self.settings.seed,
-                    self.batches.rounds,
-                    dp=dp,
-                    noise=drawn,
-                    charge=own.spending.step,
-                )
+                return Learner(name, party.bottom, spec, seed, rounds, PrivateSteps(dp, begin))
+
+    def _own_learner(self, party: PartyName, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
+        """Of a bottom model that learns from its owner's rows as they are, or not at all."""
+        if not isinstance(self.settings.training, Frozen):
+            return self._learner(party, "bottom", module, spec)
+        moved = module.to(self.settings.device)
+        return FrozenLearner(f"{party}/bottom", moved, self.settings.seed, self.batches.rounds)
 
     def _learner(self, party: PartyName, part: str, module: nn.Module, spec: OptimizerSpec | None) -> Learner:
-        module.to(self.settings.device).train()
+        begin_training(module.to(self.settings.device))
         learner = Learner(f"{party}/{part}", module, spec or self.optimizer, self.settings.seed, self.batches.rounds)
         learner.remember(self.memories.get("top" if part == "top" else party, {}))
         return learner
 
     def _moved(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(self.settings.device)
+
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def keep_threads(saved: int | None) -> Iterator[None]:
+    """As many as the run had when it was saved, whatever this process was given; older checkpoints do not say."""
+    given = torch.get_num_threads()
+    if saved is None or saved == given:
+        yield
+        return
+    _log.warning("computing with %d threads, as the run did before, not %d: it resumes to the bit", saved, given)
+    torch.set_num_threads(saved)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(given)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import LabelParty
 from thinwire.report.record import Quality
 
@@ -21,30 +22,29 @@ Array = NDArray[np.float64]
 
 def assess_quality(outputs: Tensor, party: LabelParty, round: int) -> Quality | None:
     """Of the label party's test rows; None where outputs are of no known kind, or not finite."""
-    found = count_quality(outputs, party.test_labels, round)
+    found = count_quality(outputs, party.test_labels, round, Outputs.of(party.loss))
     names = () if party.coding is None else party.coding.classes
     if found is None or len(names) != len(found.confusion):
         return found
     return found.model_copy(update={"classes": tuple(names)})
 
 
-def count_quality(outputs: Tensor, labels: Tensor, round: int) -> Quality | None:
-    """Of outputs [N], [N, 1] or [N, C] and labels [N]."""
+def count_quality(outputs: Tensor, labels: Tensor, round: int, kind: Outputs = Outputs.RAW) -> Quality | None:
+    """Of outputs [N], [N, 1] or [N, C] and labels [N]; a loss of one's own leaves the task to be guessed."""
     said = outputs.detach().cpu().double().numpy()
     said = said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
     if said.ndim not in (1, 2) or labels.dim() != 1 or len(said) != len(labels) or not np.isfinite(said).all():
         return None
-    if labels.is_floating_point() and said.ndim == 1 and not _are_classes(labels):
-        return Quality(task="regression", rows=len(said), round=round, **_regression(said, labels.double().numpy()))
-    truth = labels.cpu().long().numpy()
+    truth = labels.cpu().double().numpy()
+    are_classes = bool(np.isin(truth, range(2 if said.ndim == 1 else said.shape[1])).all())
+    if said.ndim == 1 and (kind is Outputs.VALUE or not are_classes):
+        return Quality(task="regression", rows=len(said), round=round, **_regression(said, truth))
+    if not are_classes:
+        return None
     if said.ndim == 2 and said.shape[1] > 2:
-        return Quality(task="classes", rows=len(said), round=round, **_classes(said, truth))
+        return Quality(task="classes", rows=len(said), round=round, **_classes(said, truth.astype(np.int64)))
     score = said if said.ndim == 1 else said[:, 1] - said[:, 0]
-    return Quality(task="binary", rows=len(said), round=round, **_binary(score, truth))
-
-
-def _are_classes(labels: Tensor) -> bool:
-    return bool(((labels == 0) | (labels == 1)).all())
+    return Quality(task="binary", rows=len(said), round=round, **_binary(score, truth.astype(np.int64)))
 
 
 def _classes(said: Array, truth: NDArray[np.int64]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from thinwire.engine.channel.base import ACTIVITIES, Activity, Stopwatch, Stretc
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import is_noisy
-from thinwire.report.keeping import keep_about, keep_heartbeat, keep_result
+from thinwire.report.folder import keep_about, keep_heartbeat, keep_result
 from thinwire.report.record import (
     Evaluation,
     Heartbeat,
@@ -26,9 +25,20 @@ from thinwire.report.record import (
     append_heartbeat,
 )
 
+_SECONDS = 0.25  # between two, at first
+_SELDOM_SECONDS = 2.0  # at most
+_SHARE = 0.02  # of the time so far, up to that
+_COST = 100  # times what a look costs: it takes a hundredth of the time
+_MOST_STRETCHES = 60  # of a party's round
+_LEAST = 0.004  # of a round, to be seen
+
 
 class RunRecorder:
-    """Of the parties of one process; on disk too where the run has a folder."""
+    """Of the parties of one process; on disk too where the run has a folder.
+
+    It looks at the watches and the ledger now and then. Heartbeats that last grow further apart: their number grows
+    with the logarithm of the run's length.
+    """
 
     def __init__(
         self,
@@ -41,21 +51,62 @@ class RunRecorder:
     ) -> None:
         self._folder = folder
         self._info = info
+        self._watches = watches
         self._ledger = ledger
-        write = None if folder is None else partial(keep_heartbeat, folder)
-        self._heartbeats = HeartbeatMonitor(watches, ledger, info.rounds, write, spending, clock)
+        self._spending = spending
+        self._clock: Literal["link", "real"] = clock
+        self._lasting: list[Heartbeat] = []
+        self._before = {name: dict(watch.seconds) for name, watch in watches.items()}
 
-    def begin(self, round: int) -> None:
-        """Before the first round, or the first after a resumption."""
+    def begin(self, round: Round) -> None:
+        """Before the first round that is still to be made; not 0 where a run goes on."""
         if self._folder is not None:
             keep_about(self._folder, self._info)
-        self._heartbeats.begin(round)
+        self._since = round
+        self._began = monotonic()
+        self._due = self._lasting_due = self._began + _SECONDS
 
-    def round(self, done: int) -> None:
-        self._heartbeats.round(done)
+    def round(self, done: Round) -> None:
+        """After every round; looks seldom. The last one is looked at when the run ends."""
+        now = monotonic()
+        if now >= self._due and done < self._info.rounds:
+            self.look(done, lasting=now >= self._lasting_due)
 
-    def end(self, done: int) -> None:
-        self._heartbeats.look(done)
+    def look(self, done: Round, lasting: bool = True) -> None:
+        """Where the time and the bytes go, for those who look on; once more at the end of a run."""
+        began = monotonic()
+        spent = {name: dict(watch.seconds) for name, watch in self._watches.items()}
+        heartbeat = Heartbeat(
+            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            since=self._since,
+            round=done,
+            rounds=self._info.rounds,
+            seconds=_rounded(began - self._began),
+            clock=self._clock,
+            parties=self._parties(done - 1, spent),
+            traffic=tuple(tuple(entry.values()) for entry in self._ledger.entries()),
+            privacy=tuple(self._spending()),
+        )
+        if self._folder is not None:
+            keep_heartbeat(self._folder, heartbeat, lasting)
+        now = monotonic()
+        some = max(_SECONDS, _SHARE * (now - self._began))
+        self._due = now + max(min(some, _SELDOM_SECONDS), _COST * (now - began))
+        if lasting:
+            append_heartbeat(self._lasting, heartbeat)
+            self._since, self._before, self._lasting_due = done, spent, now + some
+
+    def _parties(self, round: Round, spent: Mapping[PartyName, dict[Activity, float]]) -> dict[str, PartyTime]:
+        stretches = {name: watch.stretches() for name, watch in self._watches.items()}
+        window = _window(stretches, round)
+        found = {}
+        for name, now in spent.items():
+            before = self._before[name]
+            since: dict[str, float] = {
+                what: _rounded(now[what] - before[what]) for what in ACTIVITIES if now[what] > before[what]
+            }
+            found[name] = PartyTime(spent=since, stretches=_within(stretches[name], *window))
+        return found
 
     def keep(self, summary: Mapping[str, Any] | None, quality: Quality | None) -> None:
         """At the end; `summary` is None where the run has written its result itself."""
@@ -74,7 +125,7 @@ class RunRecorder:
             about=self._info,
             events=tuple(evaluations),
             ledger=tuple(LedgerEntry(**entry) for entry in self._ledger.entries()),
-            heartbeats=tuple(self._heartbeats.lasting),
+            heartbeats=tuple(self._lasting),
             quality=quality,
             privacy=tuple(privacy),
             state="stopped" if interrupted else "finished",
@@ -86,90 +137,6 @@ def list_spending(recipe: Recipe, spent: Callable[[], list[dict[str, Any]]]) -> 
     if not is_noisy(recipe):
         return []
     return [{key: one[key] for key in ("party", "delta", "observers", "budget")} for one in spent()]
-
-
-# Signs of life between evaluations: where the time and the bytes go, for those who look on ------------------------
-
-
-_SECONDS = 0.25  # between two, at first
-_SELDOM_SECONDS = 2.0  # at most
-_SHARE = 0.02  # of the time so far, up to that
-_COST = 100  # times what a look costs: it takes a hundredth of the time
-_MOST_STRETCHES = 60  # of a party's round
-_LEAST = 0.004  # of a round, to be seen
-
-
-class HeartbeatMonitor:
-    """Looks at the watches and the ledger now and then; `write` gets what it finds, and whether it is to last.
-
-    Those that last grow further apart: their number grows with the logarithm of the run's length.
-    """
-
-    def __init__(
-        self,
-        watches: Mapping[PartyName, Stopwatch],
-        ledger: Ledger,
-        rounds: int,
-        write: Callable[[Heartbeat, bool], None] | None = None,
-        privacy: Callable[[], list[dict[str, Any]]] = list,
-        clock: Literal["link", "real"] = "real",
-    ) -> None:
-        self.lasting: list[Heartbeat] = []
-        self._watches = watches
-        self._ledger = ledger
-        self._rounds = rounds
-        self._write = write
-        self._privacy = privacy
-        self._clock: Literal["link", "real"] = clock
-        self._before = {name: dict(watch.seconds) for name, watch in watches.items()}
-        self.begin(0)
-
-    def begin(self, round: Round) -> None:
-        """The first round that is still to be made; not 0 where a run goes on."""
-        self._since = round
-        self._began = monotonic()
-        self._due = self._lasting_due = self._began + _SECONDS
-
-    def round(self, done: Round) -> None:
-        """After every round; looks seldom. The last one is looked at when the run ends."""
-        now = monotonic()
-        if now >= self._due and done < self._rounds:
-            self.look(done, lasting=now >= self._lasting_due)
-
-    def look(self, done: Round, lasting: bool = True) -> None:
-        began = monotonic()
-        spent = {name: dict(watch.seconds) for name, watch in self._watches.items()}
-        heartbeat = Heartbeat(
-            time=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            since=self._since,
-            round=done,
-            rounds=self._rounds,
-            seconds=_rounded(began - self._began),
-            clock=self._clock,
-            parties=self._parties(done - 1, spent),
-            traffic=tuple(tuple(entry.values()) for entry in self._ledger.entries()),
-            privacy=tuple(self._privacy()),
-        )
-        if self._write is not None:
-            self._write(heartbeat, lasting)
-        now = monotonic()
-        some = max(_SECONDS, _SHARE * (now - self._began))
-        self._due = now + max(min(some, _SELDOM_SECONDS), _COST * (now - began))
-        if lasting:
-            append_heartbeat(self.lasting, heartbeat)
-            self._since, self._before, self._lasting_due = done, spent, now + some
-
-    def _parties(self, round: Round, spent: Mapping[PartyName, dict[Activity, float]]) -> dict[str, PartyTime]:
-        stretches = {name: watch.stretches() for name, watch in self._watches.items()}
-        window = _window(stretches, round)
-        found = {}
-        for name, now in spent.items():
-            before = self._before[name]
-            since: dict[str, float] = {
-                what: _rounded(now[what] - before[what]) for what in ACTIVITIES if now[what] > before[what]
-            }
-            found[name] = PartyTime(spent=since, stretches=_within(stretches[name], *window))
-        return found
 
 
 def _window(stretches: Mapping[PartyName, list[Stretch]], round: Round) -> tuple[float, float]:

@@ -16,11 +16,10 @@ from thinwire.base.extras import require_extra
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.ledger import Ledger, Traffic
 from thinwire.engine.models.metrics import METRICS, metric
-from thinwire.engine.programs.label_program import EvaluationOutputs
 from thinwire.engine.programs.parties import LabelParty
-from thinwire.engine.programs.program import Batches
+from thinwire.engine.programs.program import Batches, EvaluationOutputs
 from thinwire.job.settings import RunSettings
-from thinwire.report.keeping import write_report
+from thinwire.report.folder import write_report
 from thinwire.report.record import ByteCounts, Evaluation, RunRecord
 
 
@@ -171,7 +170,7 @@ def compute_scores(
 
 def require_finite_loss(loss: float) -> float:
     if not isfinite(loss):
-        raise Diverged(f"the loss is {loss}; use a smaller step size, or a finer compressor")
+        raise Diverged(f"the loss is {loss}; use a smaller learning rate, or a finer compressor")
     return loss
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from math import isinf
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from thinwire.base.process import environment
 from thinwire.base.types import PartyName
@@ -27,46 +27,75 @@ from thinwire.engine.wire.codec import encode
 from thinwire.engine.wire.frame import HEADER_SIZE
 from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.job.job import Job
+from thinwire.job.settings import RunSettings
 from thinwire.report.record import PartyInfo, RunInfo, SvflRound
 from thinwire.training.result import better
+
+if TYPE_CHECKING:
+    from thinwire.job.party_view import PartyView
 
 _FEW = 1024
 
 
+_WHERE = "over the network: gRPC with mutual TLS, one process a party"
+
+
 def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) -> RunInfo:
     """Of a job whose parties are all simulated here."""
-    label = job.label_party
-    tests = 0 if label.test_labels is None else len(label.test_labels)
-    held = [describe_party(party, widths[party.name], party.optimizer or job.optimizer) for party in job.parties]
-    held.append(describe_party(label, widths.get(label.name), label.optimizer or job.optimizer))
-    names = tuple(party.name for party in job.parties)
-    participants = Participants(label.name, names, label.features is not None, tests > 0)
+    held = [describe_party(one, widths.get(one.name), one.optimizer or job.optimizer) for one in job.everyone]
     return RunInfo(
-        method=job.recipe.name,
-        label_party=label.name,
         parties=tuple(held),
         axes=describe_axes(job.recipe, describe_link(job.link)),
-        rows=job.rows,
-        test_rows=tests,
-        batch_size=job.batch_size,
+        test_rows=job.test_rows,
         metrics=tuple(job.metrics),
-        target=job.target,
-        loss=loss_name(label.loss),
-        better={name: better(name) for name in (*job.metrics, "loss")},
-        who_sees={name: tuple(seen) for name, seen in describe_training(job.recipe, participants).items()},
-        protection=describe_budget(job.recipe, job.training, job.budget),
-        svfl_round=svfl_round([widths[party.name] for party in job.parties], job.rows, job.batch_size),
-        **describe_start(job.recipe.digest(), batches, job.seed),
+        loss=loss_name(job.label_party.loss),
+        svfl_round=svfl_round([widths[name] for name in job.names], job.rows, job.batch_size),
+        **_describe_start(job.recipe, job.roster, job.settings, batches, job.rows),
     )
 
 
-def describe_start(recipe_digest: str, batches: Batches, seed: int) -> dict[str, Any]:
+def describe_party_run(
+    own: PartyView, party: FeatureParty | LabelParty, widths: Mapping[PartyName, int], batches: Batches, rows: int
+) -> RunInfo:
+    """Of the others the names and the widths; what they hold is theirs to tell."""
+    label, settings = own.label_party, own.settings
+    mine = describe_party(party, widths.get(own.me), party.optimizer or own.optimizer)
+    held = [
+        mine
+        if name == own.me
+        else PartyInfo(name=name, role="label" if name == label else "feature", width=widths.get(name))
+        for name in (*own.feature_parties, label)
+    ]
+    exchanged = own.feature_parties if own.is_label_party else (own.me,)
+    return RunInfo(
+        me=own.me,
+        parties=tuple(held),
+        axes=describe_axes(own.recipe, _WHERE),
+        test_rows=mine.test_rows or 0,
+        metrics=tuple(settings.metrics) if own.is_label_party else (),
+        loss=loss_name(party.loss) if isinstance(party, LabelParty) else "",
+        svfl_round=svfl_round([widths[name] for name in exchanged], rows, settings.batch_size),
+        **_describe_start(own.recipe, own.roster, settings, batches, rows),
+    )
+
+
+def _describe_start(
+    recipe: Recipe, roster: Participants, settings: RunSettings, batches: Batches, rows: int
+) -> dict[str, Any]:
     """What every kind of run says in the same way."""
     return {
-        "recipe_digest": recipe_digest,
+        "method": recipe.name,
+        "label_party": roster.label_party,
+        "recipe_digest": recipe.digest(),
+        "rows": rows,
+        "batch_size": settings.batch_size,
         "rounds": batches.rounds,
         "rounds_per_epoch": batches.rounds_per_epoch,
-        "seed": seed,
+        "seed": settings.seed,
+        "target": settings.target,
+        "better": {name: better(name) for name in (*settings.metrics, "loss")},
+        "who_sees": {name: tuple(seen) for name, seen in describe_training(recipe, roster).items()},
+        "protection": describe_budget(recipe, settings.training, settings.budget),
         "environment": {**environment(), "threads": str(torch.get_num_threads())},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -84,7 +113,7 @@ def describe_party(party: FeatureParty | LabelParty, width: int | None, optimize
     return PartyInfo(
         name=party.name,
         role=role,
-        columns=None if party.features is None else _shape(party.features),
+        columns=None if party.features is None else " x ".join(map(str, party.features.shape[1:])),
         rows=len(rows),
         test_rows=0 if tests is None else len(tests),
         width=width,
@@ -123,10 +152,6 @@ def _said(value: Any) -> str:
         elif given != one.default:
             parts.append(f"{one.name}={_said(given)}")
     return f"{type(value).__name__}({', '.join(parts)})"
-
-
-def _shape(features: Tensor) -> str:
-    return " x ".join(map(str, features.shape[1:]))
 
 
 def loss_name(loss: object) -> str:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from threading import Lock
+from functools import partial
+from threading import Lock, local
 
 import torch
 from torch import Tensor
 
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.simulated import Simulation
-from thinwire.engine.models.fusion import fuse
+from thinwire.engine.compress.randomness import keep_generator
+from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import Labels, in_process_identities
 from thinwire.engine.privacy.keys import derive_key, frame_values
-from thinwire.engine.programs.feature_program import FeatureProgram
-from thinwire.engine.programs.label_program import EvaluationOutputs, LabelProgram
-from thinwire.engine.programs.program import Control
+from thinwire.engine.programs.program import Control, EvaluationOutputs, FeatureProgram, LabelProgram, Program
 from thinwire.engine.protocols.context import cast_like
-from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
+from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks, evaluation_mode
 from thinwire.engine.protocols.sealing import NoChargeLog, Spending
 from thinwire.engine.streams import Direct, Storage
 from thinwire.job.job import Job
@@ -26,6 +27,7 @@ from thinwire.training.program_factory import PartySecrets, ProgramFactory
 
 _CHUNK = 8192
 _ONE_AT_A_TIME = Lock()  # runs of one process would seed each other's generator
+_THREAD = local()  # `plays`: it is a party's, in a run that holds the lock
 
 
 class SimulatedParties:
@@ -83,9 +85,11 @@ class SimulatedParties:
 
     def run(self) -> None:
         """Runs to the end, to the target, or until Ctrl-C has stopped every party after the same round."""
-        programs = {program.context.me: program.run for program in self.programs}
+        programs = {program.context.me: partial(_play, program) for program in self.programs}
+        # A callback may train too: its run has the turn of the one that called it.
+        turn = nullcontext() if getattr(_THREAD, "plays", False) else _ONE_AT_A_TIME
         # Programs seed torch's generator before every forward; whoever called us keeps his.
-        with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        with turn, keep_generator():
             self.simulation.run(programs, on_interrupt=self.control.stop)
 
     # Looking, as only a simulator can ---------------------------------------------------------------------
@@ -107,33 +111,26 @@ class SimulatedParties:
             tables.append(embed_in_chunks(self.side.bottom.module, self.side.features[rows]))
         return tables
 
-    def _chunks(self, tables: list[Tensor]) -> list[list[Tensor]]:
-        return [[table[start : start + _CHUNK] for table in tables] for start in range(0, self.job.rows, _CHUNK)]
-
     def gradient_square(self) -> float:
-        """|gradient of the mean training loss|^2 over all parties' parameters."""
+        """|gradient of the mean training loss|^2 over the parameters of all parties that learn."""
         modules = [program.bottom.module for program in self.features] + [self.side.top.module]
         tables = list(self._features)
         if self.side.bottom is not None and self.side.features is not None:
             modules.insert(-1, self.side.bottom.module)
             tables.append(self.side.features)
-        training = [module.training for module in modules]
+        with evaluation_mode(*modules), torch.enable_grad():
+            for start in range(0, self.job.rows, _CHUNK):
+                rows = slice(start, start + _CHUNK)
+                h = [module(table[rows]) for module, table in zip(modules, tables, strict=False)]
+                fused = fuse(self.side.fusion, [cast_like(self.side.like(), part) for part in h])
+                losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
+                if losses.requires_grad:
+                    (losses.sum() / self.job.rows).backward()
+        learners = [*(program.bottom for program in self.features), self.side.bottom, self.side.top]
+        trained = [parameter for one in learners if one is not None for parameter in one.trained]
+        total = sum(float(p.grad.double().square().sum()) for p in trained if p.grad is not None)
         for module in modules:
-            module.eval()
-        for start, x in zip(range(0, self.job.rows, _CHUNK), self._chunks(tables), strict=True):
-            rows = slice(start, start + _CHUNK)
-            h = [module(part) for module, part in zip(modules, x, strict=False)]
-            fused = fuse(self.side.fusion, [cast_like(self.side.like(), part) for part in h])
-            losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
-            if losses.requires_grad:
-                (losses.sum() / self.job.rows).backward()
-        total = 0.0
-        for module, was in zip(modules, training, strict=True):
-            module.train(was)
-            for parameter in module.parameters():
-                if parameter.grad is not None:
-                    total += float(parameter.grad.double().square().sum())
-                parameter.grad = None
+            module.zero_grad()
         return total
 
     def distortion(self) -> dict[PartyName, float]:
@@ -148,6 +145,11 @@ class SimulatedParties:
             if estimate is not None:
                 found[program.context.me] = float((estimate - table.cpu()).double().square().sum())
         return found
+
+
+def _play(program: Program) -> bool:
+    _THREAD.plays = True
+    return program.run()
 
 
 def own_secret(noise_secret: bytes, party: PartyName) -> bytes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,8 +18,8 @@ from thinwire.base.errors import BadInput
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.base import Message
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.programs.label_program import EvaluationOutputs
-from thinwire.engine.programs.parties import FeatureParty, LabelParty, collect_metadata
+from thinwire.engine.programs.parties import collect_metadata
+from thinwire.engine.programs.program import EvaluationOutputs
 from thinwire.job.job import Job
 from thinwire.report.progress import RunProgress
 from thinwire.report.record import Evaluation, Quality
@@ -25,7 +27,8 @@ from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
-from thinwire.training.callbacks import Callback, FollowerScope, RunStart
+from thinwire.training.callbacks import Callback, RunStart, follow_run
+from thinwire.training.program_factory import keep_threads
 from thinwire.training.quality import assess_quality
 from thinwire.training.recording import RunRecorder, list_spending
 from thinwire.training.result import Evaluator, Result, compute_scores, meets_goal
@@ -50,26 +53,34 @@ def train(
     looking = _follow_on_terminal(job) if callbacks is None else callbacks
     key = None if job.encryption_key is None else Path(job.encryption_key)
     directory = None if out is None else RunDirectory(Path(out), key)
-    if not resume:
-        noise_secret = job.noise_secret or secrets.token_bytes(32)
-        run = _Run(job, looking, directory, on_round, noise_secret)
-        with run.follow() as following:
-            if directory is not None:
-                directory.begin(job.recipe.describe(), noise_secret, _facts(job, run.parties.widths))
-                everyone: list[FeatureParty | LabelParty] = [*job.parties, job.label_party]
-                for party in everyone:
-                    directory.keep(party.name, collect_metadata(party))
-                directory.write(layout.MODEL, dump_indented_json({"format": 1, **describe_models(job)}))
-            return following.finish(run.go())
-    if directory is None:
+    if resume and directory is None:
         raise BadInput("resume needs the run's directory: give out=")
-    names = [*(party.name for party in job.parties), job.label_party.name]
-    data, tensors = directory.load(job.digests(), names)
-    run = _Run(job, looking, directory, on_round, directory.noise_secret)
-    run.resume(directory, data, tensors)
-    with run.follow() as following:
-        directory.mark_finished(False)
-        return following.finish(run.go())
+    if directory is None or not resume or directory.is_unsaved():
+        return _begin(job, looking, directory, on_round)
+    directory.require_begun()
+    with directory.alone():
+        data, tensors = directory.load(job.digests(), [party.name for party in job.everyone])
+        run = _Run(job, looking, directory, on_round, directory.noise_secret)
+        run.resume(directory, data, tensors)
+        with run.follow(), keep_threads(data.get("threads")):
+            directory.mark_finished(False)
+            return run.go()
+
+
+def _begin(
+    job: Job, callbacks: Sequence[Callback], directory: RunDirectory | None, on_round: Callable[[int], None] | None
+) -> Result:
+    noise_secret = job.noise_secret or secrets.token_bytes(32)
+    run = _Run(job, callbacks, directory, on_round, noise_secret)
+    if directory is None:
+        with run.follow():
+            return run.go()
+    with directory.alone(), run.follow():
+        directory.begin(job.recipe.describe(), noise_secret, _facts(job, run.parties.widths))
+        for party in job.everyone:
+            directory.keep(party.name, collect_metadata(party))
+        directory.write(layout.MODEL, dump_indented_json({"format": 1, **describe_models(job)}))
+        return run.go()
 
 
 def _follow_on_terminal(job: Job) -> Sequence[Callback]:
@@ -82,7 +93,7 @@ def _follow_on_terminal(job: Job) -> Sequence[Callback]:
 def describe_models(job: Job) -> dict[str, Any]:
     """What a run's models need to be put together again: who is who, how embeddings meet, what comes out."""
     return {
-        "feature_parties": [party.name for party in job.parties],
+        "feature_parties": list(job.names),
         "label_party": job.label_party.name,
         "fusion": job.label_party.fusion,
         "outputs": Outputs.of(job.label_party.loss).value,
@@ -90,8 +101,13 @@ def describe_models(job: Job) -> dict[str, Any]:
 
 
 def _facts(job: Job, widths: Mapping[PartyName, int]) -> RunFacts:
-    names, label = tuple(party.name for party in job.parties), job.label_party
-    return RunFacts(names, label.name, widths, label.fusion, begun_from=job.begun_from)
+    label = job.label_party
+    return RunFacts(job.names, label.name, widths, label.fusion, begun_from=job.begun_from)
+
+
+def _finite(value: float) -> float | None:
+    """None for what a checkpoint and events.jsonl cannot hold: the run is about to say why it ends."""
+    return value if isfinite(value) else None
 
 
 class _Run:
@@ -105,6 +121,8 @@ class _Run:
     ) -> None:
         self.job = job
         self.directory = directory
+        self._folder = None if directory is None else directory.folder
+        self._result: Result | None = None
         self._callbacks = callbacks
         self._history: list[Evaluation] = []
         self._tested: EvaluationOutputs | None = None  # the last evaluation
@@ -118,7 +136,7 @@ class _Run:
             job.label_party, job.metrics, self.parties.batches, self.parties.simulation.ledger
         )
         self._recorder = RunRecorder(
-            None if directory is None else directory.folder,
+            self._folder,
             describe_job(job, self.parties.widths, self.parties.batches),
             {program.context.me: program.context.stopwatch for program in self.parties.programs},
             self.parties.simulation.ledger,
@@ -129,11 +147,9 @@ class _Run:
         self._saved = self._began
         self._saving_seconds = 0.0
 
-    def follow(self) -> FollowerScope:
-        folder = None if self.directory is None else self.directory.folder
-        return FollowerScope(
-            self._callbacks, RunStart(self.job, folder, tuple(one.to_dict() for one in self._history))
-        )
+    def follow(self) -> AbstractContextManager[None]:
+        begun = RunStart(self.job, self._folder, tuple(one.to_dict() for one in self._history))
+        return follow_run(self._callbacks, begun, lambda: self._result)
 
     def go(self) -> Result:
         self._recorder.begin(self.parties.label.start)
@@ -155,13 +171,14 @@ class _Run:
             metric=next(iter(self.job.metrics), "loss"),
             target=self.job.target,
             interrupted=interrupted,
-            run_dir=None if self.directory is None else self.directory.folder,
+            run_dir=self._folder,
             privacy=self._privacy(),
         )
-        self._recorder.end(self.parties.label.start)
+        self._recorder.look(self.parties.label.start)
         quality = self._quality()
         result.record = self._recorder.record(self._history, quality, result.privacy, interrupted)
         self._recorder.keep(result.summary(), quality)
+        self._result = result
         return result
 
     def _privacy(self) -> list[dict[str, Any]]:
@@ -209,11 +226,11 @@ class _Run:
             if mine:
                 found[program.context.me] = mine
         if self.job.diagnostics:
-            gradient = self.parties.gradient_square()
+            found["squared_gradient_norm"] = gradient = _finite(self.parties.gradient_square())
             self._gradient_at_0 = gradient if self._gradient_at_0 is None else self._gradient_at_0
-            found["squared_gradient_norm"] = gradient
-            found["relative_gradient_norm"] = gradient / self._gradient_at_0 if self._gradient_at_0 else 0.0
-            found["distortion"] = self.parties.distortion()
+            relative = gradient / self._gradient_at_0 if gradient is not None and self._gradient_at_0 else 0.0
+            found["relative_gradient_norm"] = None if gradient is None else relative
+            found["distortion"] = {name: _finite(value) for name, value in self.parties.distortion().items()}
         return found
 
     def _seconds(self) -> float:
@@ -238,6 +255,7 @@ class _Run:
             "seconds": self._seconds(),
             "gradient_at_0": self._gradient_at_0,
             "events": len(self._history),
+            "threads": torch.get_num_threads(),
             "ledger": simulation.ledger.state(),
             "clock": None if simulation.clock is None else simulation.clock.state(),
             "plans": {program.context.me: program.plan.state() for program in self.parties.programs},

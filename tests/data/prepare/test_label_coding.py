@@ -20,6 +20,11 @@ from thinwire.data.prepare import LabelCoding
         ([1.0, 0.0, 1.0], "binary", ("0", "1")),
         ([True, False], "binary", ("false", "true")),
         (["10", "9", "2"], "multiclass", ("2", "9", "10")),
+        ([1000002, 1000001], "binary", ("1000001", "1000002")),
+        (["1000002", "1000001"], "binary", ("1000001", "1000002")),
+        ([1000002.0, 1000001.0, -1e6], "multiclass", ("-1000000", "1000001", "1000002")),
+        ([2**53 + 1, 2**53], "binary", (str(2**53), str(2**53 + 1))),
+        (["007", "7.0", "8"], "binary", ("7", "8")),
         (["red", "blue", "green"], "multiclass", ("blue", "green", "red")),
         ([0.5, 1.5], "regression", ()),
         ([*range(30)], "regression", ()),
@@ -56,6 +61,9 @@ def test_labels_that_are_refused() -> None:
         (["a", "a"], {}, "all 2 labels in 'y' are 'a'; training needs two classes"),
         ([1.5, 1.5], {}, "all 2 labels in 'y' are 1.5"),
         (["a", None], {}, "row 2 has no label in 'y'"),
+        ([1.0, float("inf")], {}, "row 2, label 'y' is 'inf', no finite number; correct it"),
+        (["1", "2", "1e999"], {}, "row 3, label 'y' is '1e999', no finite number"),
+        ([1.5, float("nan"), 2.5], {"task": "regression"}, "row 2, label 'y' is 'nan', no finite number"),
         (["a", "b", "c"], {"task": "binary"}, "holds 3 classes"),
         (["a", "b"], {"classes": ("a", "b", "c")}, "no training row is of class 'c'"),
         (["a", "b"], {"classes": ("a", "a")}, "names one class twice"),
@@ -71,3 +79,13 @@ def test_labels_that_are_refused() -> None:
         coding.apply({"y": ["a", "c"]})
     with pytest.raises(BadState, match="no coding of labels"):
         LabelCoding.from_json("{}")
+
+
+def test_classes_are_found_again_however_the_numbers_are_written() -> None:
+    coding = LabelCoding.fit({"y": [1000000, 2000000]}, "y")
+    for labels in (["1e6", "2e+06"], [1e6, 2e6], ["1000000.0", "02000000"]):
+        assert coding.apply({"y": labels}).tolist() == [0, 1]
+    older = coding.model_copy(update={"classes": ("1e+06", "2e+06")})  # as it was once kept
+    assert older.apply({"y": [2000000, 1000000]}).tolist() == [1, 0]
+    words = LabelCoding.fit({"y": ["007", "gold"]}, "y")
+    assert words.classes[words.apply({"y": ["007"]})[0]] == "007"

@@ -16,7 +16,7 @@ import torch
 
 from thinwire.base.errors import BadColumn, BadState, BadTable
 from thinwire.data.prepare import Preparation, Settings
-from thinwire.data.readers.cells import Cells, read_cells
+from thinwire.data.readers.tables import Cells, read_cells
 
 ROWS = 240
 

@@ -15,7 +15,7 @@ import pytest
 
 from thinwire.base.errors import BadParameter, ThinwireError
 from thinwire.base.types import Kind
-from thinwire.engine.channel.base import Channel, Deadlock, Message, Stopped, TimedOut, Timeout, TransportError, Wait
+from thinwire.engine.channel.base import Channel, Deadlock, Message, Stopped, TransportError, Wait
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.channel.simulated import SimulatedChannel, Simulation
 from thinwire.engine.wire.frame import HEADER_SIZE
@@ -60,7 +60,7 @@ def test_a_message_arrives_as_it_was_sent_and_its_frame_is_counted() -> None:
     sent = Message("shop", "bank", UP, 3, b"hello")
     got = simulation.run(
         {
-            "bank": lambda: simulation.channel("bank").receive("shop", UP, 3, Timeout(1.0)),
+            "bank": lambda: simulation.channel("bank").receive("shop", UP, 3),
             "shop": lambda: simulation.channel("shop").send(sent),
         }
     )
@@ -227,7 +227,7 @@ def test_a_system_without_threads_fails_at_once(monkeypatch: pytest.MonkeyPatch)
                 raise RuntimeError("can't start new thread")
             super().start()
 
-    monkeypatch.setattr("thinwire.engine.channel.turnstile.Thread", FewThreads)
+    monkeypatch.setattr("thinwire.engine.channel.simulated.Thread", FewThreads)
     begun: list[None] = []
     with pytest.raises(RuntimeError, match="can't start new thread"):
         simulation_of("a", "b", "c", "d").run(dict.fromkeys("abcd", lambda: begun.append(None)))
@@ -368,10 +368,7 @@ def test_bad_arguments_are_refused() -> None:
 
 def test_every_error_is_ours() -> None:
     assert issubclass(TransportError, ThinwireError)
-    assert all(issubclass(error, TransportError) for error in (Deadlock, TimedOut, Stopped))
-    late = TimedOut("shop", UP, 4, 1.5)
-    assert str(late).startswith("'shop' sent no EMBEDDING of round 4 within 1.5 s")
-    assert (late.peer, late.kind, late.round, late.seconds) == ("shop", UP, 4, 1.5)
+    assert all(issubclass(error, TransportError) for error in (Deadlock, Stopped))
 
 
 def ctrl_c() -> None:

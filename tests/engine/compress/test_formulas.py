@@ -235,10 +235,7 @@ def test_std_grid_of_zeros_is_a_symbol_of_its_own() -> None:
 
 
 def test_std_grid_takes_a_given_scale_and_refuses_too_small_a_step() -> None:
-    assert StdGrid(2, scale=3.0).compress(torch.tensor([7.0, -8.0]), generator()).to_tensor().tolist() == [
-        6.0,
-        -6.0,
-    ]
+    assert StdGrid(2, scale=3.0).compress(torch.tensor([7.0, -8.0]), generator()).to_tensor().tolist() == [6.0, -6.0]
     with pytest.raises(BadTensor, match=r"over 2\^31 steps"):
         StdGrid(1, scale=1e-12).compress(torch.tensor([7.0]), generator())
 
@@ -415,3 +412,27 @@ def test_extreme_schedules_are_no_trouble() -> None:
     assert HexLattice(DiminishingError(1e300)).compress(tiny, generator()).bits == 0
     with pytest.raises(BadParameter, match="round must be 0 or more, got -1"):
         Hint(-1)
+
+
+@pytest.mark.parametrize(("shape", "trials"), [((10, 8), 65535), ((300, 300), 3), ((1,), 1)])
+def test_throws_of_a_small_message_are_drawn_together_as_they_would_be_one_by_one(
+    shape: tuple[int, ...], trials: int
+) -> None:
+    class Counting(Keystream):
+        calls = 0
+
+        def words(self, count: int) -> Array:
+            self.calls += 1
+            return super().words(count)
+
+    x = torch.rand(shape, generator=generator()) * 2 - 1
+    stream, naive = Counting(bytes(32)), Keystream(bytes(32))
+    counts = PoissonBinomial(trials, 0.1).compress(x, stream).counts.astype(np.int64)
+    assert stream.calls <= 100
+    chance = 0.5 + 0.1 * x.numpy().ravel().astype(np.float64)
+    for start in range(0, x.numel(), 1 << 16):
+        few = slice(start, start + (1 << 16))
+        thresholds = np.rint(chance[few] * 2.0**32)
+        for _ in range(trials):
+            counts[few] -= naive.words(len(thresholds)) < thresholds
+    assert not counts.any()

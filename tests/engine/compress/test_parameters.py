@@ -62,10 +62,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: Cast("float8"), "Cast: dtype must be one of 'float16', 'bfloat16', got 'float8'"),
     (lambda: PoissonBinomial(0, 0.1), "PoissonBinomial: trials must be from 1 to 65535, got 0"),
     (lambda: PoissonBinomial(4, 0.3), "PoissonBinomial: beta must be above 1e-06 and at most 0.25, got 0.3"),
-    (
-        lambda: PoissonBinomial(4, 0.1, 0),
-        "PoissonBinomial: bound must be above 1e-30 and at most 1e+30, got 0",
-    ),
+    (lambda: PoissonBinomial(4, 0.1, 0), "PoissonBinomial: bound must be above 1e-30 and at most 1e+30, got 0"),
     (lambda: Milestones((1, 2)), "Milestones: the rounds must rise from 0"),
     (Milestones, "Milestones: the rounds must rise from 0"),
     (lambda: Milestones((0, 2), (5, 3), (5, 4)), "Milestones: the rounds must rise from 0"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 import torch
 
 from every import generator
 from thinwire.engine.compress import Keystream
-from thinwire.engine.compress.randomness import draw_seed, keystream, sample_indices
+from thinwire.engine.compress.randomness import draw_seed, keep_generator, keystream, sample_indices
 
 
 def test_the_key_stream_is_aes_256_in_counter_mode() -> None:
@@ -62,3 +64,28 @@ def test_sampled_indices_rise_and_differ(size: int, count: int) -> None:
         assert np.all(np.diff(indices) > 0)
         assert indices[0] >= 0
         assert indices[-1] < size
+
+
+@pytest.mark.parametrize("collects", [False, True])
+def test_torchs_generator_is_read_while_no_garbage_is_collected(
+    collects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection may change threads while torch holds the generator's lock, and another thread may want it."""
+    read = torch.get_rng_state
+    seen: list[bool] = []
+
+    def watched() -> torch.Tensor:
+        seen.append(gc.isenabled())
+        return read()
+
+    monkeypatch.setattr(torch, "get_rng_state", watched)
+    before = read()
+    (gc.enable if collects else gc.disable)()
+    try:
+        with keep_generator():
+            torch.rand(3)
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
+    assert seen == [False]
+    assert torch.equal(read(), before)

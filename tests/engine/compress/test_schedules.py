@@ -97,11 +97,7 @@ def test_the_error_really_diminishes_as_one_over_the_root(compressor: Compressor
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_a_diminishing_error_on_a_constant_message_is_no_trouble(value: float) -> None:
     x = torch.full((4, 4), value)
-    for compressor in (
-        Uniform(DiminishingError(1e-3)),
-        HexLattice(Diminishing(2)),
-        TopK(DiminishingError(1e-9)),
-    ):
+    for compressor in (Uniform(DiminishingError(1e-3)), HexLattice(Diminishing(2)), TopK(DiminishingError(1e-9))):
         assert torch.equal(compressor.compress(x, generator(), Hint(7)).to_tensor(), x)
         assert compressor.error_bound(x, Hint(7)).worst < 1e-6
 
@@ -113,7 +109,7 @@ def test_contraction_under_a_schedule_is_what_every_round_keeps() -> None:
 
 
 def test_a_rule_without_a_message_is_refused() -> None:
-    from thinwire.engine.compress.schedules import at_round
+    from thinwire.engine.compress.parameters import at_round
 
     with pytest.raises(BadParameter, match="needs a compressor with an error rule"):
         at_round(DiminishingError(1.0), 3)

@@ -52,7 +52,7 @@ def test_two_runs_of_one_job_are_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_run_interrupted_five_times_is_the_same(name: str, tmp_path: Path) -> None:
+def test_a_run_interrupted_three_times_is_the_same(name: str, tmp_path: Path) -> None:
     given = {"link": tw.Link(10, 5, compute_ms=2), "eval_every": 3, **settings(name)}
     whole = tw.train(job(EVERY[name], **given), out=tmp_path / "whole")
 
@@ -66,7 +66,7 @@ def test_a_run_interrupted_five_times_is_the_same(name: str, tmp_path: Path) -> 
 
         return callback
 
-    for attempt, after in enumerate((0, 3, 9, 12, 18)):
+    for attempt, after in enumerate((0, 9, 18)):
         with pytest.raises(Enough):
             tw.train(job(EVERY[name], **given), [interrupt(after)], out=tmp_path / "pieces", resume=attempt > 0)
     resumed = tw.train(job(EVERY[name], **given), out=tmp_path / "pieces", resume=True)

@@ -17,11 +17,11 @@ from thinwire.engine.compress import PoissonBinomial, Uniform
 from thinwire.engine.methods import celu, cvfl, pbm, svfl
 from thinwire.engine.privacy import NoiseKey, SecureSum
 from thinwire.engine.privacy.accounting import Budget, BudgetExceeded, PrivacyLedger, poisson_binomial_epsilon
-from thinwire.engine.privacy.accounting.exposure import Frozen
+from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.defences import LabelDP, MaxNorm
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.program import Batches
-from thinwire.engine.protocols.label_side import Guard, count_classes
+from thinwire.engine.protocols.ends import Guard, count_classes
 from thinwire.engine.streams import Direct
 
 SECRET = bytes(range(32))
@@ -198,9 +198,13 @@ def test_a_label_party_with_features_cannot_send_noise_of_its_own() -> None:
         trained(recipe, parties=4, own=True)
 
 
-def test_a_resumed_ledger_has_spent_as_much(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", [pbm(4, 0.05), svfl()])  # with a secure sum, and without
+def test_a_resumed_ledger_has_spent_as_much(
+    recipe: tw.Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thinwire.training.train._Run._saving_is_due", lambda _: True)
     given: dict[str, Any] = {"epochs": 3, "eval_every": 3, "noise_secret": SECRET, "training": DPBottom(1.0, 4.0)}
-    whole = tw.train(job(pbm(4, 0.05), **given))
+    whole = tw.train(job(recipe, **given))
 
     class Enough(Exception):
         pass
@@ -210,12 +214,12 @@ def test_a_resumed_ledger_has_spent_as_much(tmp_path: Path) -> None:
             raise Enough
 
     with pytest.raises(Enough):
-        tw.train(job(pbm(4, 0.05), **given), [interrupt], out=tmp_path)
-    resumed = tw.train(job(pbm(4, 0.05), **given), out=tmp_path, resume=True)
+        tw.train(job(recipe, **given), [interrupt], out=tmp_path)
+    resumed = tw.train(job(recipe, **given), out=tmp_path, resume=True)
     assert same_models(whole, resumed)
     assert whole.summary()["privacy"] == resumed.summary()["privacy"]
     with pytest.raises(BadInput, match="privacy"):
-        tw.train(job(pbm(4, 0.05), **{**given, "training": Frozen()}), out=tmp_path, resume=True)
+        tw.train(job(recipe, **{**given, "training": Frozen()}), out=tmp_path, resume=True)
 
 
 # Defences -------------------------------------------------------------------------------------------------

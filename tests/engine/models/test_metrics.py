@@ -143,11 +143,7 @@ def test_wrong_input_is_named(name: str, outputs: Tensor, labels: Tensor, messag
 
 
 def test_names_and_directions() -> None:
-    assert [name for name, entry in METRICS.items() if not entry.higher_is_better] == [
-        "log_loss",
-        "mse",
-        "mae",
-    ]
+    assert [name for name, entry in METRICS.items() if not entry.higher_is_better] == ["log_loss", "mse", "mae"]
     assert all(metric(name).name == name for name in METRICS)
     with pytest.raises(BadParameter, match=r"metric 'acuracy' is not one of accuracy, .*mean 'accuracy'\?"):
         metric("acuracy")

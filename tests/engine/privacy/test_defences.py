@@ -17,10 +17,12 @@ from thinwire.engine.privacy.defences import (
     Marvell,
     MaxNorm,
     NoDefence,
+    Spread,
+    class_noise,
+    least_divergent,
     randomise_labels,
     standard_normal,
 )
-from thinwire.engine.privacy.marvell import Spread, class_noise, least_divergent, sum_kl
 
 ROWS, WIDTH = 400, 6
 
@@ -143,6 +145,15 @@ SPREADS = [
 def spent(spread: Spread, along: tuple[float, float], across: tuple[float, float]) -> float:
     shares = (1 - spread.share, spread.share)
     return sum(p * (a + (spread.width - 1) * b) for p, a, b in zip(shares, along, across, strict=True))
+
+
+def sum_kl(spread: Spread, along: tuple[float, float], across: tuple[float, float]) -> float:
+    """KL(1 || 0) + KL(0 || 1) of the classes under this noise."""
+    (u, v), floor = spread.variances, 1e-12 * max(*spread.variances, spread.distance)
+    a0, a1 = max(u + along[0], floor), max(v + along[1], floor)
+    b0, b1 = max(u + across[0], floor), max(v + across[1], floor)
+    line = (a1**2 + a0**2 + spread.distance * (a1 + a0)) / (a1 * a0) - 2
+    return float(line + (spread.width - 1) * (b1 - b0) ** 2 / (b1 * b0)) / 2
 
 
 @pytest.mark.parametrize("power", [0.1, 1.0, 10.0])

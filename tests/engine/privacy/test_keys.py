@@ -32,11 +32,8 @@ def test_a_retry_draws_the_same_noise() -> None:
     assert np.array_equal(one, again)
 
 
-def test_fresh_secrets_differ_and_are_never_shown() -> None:
-    keys = [NoiseKey.fresh() for _ in range(20)]
-    assert len({key.secret for key in keys}) == 20
-    for key in keys:
-        assert repr(key) == str(key) == "NoiseKey()"
+def test_secrets_are_never_shown() -> None:
+    assert repr(NoiseKey(SECRET)) == str(NoiseKey(SECRET)) == "NoiseKey()"
 
 
 @pytest.mark.parametrize("secret", [b"", bytes(31), bytes(33), "x" * 32, None])

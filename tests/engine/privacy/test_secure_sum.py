@@ -351,10 +351,7 @@ def test_loading_forgets_nothing() -> None:
         ({name: torch.zeros(1, 31, dtype=torch.uint8) for name in ("contexts", "sealed")}, "\\(1, 31\\)"),
         ({name: torch.zeros(2, 32, dtype=torch.uint8) for name in ("contexts", "sealed")}, "1 contexts"),
         (
-            {
-                "contexts": torch.zeros(1, 32, dtype=torch.uint8),
-                "sealed": torch.zeros(2, 32, dtype=torch.uint8),
-            },
+            {"contexts": torch.zeros(1, 32, dtype=torch.uint8), "sealed": torch.zeros(2, 32, dtype=torch.uint8)},
             "1 contexts in the record, 2 sealed",
         ),
     ],

@@ -134,7 +134,7 @@ BACKS_OFF = replace(thin(), schedule=CachedSteps(5, 6, rise_limit=1.5))
 
 
 def wild(**settings: Any) -> tw.Job:
-    """A step size that many cached steps cannot bear."""
+    """A learning rate that many cached steps cannot bear."""
     return job(BACKS_OFF, optimizer=tw.SGD(lr=6.0), epochs=8, eval_every=5, **settings)
 
 

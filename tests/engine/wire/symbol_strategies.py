@@ -35,12 +35,7 @@ seeds = st.integers(0, 2**64 - 1)
 float32s = st.floats(width=32, allow_nan=False, allow_infinity=False)
 positive = st.floats(min_value=1e-300, max_value=1e249)
 
-LAYOUTS = {
-    torch.float32: np.float32,
-    torch.float64: np.float64,
-    torch.float16: np.float16,
-    torch.bfloat16: np.uint16,
-}
+LAYOUTS = {torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16, torch.bfloat16: np.uint16}
 
 TWO_BYTES = [torch.float16, torch.bfloat16]
 

@@ -86,8 +86,7 @@ def test_another_version_or_kind_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "field",
-    [{"round": -1}, {"round": 2**32}, {"round": 2**63}, {"sender": 65536}, {"run": -1}, {"attempt": 2**32}],
+    "field", [{"round": -1}, {"round": 2**32}, {"round": 2**63}, {"sender": 65536}, {"run": -1}, {"attempt": 2**32}]
 )
 def test_numbers_that_do_not_fit_are_refused_by_the_sender(field: dict[str, Any]) -> None:
     values = {name: getattr(FRAME, name) for name in FRAME.__dataclass_fields__} | field

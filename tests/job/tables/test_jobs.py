@@ -15,8 +15,8 @@ from thinwire.align import normalize_ids, read_alignment, write_alignment
 from thinwire.align.intersect import intersect
 from thinwire.base.errors import BadColumn, BadIds, BadInput, BadLabels, IncompatibleRecipe
 from thinwire.data.prepare import LabelCoding, Preparation
-from thinwire.data.readers.cells import read_cells
 from thinwire.data.readers.features import read_id_texts
+from thinwire.data.readers.tables import read_cells
 from thinwire.engine.models import DeepTower, LinearTop
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import require_same_job, save_job
@@ -100,7 +100,7 @@ def training_rows(path: Path) -> list[int]:
     from thinwire.job.row_selection import RowSelection
 
     file = read_job_file(path)
-    rows = RowSelection("party.bank", file.party[0], path.parent, file.job.split).training.rows
+    rows = RowSelection(file.party[0], path.parent, file.job.split).training.rows
     assert rows is not None
     found: list[int] = rows.tolist()
     return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 from dataclasses import fields, replace
 from math import inf, sqrt
 from pathlib import Path
@@ -16,9 +14,9 @@ import torch
 from torch import nn
 
 import thinwire as tw
-from cli.running import ENVIRONMENT, THINWIRE, run
 from integrations.jobs import small_job
 from job.small import JOB, write_job
+from processes import THINWIRE, Processes, run, until
 from thinwire.engine.compress import Cast, Identity, TopK
 from thinwire.engine.models.optimizers import Cosine
 from thinwire.engine.privacy.defences import MaxNorm
@@ -47,6 +45,14 @@ def test_centralised_training_is_svfl() -> None:
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-6)
     assert found["loss"] == pytest.approx(result.history[-1]["test"]["loss"], rel=1e-4)
     assert found["accuracy"] == result.history[-1]["test"]["accuracy"]
+
+
+def test_models_of_different_float_types_are_trained_centrally_too() -> None:
+    jobs = [small_job(recipe=tw.methods.svfl(), epochs=2) for _ in range(2)]
+    for job in jobs:
+        job.label_party.top.double()
+    result = tw.train(jobs[0], callbacks=[])
+    assert train_centrally(jobs[1])["loss"] == pytest.approx(result.history[-1]["test"]["loss"], rel=1e-3)
 
 
 # Axes -----------------------------------------------------------------------------------------------------
@@ -149,7 +155,7 @@ def test_the_axis_that_costs_is_named_and_the_other_is_not() -> None:
     assert said[1].startswith("Splitting the network between parties costs nothing that shows")
     assert said[2].startswith("What travels up (TopK(0.01)) costs")
     assert said[3].startswith("What travels down")
-    assert "no cost that can be told from chance" in said[3]
+    assert "no statistically significant cost" in said[3]
     assert said[-1].startswith("Next: send a little more up: a larger fraction than 0.01; efvfl makes good")
 
 
@@ -202,8 +208,8 @@ def made(metric: str, **values: list[float | None]) -> Diagnosis:
 
 def test_words_where_there_is_nothing_to_explain() -> None:
     found = made("accuracy", centralised=[0.9, 0.91, 0.9], svfl=[0.9, 0.91, 0.9], recipe=[0.91, 0.9, 0.89])
-    assert "cannot be told from chance" in found.describe()[0]
-    assert found.describe()[-1].endswith("the recipe is not in the way.")
+    assert "is not statistically significant" in found.describe()[0]
+    assert found.describe()[-1].endswith("the recipe is not the limit.")
     better = made("accuracy", centralised=[0.9, 0.91, 0.9], recipe=[0.95, 0.96, 0.95])
     assert "Your recipe is better, by 0.0500" in better.describe()[0]
 
@@ -216,7 +222,7 @@ def test_lower_is_better_where_the_metric_is_a_loss() -> None:
 
 def test_one_seed_of_a_metric_without_known_chance_claims_nothing() -> None:
     found = made("log_loss", centralised=[0.2], recipe=[0.9], up=[0.2])
-    assert "cannot be told from chance" in found.describe()[0]
+    assert "is not statistically significant" in found.describe()[0]
     assert "One seed says nothing about chance for this metric: give --seeds 0,1,2." in found.describe()
 
 
@@ -248,14 +254,12 @@ def test_the_command_refuses_wrong_input(tmp_path: Path) -> None:
 
 def test_ctrl_c_shows_what_there_is(tmp_path: Path) -> None:
     job = write_job(tmp_path, JOB.replace("epochs = 2", "epochs = 400\neval_every = 1200"))
-    going = subprocess.Popen(
-        [THINWIRE, "diagnose", job], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
-    )
-    assert going.stderr is not None
-    first = going.stderr.readline()
-    assert first.startswith("1/4 centralised, seed 0")
-    going.send_signal(signal.SIGINT)
-    out, error = going.communicate(timeout=300)
-    assert going.returncode == 130, error
+    with Processes() as started:
+        going = started.command([THINWIRE, "diagnose", job], tmp_path)
+        until(lambda: "\n" in going.stderr)
+        assert going.stderr.startswith("1/4 centralised, seed 0")
+        going.interrupt()
+        assert going.code() == 130, going.stderr
+        out, error = going.stdout, going.stderr
     assert "centralised" in out
     assert "stopped after" in error

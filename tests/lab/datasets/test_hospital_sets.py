@@ -15,10 +15,9 @@ from lab.datasets.layouts import written
 from thinwire.base.errors import BadInput
 from thinwire.engine.models import LSTM
 from thinwire.lab.datasets import VITALS_AND_LABS, PhysioNet2012, load_split
-from thinwire.lab.datasets.fields import fill_forward
-from thinwire.lab.datasets.mimic3 import CHANNELS, COLUMNS, NORMAL, WORDS
-from thinwire.lab.datasets.physionet2012 import CHANNELS as MEASURED
-from thinwire.lab.datasets.physionet2012 import STATIC
+from thinwire.lab.datasets.hospital_sets import BENCHMARK_CHANNELS as CHANNELS
+from thinwire.lab.datasets.hospital_sets import CHANNELS as MEASURED
+from thinwire.lab.datasets.hospital_sets import COLUMNS, NORMAL, STATIC, WORDS, fill_forward
 from thinwire.lab.datasets.vertical import ColumnsByName
 
 # PhysioNet 2012 -------------------------------------------------------------------------------------------
@@ -123,8 +122,8 @@ def test_physionet_compact_is_the_same(tmp_path: Path) -> None:
         ("10:00,HR,fast", "line 8: '10:00', 'fast' is no time and value"),
         ("49:00,HR,70", "line 8: '49:00', '70' is outside the 48 hours"),
         ("10:00,HR,nan", "line 8: '10:00', 'nan' is outside the 48 hours or no number"),
-        ("10:00,HR", "line 8 is cut off, or has too many columns"),
-        ("10:00,HR,1,2", "line 8 is cut off, or has too many columns"),
+        ("10:00,HR", "line 8 has 2 columns, expected 3; is it cut off?"),
+        ("10:00,HR,1,2", "line 8 has 4 columns, expected 3; is it cut off?"),
     ],
 )
 def test_damaged_stays(tmp_path: Path, line: str, message: str) -> None:

@@ -17,8 +17,7 @@ from lab.datasets.layouts import cifar, digits, idx, png, tar_gz, written
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.engine.models import CNN, MLP, MVCNN, ResNet18
 from thinwire.lab.datasets import ModelNet10, Scale, load_split
-from thinwire.lab.datasets.mnist import read_idx
-from thinwire.lab.datasets.pictures import read_pngs
+from thinwire.lab.datasets.picture_sets import read_idx, read_pngs
 from thinwire.lab.datasets.vertical import ColumnsByCount, Halves, Quadrants, VerticalData, Views
 
 
@@ -103,11 +102,7 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD + b"x"), "goes on at byte 15696"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD[:9]), "ends at byte 9, within its header of 16 bytes"),
         ("train-images-idx3-ubyte.gz", gzip.compress(GOOD)[:-9], "cut off at byte"),
-        (
-            "train-images-idx3-ubyte.gz",
-            gzip.compress(GOOD) + b"more",
-            "Not a gzipped file (b'mo')",
-        ),
+        ("train-images-idx3-ubyte.gz", gzip.compress(GOOD) + b"more", "Not a gzipped file (b'mo')"),
         ("train-images-idx3-ubyte.gz", GOOD, "damaged, or not gzipped: Not a gzipped file"),
         ("train-images-idx3-ubyte.gz", PACKED[:200_000] + bytes(9) + PACKED[200_009:], "damaged, or not gzipped: "),
         ("train-labels-idx1-ubyte.gz", gzip.compress(GOOD), "starts with 00000803 at byte 0, expected 00000801"),
@@ -115,7 +110,7 @@ PACKED = gzip.compress(np.random.default_rng(0).bytes(300_000))
         (
             "t10k-labels-idx1-ubyte.gz",
             gzip.compress(idx(np.array([0] * 9 + [10], np.uint8))),
-            "label 10 at byte 17; there are classes 0 to 9",
+            "label 10 at byte 17; the classes are 0 to 9",
         ),
         ("t10k-labels-idx1-ubyte.gz", b"", "is empty"),
     ],

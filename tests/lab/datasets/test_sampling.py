@@ -9,9 +9,11 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from thinwire.base.errors import BadParameter
-from thinwire.data.hashing import Buckets, hash_codes, row_keys
+from thinwire.data.hashing import BUCKETS, Buckets, hash_codes, row_keys
+from thinwire.data.prepare.settings import Settings
 from thinwire.lab.datasets import sampling
 from thinwire.lab.datasets.sampling import Subset, choose_rows, code_words, draw_rows, mark_test_rows, standardize
 
@@ -155,3 +157,12 @@ def test_words_of_the_test_rows_alone_have_no_code() -> None:
 def test_a_subset_of_nothing() -> None:
     with pytest.raises(BadParameter, match="test_rows must be 1 or more, or None for all, got 0"):
         Subset(None, 0)
+
+
+@pytest.mark.parametrize("count", [BUCKETS[0] - 1, BUCKETS[-1] + 1])
+def test_a_column_has_as_many_buckets_in_a_data_set_as_in_a_prepared_table(count: int) -> None:
+    assert Buckets(BUCKETS[-1]).default == Settings(buckets=BUCKETS[-1]).buckets
+    with pytest.raises(BadParameter, match="must be from 2 to"):
+        Buckets(count)
+    with pytest.raises(ValidationError, match=r"than or equal to"):
+        Settings(buckets=count)

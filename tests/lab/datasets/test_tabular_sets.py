@@ -18,20 +18,21 @@ from lab.datasets.layouts import table, written
 from thinwire.base.errors import BadInput
 from thinwire.lab.datasets import load_split
 from thinwire.lab.datasets.sampling import mark_test_rows
-from thinwire.lab.datasets.tables import BILLS, CAMPAIGN, CLIENT, LAND, PERSON, TERRAIN, read_libsvm
+from thinwire.lab.datasets.tabular_sets import BANK_MARKETING, COVTYPE, CREDIT_CARD, read_libsvm
 
 ROWS = 200
 
 
 def credit(label: str = "default.payment.next.month") -> tuple[list[str], list[list[Any]]]:
     rng = np.random.default_rng(0)
-    header = ["ID", *PERSON, *BILLS, label]
+    header = ["ID", *CREDIT_CARD.fields, label]
     return header, [[k, *rng.integers(0, 1000, 23).tolist(), k % 5 // 4] for k in range(ROWS)]
 
 
 def bank() -> tuple[list[str], list[list[Any]]]:
     rng = np.random.default_rng(1)
-    header = ["age", *CLIENT[1:], "duration", *CAMPAIGN, "y"]
+    client, campaign = BANK_MARKETING.parties.values()
+    header = ["age", *client[1:], "duration", *campaign, "y"]
     words = {
         "job",
         "marital",
@@ -117,7 +118,7 @@ def test_covtype_as_published_as_libsvm_and_compact(tmp_path: Path) -> None:
     written(tmp_path / "b" / "covtype" / "covtype.bz2", bz2.compress(svm.encode()))
     written(tmp_path / "c" / "covtype" / "covtype", svm)
     (tmp_path / "d" / "tabular").mkdir(parents=True)
-    columns = {name: x[:, k].astype(np.int16) for k, name in enumerate((*TERRAIN, *LAND, "Cover_Type"))}
+    columns = {name: x[:, k].astype(np.int16) for k, name in enumerate((*COVTYPE.fields, "Cover_Type"))}
     pq.write_table(pa.table(columns), tmp_path / "d" / "tabular" / "covtype.parquet")
     first, *others = (load_split("covtype", folder=tmp_path / name) for name in "abcd")
     for other in others:

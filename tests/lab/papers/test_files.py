@@ -12,9 +12,15 @@ from thinwire.base.errors import BadInput
 from thinwire.engine.models import LOSSES, MODELS
 from thinwire.job.registry import build_optimizer, build_recipe
 from thinwire.lab.datasets import DATA_SETS
-from thinwire.lab.papers.experiment import Size, find_experiments, match_experiments, read_experiment, resolve_size
+from thinwire.lab.papers.experiment import (
+    BestOf,
+    Size,
+    find_experiments,
+    match_experiments,
+    read_experiment,
+    resolve_size,
+)
 from thinwire.lab.papers.jobs import build_split
-from thinwire.lab.papers.schema import BestOf
 
 NAMES = sorted(find_experiments())
 NOT_READ = {"imagenet100"}  # no reader yet: its file says the settings

@@ -10,7 +10,7 @@ import thinwire as tw
 from thinwire.engine.compress import QSGD, HexLattice, Identity, StdGrid, TopK, Uniform
 from thinwire.engine.recipe import Recipe
 from thinwire.job.registry import build_recipe
-from thinwire.lab.papers.formulas import PaperBytes, paper_bits
+from thinwire.lab.papers.runs import PaperBytes, paper_bits
 
 ROWS, EPOCHS, WIDTH, PARTIES = 60_000, 100, 16, 4
 

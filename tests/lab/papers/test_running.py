@@ -95,11 +95,18 @@ def test_step_sizes_change_at_epochs(tmp_path: Path, data: Path) -> None:
     for one, other in zip(changed, same, strict=True):  # an epoch has 3 rounds
         assert [
             a["train"]["loss"] == b["train"]["loss"] for a, b in zip(one.history, other.history, strict=True)
-        ] == [
-            True,
-            True,
-            False,
-        ]
+        ] == [True, True, False]
+
+
+def test_a_party_may_have_a_link_of_its_own(tmp_path: Path, data: Path) -> None:
+    slow = "compute_ms = 1, parties = { upper_left = { bandwidth_mbit = 0.01, compute_ms = 1 } } }"
+    one, other = (
+        all_of(plan(tmp_path, data, EXPERIMENT.replace("compute_ms = 1 }", link), out=link[:16]))
+        for link in ("compute_ms = 1 }", slow)
+    )
+    assert other[0].history[-1]["link_seconds"] > 2 * one[0].history[-1]["link_seconds"]
+    with pytest.raises(BadInput, match=r"link\.parties\.nobody: no feature party has this name"):
+        all_of(plan(tmp_path, data, EXPERIMENT.replace("compute_ms = 1 }", slow.replace("upper_left", "nobody"))))
 
 
 def test_a_run_that_diverges_is_told_and_does_not_end_the_others(tmp_path: Path, data: Path) -> None:

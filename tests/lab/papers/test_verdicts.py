@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from thinwire.lab.papers.experiment import ExpectSection
 from thinwire.lab.papers.results import ClaimVerdict, CurveResult, check_claims
 from thinwire.lab.papers.runs import ExperimentRun, value_at
-from thinwire.lab.papers.schema import ExpectSection
 
 TARGET = ("accuracy", 0.8)
 

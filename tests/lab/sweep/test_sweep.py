@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import thinwire as tw
-from cli.running import ENVIRONMENT, THINWIRE
 from job.small import write_job
+from processes import THINWIRE, environment
 from thinwire import cli
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.job.job_loader import load_job
@@ -158,7 +158,7 @@ def test_ctrl_c_stops_and_the_same_command_goes_on(
     job.write_text(job.read_text().replace("epochs = 2", "epochs = 3000"))
     words = [str(THINWIRE), "sweep", "job.toml", "--seeds", "0,1,2", "--workers", "1", "--out", "sweep"]
     process = subprocess.Popen(
-        words, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True, start_new_session=True
+        words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     deadline = monotonic() + 300
     while not list(tmp_path.glob("sweep/*/checkpoints/*-*")) and monotonic() < deadline:

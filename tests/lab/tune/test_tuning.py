@@ -15,9 +15,15 @@ from thinwire.engine.channel.link import Link
 from thinwire.job.job_loader import load_job
 from thinwire.lab.tune import Aim, ProbeResult, TuningRequest, TuningResult, Watch, parse_link, tune, tuner
 from thinwire.lab.tune.probe import Probe, ProbeSettings, run_probe
-from thinwire.lab.tune.search import SearchBudget, SearchResult, SearchSpace, search
-from thinwire.lab.tune.step_times import charge_link, compute_handling_ms, measure_step_ms
-from thinwire.lab.tune.tuner import build_proposal, list_overrides, resolve_tuned_job
+from thinwire.lab.tune.search import search
+from thinwire.lab.tune.tuner import (
+    build_proposal,
+    charge_link,
+    compute_handling_ms,
+    list_overrides,
+    measure_step_ms,
+    resolve_tuned_job,
+)
 from thinwire.training.result import meets
 from thinwire.training.train import train
 
@@ -99,9 +105,9 @@ def test_without_a_target_it_is_what_svfl_reaches_with_both_seeds(job: Path) -> 
 
 def test_where_nothing_is_faster_svfl_stays(asked: TuningRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     def slower(
-        over: SearchSpace, budget: SearchBudget, limit: float, told: Callable[[ProbeResult], None]
-    ) -> SearchResult:
-        return SearchResult([run_probe(replace(over.probe({"method": "svfl"}), handling_seconds=1.0))])
+        ground: ProbeSettings, trials: int, jobs: int, limit: float, told: Callable[[ProbeResult], None]
+    ) -> tuple[list[ProbeResult], bool]:
+        return [run_probe(Probe(replace(ground, handling_seconds={"svfl": 1.0}), {"method": "svfl"}))], False
 
     monkeypatch.setattr(tuner, "search", slower)
     found = tune(asked)
@@ -140,10 +146,10 @@ def test_processes_probe_as_this_one_does(tuned: TuningResult, asked: TuningRequ
     link = replace(SLOW, compute_ms=1.0)
     ground = ProbeSettings(asked.job, SETTINGS, 0, tuned.rounds, link, "accuracy", AIM, tuned.svfl.probes[0].points)
     told: list[ProbeResult] = []
-    found = search(SearchSpace(ground, tuned.handling_ms, {}), SearchBudget(trials=2, jobs=2), inf, told.append)
-    assert told == found.probes
-    assert len(found.probes) == 2
-    for one in found.probes:
+    probes, _ = search(replace(ground, handling_seconds=tuned.handling_ms), 2, 2, inf, told.append)
+    assert told == probes
+    assert len(probes) == 2
+    for one in probes:
         (twin,) = [other for other in tuned.candidates if other.recipe == one.recipe]
         short, long = sorted((one.points, twin.probes[0].points), key=len)
         assert short  # one may have been given up earlier, but as far as both went they are alike
@@ -167,7 +173,7 @@ def test_a_probe_ends_where_it_cannot_win(asked: TuningRequest) -> None:
 def test_handling_comes_on_top_of_the_clock(asked: TuningRequest) -> None:
     ground = ProbeSettings(asked.job, SETTINGS, 0, 6, replace(SLOW, compute_ms=1.0), "accuracy")
     plain = run_probe(Probe(ground, {"method": "svfl"}))
-    slower = run_probe(Probe(ground, {"method": "svfl"}, handling_seconds=0.25))
+    slower = run_probe(Probe(replace(ground, handling_seconds={"svfl": 0.25}), {"method": "svfl"}))
     for one, two in zip(plain.points, slower.points, strict=True):
         assert two.seconds - one.seconds == pytest.approx(0.25 * one.round)
 

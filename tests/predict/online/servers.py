@@ -11,11 +11,12 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from processes import until
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet
-from thinwire.predict.online.server import FeatureServer, LabelServer, ServerSource
-from thinwire.predict.run_source import RunSource
-from training.party.parties import LABEL_PARTY, Place, free_port, until
+from thinwire.predict.online.server import FeatureServer, LabelServer
+from thinwire.predict.party_models import RunSource
+from training.party.parties import LABEL_PARTY, Place, free_port
 
 SECONDS = 300.0
 
@@ -50,7 +51,7 @@ class Client:
 
     def score(self, value: Any, headers: Mapping[str, str] | None = None) -> Reply:
         body = value if isinstance(value, bytes) else json.dumps(value).encode()
-        return self.call("POST", "/v1/predict", body, headers)
+        return self.call("POST", "/v1/predict", body, {"Content-Type": "application/json", **(headers or {})})
 
     def get(self, path: str) -> Reply:
         return self.call("GET", path)
@@ -63,7 +64,7 @@ class Feature:
         own = read_party_view(place.job, name)
         self.sentences: list[str] = []
         self.error: BaseException | None = None
-        self.server = FeatureServer(ServerSource(RunSource(own, run), which), self.sentences.append)
+        self.server = FeatureServer(RunSource(own, run, which), self.sentences.append)
         self.server._watcher._seconds = 0.05
         self._thread = Thread(target=self._run, name=f"serve {name}")
         self._thread.start()
@@ -105,12 +106,13 @@ def served(
     own = read_party_view(place.job, LABEL_PARTY)
     sentences: list[str] = []
     chosen = own.serve.model_copy(update={"http": f"127.0.0.1:{free_port()}", "deadline_ms": 10_000.0, **settings})
-    server = LabelServer(ServerSource(RunSource(own, runs[LABEL_PARTY]), which), sentences.append, chosen)
+    server = LabelServer(RunSource(own, runs[LABEL_PARTY], which), sentences.append, chosen)
     server._watcher._seconds = 0.05
-    thread = server.in_thread()
+    thread = Thread(target=server.run, name="serve")
+    thread.start()
     features: dict[str, Feature] = {}
     try:
-        until(server.is_listening)
+        until(lambda: server._server.started)
         for name in place.feature_parties:
             if name not in without:
                 features[name] = Feature(place, name, runs[name], which)

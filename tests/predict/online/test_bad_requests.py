@@ -13,14 +13,16 @@ import torch
 
 from predict.halves import trained
 from predict.online.servers import SECONDS, Served, served
+from processes import until
 from thinwire.align import intersect, write_alignment
 from thinwire.engine.compress import Identity
 from thinwire.engine.compress.symbols import Dense
 from thinwire.engine.wire import encode
 from thinwire.predict.pending_requests import answer_body
-from training.party.parties import LABEL_PARTY, Shape, made, until
+from training.party.parties import LABEL_PARTY, Shape, made
 
 OUTSIDE = "person-of-the-clinic-alone"
+NAME = "scores.bank.example"  # by which clients call the server
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         section["test_alignment"] = f"{section['name']}-test.alignment"
     place.write("job.toml")
     run = trained(place)
-    with served(place, dict.fromkeys(place.names, run), max_rows=1000, max_body_mb=0.05) as found:
+    with served(place, dict.fromkeys(place.names, run), max_rows=1000, max_body_mb=0.05, hosts=[NAME]) as found:
         yield found
 
 
@@ -101,6 +103,32 @@ def test_a_bad_request_is_refused_by_name(name: str, found: Served) -> None:
     assert found.client.score({"rows": [0]}).status == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/predict", "/v1/model", "/healthz", "/metrics", "/nothing"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "evil", "a b", ""])
+def test_a_name_that_is_not_the_servers_is_refused(path: str, host: str, found: Served) -> None:
+    """Else a page elsewhere could have its own name lead here, and read the scores."""
+    method, body = ("POST", b'{"rows": [0]}') if path == "/v1/predict" else ("GET", None)
+    reply = found.client.call(method, path, body, {"Host": host, "Content-Type": "application/json"})
+    assert (reply.status, reply.kind) == (421, "wrong_host"), reply.body
+    assert "serve.hosts" in reply.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LocalHost:1", "localhost.", "127.0.0.1", "[::1]:80", "10.1.2.3:8080", NAME, f"{NAME}:80"]
+)
+def test_addresses_and_the_names_of_the_server_are_answered(host: str, found: Served) -> None:
+    assert found.client.score({"rows": [0]}, {"Host": host}).status == 200
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/plain;application/json", "multipart/form-data", ""])
+def test_only_json_is_taken(kind: str, found: Served) -> None:
+    """What a page of another site may have a browser send unasked is none."""
+    reply = found.client.score({"rows": [0]}, {"Content-Type": kind})
+    assert (reply.status, reply.kind) == (415, "wrong_content_type")
+    assert "send application/json" in reply.body["error"]["message"]
+    assert found.client.score({"rows": [0]}, {"Content-Type": "Application/JSON; charset=utf-8"}).status == 200
+
+
 def test_a_million_ids_are_refused_at_once(found: Served) -> None:
     body = json.dumps({"ids": [f"person-{number}" for number in range(1_000_000)]}).encode()
     reply = found.client.score(body)
@@ -121,7 +149,7 @@ def sent(found: Served, data: bytes) -> socket.socket:
     return line
 
 
-HALF = b"POST /v1/predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+HALF = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
 
 
 def test_requests_that_cannot_be_read_are_counted_too(found: Served) -> None:
@@ -150,7 +178,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch.setattr("thinwire.predict.online.http.HEAD_SECONDS", 0.05)
     with sent(found, b"") as line:
         for _ in range(requests):
-            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             answer = line.recv(4096)
             while not answer.endswith(b"}"):  # its body may come behind its head
                 answer += line.recv(4096)
@@ -165,7 +193,7 @@ def test_more_connections_than_there_can_be_are_refused(found: Served, monkeypat
     monkeypatch.setattr(server.config, "limit_concurrency", 2)
     with sent(found, b"") as first, sent(found, b""):
         until(lambda: len(server.server_state.connections) == 2)
-        with sent(found, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") as third:
+        with sent(found, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as third:
             answer = b"".join(iter(lambda: third.recv(4096), b""))  # to the end of the connection
         assert answer.startswith(b"HTTP/1.1 503 ")
         with sent(found, b""):

@@ -17,8 +17,8 @@ from thinwire.net.grpc.service import RPCS, Denied
 from thinwire.net.handshake import CacheTerms
 from thinwire.net.pki.authority import issue
 from thinwire.predict.online.batching import EmbeddingCache
-from thinwire.predict.online.server import LabelServer, ServerSource, read_serving_terms
-from thinwire.predict.run_source import RunSource
+from thinwire.predict.online.server import LabelServer, read_serving_terms
+from thinwire.predict.party_models import RunSource
 from training.party.parties import LABEL_PARTY, Shape, made
 
 SVFL = Shape({"method": "svfl"})
@@ -97,4 +97,4 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         own = read_party_view(place.job, LABEL_PARTY)
         settings = own.serve.model_copy(update={"http": address})
         with pytest.raises(BadInput, match=f"cannot listen at {address}"):
-            LabelServer(ServerSource(RunSource(own, folder)), lambda _: None, settings)
+            LabelServer(RunSource(own, folder), lambda _: None, settings)

@@ -13,7 +13,6 @@ from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from predict.halves import simulated_outputs, trained
+from predict.halves import asked, predicting, simulated_outputs, trained
 from predict.online.servers import Client, Feature, served
+from processes import THINWIRE, until
 from thinwire.engine.privacy import poisson_binomial_epsilon
+from thinwire.job.schema import ServeTerms
 from thinwire.net.grpc.service import Refused
 from thinwire.predict.online.batching import ScoringBatch
 from thinwire.predict.run import load_run, read_own_rows
-from training.party.parties import LABEL_PARTY, THINWIRE, Place, Shape, free_port, made, processes, ran, until
+from training.party.parties import LABEL_PARTY, PartyProcesses, Place, Shape, free_port, made, ran
 
 SVFL = Shape({"method": "svfl"})
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
@@ -49,7 +50,7 @@ def test_a_killed_party_is_named_and_comes_back_by_itself(tmp_path: Path) -> Non
     run, outputs = simulated_outputs(folder)
     expected = run.outputs.format_scores(outputs)
     port = free_port()
-    with processes() as started:
+    with PartyProcesses() as started:
 
         def serve(name: str, *more: str) -> Any:
             command: list[str | Path] = [THINWIRE, "serve", folder, "--name", name, "--yes", *more]
@@ -116,8 +117,23 @@ def test_what_was_asked_over_a_connection_that_is_replaced_is_lost_at_once(tmp_p
         with ThreadPoolExecutor(1) as client:
             coming = client.submit(found.client.score, {"rows": [0], "deadline_ms": 60_000})
             until(lambda: found.features["bank"].server.party._queue.qsize() > 0)
-            found.server.party.lines["bank"].attach(SimpleNamespace(end=lambda _: None), 0, 0)
+            found.server.party.lines["bank"].attach(lambda: None, 0, 0)
             assert coming.result(20).kind == "party_missing"
+
+
+def test_what_was_withdrawn_over_a_connection_ends_with_it(tmp_path: Path) -> None:
+    """A label party that was started again counts its questions anew: the numbers are those of other questions."""
+    place = made(tmp_path, SVFL)
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        party = found.features["bank"].server.party
+        party._withdrawn.update(range(100))  # as it is where each came behind its answer
+        attached = found.server.party.lines["bank"]._attached
+        assert attached is not None
+        attached.end("cut")
+        until(lambda: party._connection == 2)
+        found.is_whole()
+        assert party._withdrawn == set()
 
 
 def hold(feature: Feature) -> None:
@@ -203,11 +219,12 @@ def test_a_question_that_nobody_waits_for_is_not_answered(tmp_path: Path, monkey
         with ThreadPoolExecutor(1) as other:
             coming = other.submit(ask, 60_000)
             until(lambda: party._queue.qsize() == 3)
-            attached = found.server.party.lines["bank"]._attached
+            attached, connection = found.server.party.lines["bank"]._attached, party._connection
             assert attached is not None
             attached.end("cut")
             assert {reply.kind for reply in coming.result()} == {"party_missing"}
         found.is_whole()
+        until(lambda: party._connection > connection)
         go_on.set()
         assert found.client.score({"rows": [0]}).status == 200
         assert party.questions == 4
@@ -466,6 +483,77 @@ def test_a_new_model_that_one_party_lacks_is_not_used(last: str, tmp_path: Path)
     # Whose models they are is remembered where the new run is: it is what a server that starts again looks at.
     (noted,) = json.loads((second / "serving.json").read_text()).values()
     assert set(noted) == set(place.feature_parties)
+
+
+@pytest.mark.parametrize("when", ["too late", "in time, with a default"])
+def test_a_model_that_a_party_has_dropped_is_not_used(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A party holds two models. It may drop one in the moment that the last of the others gets it."""
+    place = made(tmp_path, SVFL)
+    if when != "too late":
+        with_terms(place, 0, when_missing="zeros")
+    runs = []
+    for seed in (3, 4, 5):
+        place.document["job"]["seed"] = seed
+        place.write("job.toml")
+        runs.append(trained(place, f"seed-{seed}"))
+    links = {name: tmp_path / f"current-{name}" for name in place.names}
+
+    def turn(name: str, number: int) -> None:
+        links[name].unlink(missing_ok=True)
+        links[name].symlink_to(runs[number])
+
+    for name in place.names:
+        turn(name, 0)
+    with served(place, links) as found:
+        asking, bank = found.server.party, found.features["bank"].server.party
+        before = found.client.score({"rows": [0]}).body["model"]
+        turn(LABEL_PARTY, 1)
+        until(lambda: len(asking.models) == 2)
+        second = list(asking.models)[1]
+        turn("bank", 1)
+        until(lambda: second in asking._offers["bank"])
+        news: list[dict[str, Any]] = []
+        if when == "too late":
+            monkeypatch.setattr(bank.line, "tell", news.append)
+        turn("bank", 2)
+        until(lambda: second not in bank._models)
+        until(lambda: bool(news) if when == "too late" else second not in asking._offers["bank"])
+        turn("shop", 1)
+        until(lambda: second in asking._offers["shop"])
+        if when == "too late":
+            until(lambda: asking.ready is not None and asking.ready.run == second)
+            assert found.client.score({"rows": [0]}).kind == "model_mismatch"
+            monkeypatch.undo()
+            bank.line.tell(news[0])
+            until(lambda: second not in asking._offers["bank"])
+        asking._choose()  # once more, and behind the choice that is under way
+        reply = found.client.score({"rows": [0], "model": before})
+        assert (reply.status, reply.body.get("missing")) == (200, []), reply.body
+
+
+def test_a_default_does_not_stand_for_a_party_of_a_secure_sum(tmp_path: Path) -> None:
+    """Its key is not there: the others, which cannot mask without it, would be sent none and stop."""
+    shape = Shape({"method": "pbm", "trials": 4, "beta": 0.05}, parties=3, model=TANH, job={"training": "frozen"})
+    place = made(tmp_path, shape)
+    folder = trained(place)
+    runs = dict.fromkeys(place.names, folder)
+    with predicting(place, runs, terms={"bank": ServeTerms(when_missing="zeros")}) as (asking, _):
+        asked(asking, torch.arange(2))  # its default is noted from here on
+    with served(place, runs, without=("bank",)) as found:
+        others = found.features.values()
+        until(lambda: found.server.party.list_absent() == ["bank"] or any(one.error for one in others))
+        found.server.party._choose()  # once more, and behind the choice that is under way
+        assert (found.server.party.ready, [one.error for one in others]) == (None, [None] * 2)
+        assert found.client.score({"rows": [0]}).kind == "party_missing"
+        found.features["bank"] = Feature(place, "bank", folder)
+        found.is_whole()
+        assert found.client.score({"rows": [0]}).status == 200
+        assert [one.error for one in others] == [None] * 3
+        (offered,) = found.features["bank"].server.party._offers()
+        with pytest.raises(Refused, match="'bank' brings no key"):
+            found.server.party._require_models("bank", [offered.model_copy(update={"key": None})])
 
 
 def test_models_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:

@@ -47,9 +47,10 @@ def test_served_scores_are_the_simulators(name: str, tmp_path: Path) -> None:
         assert one.body["model"] == reply.body["model"] == found.client.get("/v1/model").body["model"]
 
 
-def test_pbm_through_serve_is_the_simulators_question(tmp_path: Path) -> None:
+def test_pbm_through_serve_is_the_simulators_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
+    monkeypatch.setattr("thinwire.predict.scoring.token_bytes", bytes)  # noise is fresh otherwise
     shape = Shape({"method": "pbm", "trials": 16, "beta": 0.2}, parties=3, model=TANH, job={"training": "frozen"})
     place = made(tmp_path, shape)
     folder = trained(place)

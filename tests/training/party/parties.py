@@ -7,12 +7,8 @@ draw random numbers. Everything between the parties is real either way: gRPC, mu
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import thinwire as tw
+from processes import DEADLINE, THINWIRE, Process, Processes
 from thinwire.job.init_from import InitFrom
 from thinwire.job.job_file import toml_text
 from thinwire.job.job_loader import load_job
@@ -37,14 +34,9 @@ from thinwire.training.party.party_run import Audience, PartyRun
 from thinwire.training.party.startup import open_party_run
 from thinwire.training.result import Result
 
-THINWIRE = Path(sys.executable).with_name("thinwire")
 LABEL_PARTY = "clinic"
 FEATURE_PARTIES = ("bank", "shop", "post")
 ROWS, TESTS, COLUMNS = 48, 16, 4
-DEADLINE = 300.0  # seconds that anything here may take; far more than it does
-
-# Of a program that runs here: proxies of the machine are no matter of a test on loopback.
-_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
 
 Document = dict[str, Any]
 
@@ -299,70 +291,7 @@ def ran(place: Place, **given: Any) -> dict[str, dict[str, Any]]:
 # Parties as processes ---------------------------------------------------------------------------------------------
 
 
-def environment(**more: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key.lower() not in _PROXIES}
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **more}
-
-
-class Process:
-    """A command that runs; its output goes to files, so that it never waits for a reader."""
-
-    def __init__(self, command: Sequence[str | Path], files: Path, folder: Path, more: Mapping[str, str]) -> None:
-        files.parent.mkdir(parents=True, exist_ok=True)
-        self._out, self._err = files.with_suffix(".stdout"), files.with_suffix(".stderr")
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                list(map(str, command)),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=folder,
-                env=environment(**more),
-            )
-
-    @property
-    def stdout(self) -> str:
-        return self._out.read_text()
-
-    @property
-    def stderr(self) -> str:
-        return self._err.read_text()
-
-    def interrupt(self) -> None:
-        """As Ctrl-C does."""
-        self._process.send_signal(signal.SIGINT)
-
-    def says(self, text: str, seconds: float = DEADLINE) -> None:
-        """Waits until it has said so."""
-        until(lambda: text in self.stderr or self.ended, seconds)
-        assert text in self.stderr, self.stderr
-
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def code(self, seconds: float = DEADLINE) -> int:
-        """Waits for its end."""
-        return self._process.wait(seconds)
-
-    def summary(self) -> dict[str, Any]:
-        """Of a party that has reached its end."""
-        assert self.code() == 0, self.stderr
-        found = json.loads(self.stdout)
-        assert isinstance(found, dict)
-        return found
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-class Processes:
-    """Makes processes, and ends those that are left."""
-
-    def __init__(self) -> None:
-        self._all: list[Process] = []
-
+class PartyProcesses(Processes):
     def party(
         self,
         place: Place,
@@ -371,6 +300,7 @@ class Processes:
         out: Path | None = None,
         prefix: Sequence[str] = (),
         more: Mapping[str, str] | None = None,
+        faults: Sequence[Mapping[str, Any]] = (),
     ) -> Process:
         folder = out or place.out(name)
         command = [
@@ -386,33 +316,7 @@ class Processes:
             "--json",
             *options,
         ]
-        return self.command(command, place.folder, more)
-
-    def command(self, command: Sequence[str | Path], folder: Path, more: Mapping[str, str] | None = None) -> Process:
-        process = Process(command, folder / "output" / f"{len(self._all)}", folder, more or {})
-        self._all.append(process)
-        return process
-
-    def end(self) -> None:
-        for process in self._all:
-            process.kill()
-
-
-@contextmanager
-def processes() -> Iterator[Processes]:
-    made = Processes()
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-def until(condition: Callable[[], Any], seconds: float = DEADLINE) -> None:
-    deadline = monotonic() + seconds
-    while not condition():
-        if monotonic() > deadline:
-            raise TimeoutError(f"not so after {seconds:.0f} s")
-        sleep(0.01)
+        return self.command(command, place.folder, more, faults)
 
 
 # What they leave --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from threading import current_thread
 from time import monotonic
 from typing import Any
 
@@ -19,13 +20,14 @@ import numpy as np
 import pytest
 
 from net.callers import channel_to, own_identity, refusal
+from processes import until
 from thinwire import cli
 from thinwire.base.errors import BadInput, Malformed
 from thinwire.base.types import Kind
 from thinwire.engine.wire.frame import Frame, frame_header
 from thinwire.net.grpc import server as grpc_server
 from thinwire.net.grpc.service import CLAIM, RPCS
-from thinwire.net.links.peer_link import WrongMessage
+from thinwire.net.links.peer_link import PeerLink, WrongMessage
 from thinwire.net.links.records import MAX_JSON, Record, frame_records, json_record, number_record
 from thinwire.net.pki.authority import issue
 from thinwire.training.party import session
@@ -37,6 +39,7 @@ from training.party.parties import (
     ROWS,
     TESTS,
     Document,
+    PartyProcesses,
     PartyThread,
     Place,
     Shape,
@@ -44,9 +47,7 @@ from training.party.parties import (
     finished,
     log_of,
     made,
-    processes,
     threads,
-    until,
 )
 
 TALK = RPCS["Talk"]
@@ -120,7 +121,7 @@ def test_a_party_that_has_come_to_predict_is_told_that_this_is_a_training(waitin
     assert "this party trains, the other has come to align or to predict" in said
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 2**70, -1, "1", None, 1.5, [1]])
+@pytest.mark.parametrize("protocol", [0, 1, 3, 2**70, -1, "2", None, 1.5, [2]])
 def test_another_protocol_is_named_before_all_else(waiting: Waiting, protocol: Any) -> None:
     said = waiting.refuses_hello(protocol=protocol, version="9.9", agreement="another shape altogether")
     assert f"speaks protocol {protocol!r} (thinwire 9.9)" in said
@@ -185,7 +186,7 @@ def test_a_count_that_is_none_is_named(waiting: Waiting, field: str, count: Any)
 
 
 @pytest.mark.parametrize("count", [-1, 1 << 63, True, "0", None])
-@pytest.mark.parametrize("field", ["received", "kept"])
+@pytest.mark.parametrize("field", ["received", "kept", "logged"])
 def test_a_count_of_frames_that_is_none_is_refused_before_the_process_is_noted(
     fresh: Waiting, field: str, count: Any
 ) -> None:
@@ -211,7 +212,7 @@ def test_finished_is_yes_or_no(waiting: Waiting, value: Any) -> None:
 
 
 def test_every_field_of_hello_is_needed(waiting: Waiting) -> None:
-    for missing in waiting.hello.keys() - {"received", "kept"}:
+    for missing in waiting.hello.keys() - {"received", "kept", "logged"}:
         said = {field: value for field, value in waiting.hello.items() if field != missing}
         error = waiting.refuses(json_record(Record.HELLO, said))
         assert error.code() is FAILED_PRECONDITION
@@ -264,7 +265,7 @@ def test_a_record_over_the_transport_s_cap_is_refused(waiting: Waiting) -> None:
 
 
 def test_silence_instead_of_hello_is_dropped(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_server, "_HELLO_SECONDS", 0.3)
+    monkeypatch.setattr(grpc_server, "HELLO_SECONDS", 0.3)
     before, began = contents(waiting.run.session.folder), monotonic()
     with Talking(waiting.place, "bank") as talking:
         assert talking.end() is grpc.StatusCode.CANCELLED
@@ -274,7 +275,7 @@ def test_silence_instead_of_hello_is_dropped(waiting: Waiting, monkeypatch: pyte
 
 def test_many_silent_callers_do_not_shut_the_others_out(waiting: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     """A party that keeps its HELLO to itself keeps nobody else from saying theirs."""
-    monkeypatch.setattr(grpc_server, "_HELLO_SECONDS", 30.0)
+    monkeypatch.setattr(grpc_server, "HELLO_SECONDS", 30.0)
     silent = [Talking(waiting.place, "shop") for _ in range(30)]
     try:
         assert "thinwire 9.9" in waiting.refuses_hello(version="9.9")
@@ -287,18 +288,18 @@ def test_many_silent_callers_do_not_shut_the_others_out(waiting: Waiting, monkey
     "words",
     [
         {"agreement": {f"x{n}\n\x1b[31m": "y\n" * 2000 for n in range(100)}},
-        {"protocol": 2, "version": "9\nthinwire: all is well\x1b[2J" + "x" * 5000},
+        {"protocol": 3, "version": "9\nthinwire: all is well\x1b[2J" + "x" * 5000},
         {"version": "9\nthinwire: all is well\x1b[2J"},
         {"run": "\x1b[2J\n" * 500},
         {"party": "bank\n\x1b[2J"},
     ],
     ids=["agreement", "protocol", "version", "run", "party"],
 )
-def test_what_is_said_of_a_refused_peer_is_short_and_of_one_line(waiting: Waiting, words: dict[str, Any]) -> None:
-    waiting.said.clear()
-    assert len(waiting.refuses_hello(**words)) <= 1500
-    until(lambda: waiting.said)
-    for sentence in waiting.said:
+def test_what_is_said_of_a_refused_peer_is_short_and_of_one_line(fresh: Waiting, words: dict[str, Any]) -> None:
+    fresh.said.clear()
+    assert len(fresh.refuses_hello(**words)) <= 1500
+    until(lambda: fresh.said)
+    for sentence in fresh.said:
         assert sentence.isprintable()
         assert len(sentence) < 1 << 16
 
@@ -410,6 +411,7 @@ BAD_RECORDS: dict[str, tuple[Callable[[Admitted], bytes], str]] = {
     "no frame": (lambda _: number_record(Record.FRAME, 0) + bytes(36), "no thinwire frame"),
     "another version": (lambda a: _with_version(a.frame(Kind.EVALUATION, 0)), "frame version 9"),
     "trailing bytes": (lambda a: a.frame(Kind.EVALUATION, 0) + b"x", "1 bytes came where a frame had 0"),
+    "held back": (lambda a: a.frame(Kind.EVALUATION, 0, b"body")[:-4], "0 bytes came where a frame had 4"),
     "MORE of nothing": (lambda _: bytes([Record.MORE]) + b"xyz", "3 bytes came"),
     "a second HELLO": (lambda _: json_record(Record.HELLO, {}), "record kind 1 in the middle"),
     "an unknown record": (lambda _: b"\x63", "record kind 99 in the middle"),
@@ -581,7 +583,7 @@ def test_the_label_party_s_folder_takes_one_process(waiting: Waiting, command: C
     folder = waiting.place.out(LABEL_PARTY)
     code, said = command("party", waiting.place.job, "--name", LABEL_PARTY, "--yes", "--out", folder)
     assert code == 2
-    assert f"a party is running here already (process {os.getpid()}); stop it first" in said
+    assert f"a run is under way here already (process {os.getpid()}); stop it first" in said
     assert contents(waiting.run.session.folder) == before
 
 
@@ -652,7 +654,7 @@ def test_a_second_process_of_a_party_in_another_folder_is_refused(
         assert contents(place.out(LABEL_PARTY)) == before
         code, said = command("party", place.job, "--name", "bank", "--yes", "--out", place.out("bank"))
         assert code == 2
-        assert "a party is running here already" in said
+        assert "a run is under way here already" in said
         shop.start()
         summaries = finished(parties)
     finally:
@@ -733,6 +735,11 @@ def test_a_width_that_changes_is_refused(waiting: Waiting, tmp_path: Path) -> No
         label.over()
 
 
+def test_a_start_that_no_later_one_could_follow_is_refused(waiting: Waiting) -> None:
+    said = waiting.refuses_hello(incarnation=(1 << 63) - 1)
+    assert f"says that it is start {(1 << 63) - 1}, and was at start 0 before; so many cannot lie between" in said
+
+
 def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
     place = made(tmp_path, SVFL)
     label = PartyThread(place.job, LABEL_PARTY, place.out(LABEL_PARTY))
@@ -759,7 +766,7 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"protocol": 2}, "'clinic' speaks protocol 2"),
+        ({"protocol": 3}, "'clinic' speaks protocol 3"),
         ({"party": "shop"}, "is 'shop'; expected 'clinic'"),
         ({"rows": -1}, "'clinic': rows"),
         ({"nonce": None}, "'clinic' names no run"),
@@ -799,7 +806,7 @@ def test_a_welcome_that_cannot_be_is_refused_by_a_feature_party(
 
 def test_a_refused_process_writes_no_traceback_and_exits_with_2(waiting: Waiting, tmp_path: Path) -> None:
     """As an operator sees it, in a process of its own."""
-    with processes() as started:
+    with PartyProcesses() as started:
         options = ("--set", "job.seed=4")
         process = started.party(waiting.place, "bank", *options, out=tmp_path / "bank")
         assert process.code() == 2, process.stderr
@@ -830,3 +837,18 @@ def test_a_malformed_peer_is_given_up_after_a_few_connections(
     finally:
         bank.over()
         label.over()
+
+
+def test_who_leaves_has_said_that_it_knows_of_the_others_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the thread that notes an end comes no further before the process goes."""
+    tell = PeerLink.tell
+
+    def tell_otherwise(link: PeerLink, news: dict[str, Any]) -> None:
+        if news != {"noted": True} or current_thread().name.startswith("party "):
+            tell(link, news)
+
+    monkeypatch.setattr(PeerLink, "tell", tell_otherwise)
+    with threads(made(tmp_path, SVFL)) as parties:
+        finished(parties)
+        links = [link for party in parties.values() for link in party.run.session.links.values()]
+        assert all(link.news.get("noted") is True for link in links)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import here  # noqa: F401
+from processes import until
 from thinwire.base.errors import BadInput, Malformed
 from thinwire.job.party_view import read_party_view
 from thinwire.net.grpc.client import ask
@@ -20,7 +21,7 @@ from thinwire.storage.events import MOST_SHARED, EventLog
 from thinwire.training.party import party_log
 from thinwire.training.party.party_log import PartyLog, SharedLog
 from thinwire.training.party.status import ask_label_party
-from training.party.parties import LABEL_PARTY, PartyThread, Place, Shape, made, processes, ran, until
+from training.party.parties import LABEL_PARTY, PartyProcesses, PartyThread, Place, Shape, made, ran
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 SVFL = Shape({"method": "svfl"})
@@ -98,7 +99,7 @@ def test_the_label_party_shares_its_log_only_where_it_says_so(tmp_path: Path, he
 
 
 def test_what_is_shared_is_bounded_and_says_no_reasons(tmp_path: Path) -> None:
-    log = EventLog(tmp_path / "log.jsonl", "clinic", lambda _: None)
+    log = EventLog(tmp_path / "log.jsonl", "clinic", lambda _: None, lines=10_000)
     log("fell_back", why="/secret/path: row 7 holds NaN")
     log("checkpoint", generation=3)  # not told to people
     for number in range(MOST_SHARED + 5):
@@ -166,7 +167,7 @@ def test_follow_goes_on_until_ctrl_c(done: Place, tmp_path: Path) -> None:
     (folder / "log.jsonl").write_text(
         '{"time": "2030-01-01T00:00:00", "event": "budget", "rounds": 1, "planned": 2}\n'
     )
-    with processes() as started:
+    with PartyProcesses() as started:
         words: list[str | Path] = ["-m", "thinwire", "logs", done.job, "--name", "bank", "--out", folder, "--follow"]
         process = started.command([sys.executable, *words], tmp_path)
         until(lambda: "2030-01-01T00:00:00" in process.stdout or process.ended)

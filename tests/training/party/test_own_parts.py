@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from job.tables.companies import write_csv
+from processes import THINWIRE
 from thinwire.net.pki.authority import issue
-from training.party.parties import THINWIRE, Processes, free_port, processes
+from training.party.parties import PartyProcesses, free_port
 
 NAMES = ("imaging", "laboratory", "clinic")
 PATIENTS = 240
@@ -42,7 +43,7 @@ def organisations(folder: Path) -> dict[str, Path]:
     return found
 
 
-def at_each(made: Processes, folders: Mapping[str, Path], *words: str) -> dict[str, dict[str, Any]]:
+def at_each(made: PartyProcesses, folders: Mapping[str, Path], *words: str) -> dict[str, dict[str, Any]]:
     """The command at every organisation at the same time; the label party first, as it listens."""
     running = {
         name: made.command([THINWIRE, words[0], f"{name}.toml", "--name", name, *words[1:], "--json"], folders[name])
@@ -53,7 +54,7 @@ def at_each(made: Processes, folders: Mapping[str, Path], *words: str) -> dict[s
 
 def test_three_folders_that_share_the_core_alone(tmp_path: Path) -> None:
     folders = organisations(tmp_path)
-    with processes() as made:
+    with PartyProcesses() as made:
         address = f"127.0.0.1:{free_port()}"
         begun = ["core.toml", *(word for name in NAMES for word in ("--party", name)), "--label", "clinic"]
         core = made.command([THINWIRE, "init", *begun, "--address", address, "--json"], tmp_path).summary()

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from net.gate import write_gate
 from net.proxy import ConnectProxy
+from processes import Process, until
 from thinwire import cli
 from thinwire.base.errors import BadInput
 from thinwire.job.job_file import toml_text
@@ -29,21 +31,18 @@ from training.party.parties import (
     COLUMNS,
     LABEL_PARTY,
     Document,
+    PartyProcesses,
     PartyThread,
     Place,
-    Process,
-    Processes,
     Shape,
     finished,
     left_events,
     left_models,
     log_of,
     made,
-    processes,
     ran,
     simulated,
     threads,
-    until,
 )
 
 SVFL = Shape({"method": "svfl"})
@@ -90,7 +89,7 @@ def without_bank_s_data(place: Place, approved: str | None = None) -> Path:
 def test_without_approval_nothing_is_read(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
     code, out, said = command("party", without_bank_s_data(place), "--name", "bank", "--out", tmp_path / "out")
-    digest = read_party_view(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").consent.digest
     assert code == 2
     assert out == ""
     assert "nobody has approved this for 'bank': give --yes, or write approved = " in said
@@ -114,7 +113,7 @@ def test_a_party_that_says_no_is_not_asked_for_data(
 @pytest.mark.parametrize("digits", [12, 16, 64])
 def test_an_approved_digest_is_consent(tmp_path: Path, command: Command, digits: int) -> None:
     place = made(tmp_path, SVFL)
-    digest = read_party_view(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").consent.digest
     job = without_bank_s_data(place, digest[:digits].upper())
     code, _, said = command("party", job, "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
@@ -124,12 +123,21 @@ def test_an_approved_digest_is_consent(tmp_path: Path, command: Command, digits:
 
 def test_another_approved_digest_is_refused_with_both(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
-    digest = read_party_view(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").consent.digest
     wrong = ("0" if digest[0] != "0" else "1") * 16
     code, _, said = command("party", without_bank_s_data(place, wrong), "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
-    assert f"'bank' has approved the recipe {wrong}, but the job's is {digest}" in said
+    assert f"'bank' has approved the agreement {wrong}, but the job's is {digest}" in said
     assert "not-there.npz" not in said
+
+
+def test_an_approval_of_the_recipe_alone_is_told_the_new_digest(tmp_path: Path, command: Command) -> None:
+    own = read_party_view(made(tmp_path, SVFL).job, "bank")
+    setting = f"party.bank.approved='{own.recipe.digest()}'"
+    code, _, said = command("party", own.text.path, "--name", "bank", "--out", tmp_path / "out", "--set", setting)
+    assert code == 2
+    assert "'bank' has approved the recipe" in said
+    assert f'write approved = "{own.consent.digest[:16]}"' in said
 
 
 @pytest.mark.parametrize("approved", ["abc", "not hexadecimal!", ""])
@@ -143,7 +151,7 @@ def test_an_approval_that_is_no_digest_is_refused(tmp_path: Path, command: Comma
 
 def test_one_party_s_approval_is_not_another_s(tmp_path: Path, command: Command) -> None:
     place = made(tmp_path, SVFL)
-    digest = read_party_view(place.job, "bank").recipe.digest()
+    digest = read_party_view(place.job, "bank").consent.digest
     job = place.write("approved.toml", lambda document: document["party"][1].update(approved=digest))
     code, _, said = command("party", job, "--name", "bank", "--out", tmp_path / "out")
     assert code == 2
@@ -384,8 +392,9 @@ def parsed_metrics(text: str) -> dict[str, dict[str, float]]:
     return found
 
 
-def fetched(url: str) -> tuple[str, str]:
-    with urllib.request.urlopen(url, timeout=300) as answer:  # noqa: S310
+def fetched(url: str, **headers: str) -> tuple[str, str]:
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310
+    with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
         return answer.headers["Content-Type"], answer.read().decode()
 
 
@@ -400,6 +409,9 @@ def test_metrics_of_every_party_can_be_parsed_in_the_middle_and_at_the_end(tmp_p
                 kind, text = fetched(f"http://127.0.0.1:{server.port}/metrics")
                 assert kind.startswith("text/plain; version=0.0.4")
                 assert set(parsed_metrics(text)["thinwire_peer_connected"].values()) == {1.0}
+                # A page elsewhere can have a name of its own lead here.
+                with pytest.raises(HTTPError, match="421"):
+                    fetched(f"http://127.0.0.1:{server.port}/metrics", Host="evil.example")
             (tmp_path / "closed").unlink()
             summaries = finished(parties)
             for name, server in served.items():
@@ -426,7 +438,7 @@ def test_ctrl_c_leaves_a_run_that_the_same_command_ends(tmp_path: Path) -> None:
     expected = digests(ran(gated(tmp_path / "undisturbed")))
     place = gated(tmp_path / "interrupted")
     (place.folder / "closed").touch()
-    with processes() as started:
+    with PartyProcesses() as started:
         parties = start_all(started, place)
         until_reached(place, parties)
         for party in parties.values():
@@ -453,7 +465,7 @@ def until_reached(place: Place, parties: dict[str, Process]) -> None:
     assert [party.stderr for party in parties.values() if party.ended] == []
 
 
-def start_all(started: Processes, place: Place) -> dict[str, Process]:
+def start_all(started: PartyProcesses, place: Place) -> dict[str, Process]:
     return {name: started.party(place, name) for name in place.names}
 
 
@@ -464,7 +476,7 @@ def test_feature_parties_go_through_a_proxy(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{proxy.port}"
     variables = {"bank": {"grpc_proxy": url}, "shop": {"https_proxy": url}}
     try:
-        with processes() as started:
+        with PartyProcesses() as started:
             parties = {
                 name: started.party(place, name, "--metrics", "0", more=variables.get(name, {}))
                 for name in place.names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -20,13 +21,14 @@ from thinwire.training.result import Result
 from thinwire.training.simulator import own_secret
 from training.party.parties import (
     LABEL_PARTY,
+    PartyProcesses,
     Place,
+    Seen,
     Shape,
     left_events,
     left_ledger,
     left_models,
     made,
-    processes,
     ran,
     simulated,
     threads,
@@ -247,6 +249,28 @@ def test_another_seed_ends_in_another_state(tmp_path: Path) -> None:
     assert all(digests[0][name] != digests[1][name] for name in digests[0])
 
 
+def test_restarted_parties_compute_with_as_many_threads_as_before(tmp_path: Path) -> None:
+    """Sums of floats depend on it, and peers hold what follows from the first ones."""
+    place = made(tmp_path, Shape({"method": "svfl"}, job={"epochs": 40}))
+    given, label = torch.get_num_threads(), Seen()
+    torch.set_num_threads(given + 1)
+    try:
+        with threads(place, seen={LABEL_PARTY: label}) as parties:
+            while len(label.events) < 2 and parties[LABEL_PARTY].error is None:
+                sleep(0.01)
+            for party in parties.values():
+                party.run.session.stopping.ask()
+            for party in parties.values():
+                party.join()
+    finally:
+        torch.set_num_threads(given)
+    counts: list[int] = []
+    ran(place, seen={name: Seen(lambda _: counts.append(torch.get_num_threads())) for name in place.names})
+    assert set(counts) == {given + 1}
+    assert torch.get_num_threads() == given
+    require_same(place, simulated(place.job))
+
+
 NOISY = """
 from torch import nn
 
@@ -262,7 +286,7 @@ def test_with_dropout_processes_train_what_the_simulator_trains(tmp_path: Path) 
     shape = Shape({"method": "svfl"}, model={"module": "noisy:Noisy", "width": 4}, own_features=True)
     place = made(tmp_path, shape)
     (tmp_path / "noisy.py").write_text(NOISY)
-    with processes() as started:
+    with PartyProcesses() as started:
         parties = {name: started.party(place, name) for name in place.names}
         for name, party in parties.items():
             assert party.summary()["party"] == name

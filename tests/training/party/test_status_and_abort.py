@@ -8,19 +8,18 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from subprocess import CompletedProcess, Popen
+from subprocess import CompletedProcess
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
-from cli.running import ENVIRONMENT, THINWIRE
 from job.small import JOB, write_job
+from processes import THINWIRE, Process, Processes
 from thinwire import cli
 from thinwire.base.errors import Malformed
 from thinwire.engine.channel.base import TransportError
@@ -28,10 +27,9 @@ from thinwire.job.party_view import read_party_view
 from thinwire.net.grpc.client import ask
 from thinwire.net.grpc.service import RPCS, Denied
 from thinwire.net.pki.authority import issue
-from thinwire.report.live.health import health, log_lines
+from thinwire.report.folder import read_run
 from thinwire.report.live.live_run import Board
-from thinwire.report.live.sections import sections
-from thinwire.report.reading import read_run
+from thinwire.report.live.sections import health, log_lines, sections
 from thinwire.training.party.status import ask_label_party, read_status
 
 Command = Callable[..., CompletedProcess[str]]
@@ -72,18 +70,10 @@ class _Terminal(io.StringIO):
 
 
 @contextmanager
-def parties(job: Path, *names: str) -> Iterator[dict[str, Popen[str]]]:
-    with ExitStack() as stack:
-        running = {}
-        for name in names:
-            words = [str(THINWIRE), "party", job.name, "--name", name, "--yes"]
-            process = Popen(
-                words, cwd=job.parent, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-            stack.enter_context(process)
-            stack.callback(process.kill)
-            running[name] = process
-        yield running
+def parties(job: Path, *names: str) -> Iterator[dict[str, Process]]:
+    with Processes() as started:
+        words: list[str | Path] = [THINWIRE, "party", job.name, "--yes", "--name"]
+        yield {name: started.command([*words, name], job.parent) for name in names}
 
 
 def until(job: Path, holds: Callable[[dict[str, Any]], bool], name: str = "bank") -> dict[str, Any]:
@@ -101,9 +91,8 @@ def until(job: Path, holds: Callable[[dict[str, Any]], bool], name: str = "bank"
     raise AssertionError("the run did not come so far")
 
 
-def ended(process: Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=300)
-    return process.returncode, errors.splitlines()[-1]
+def ended(process: Process) -> tuple[int, str]:
+    return process.code(), process.stderr.splitlines()[-1]
 
 
 def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> None:
@@ -116,6 +105,8 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
         assert re.fullmatch(r"clinic: efvfl, training, round \d+ of 300000(, waiting for '(bank|shop)')?", head)
         assert (bank, shop) == ("  bank  connected", "  shop  connected")
         assert re.fullmatch(r"  \S+ k?M?B up, \S+ k?M?B down, 0 B sent again", sent)
+        assert re.fullmatch(r"  evaluated after round \d+", last)  # losses and scores are of the label party's labels
+        last = thinwire("status", "job.toml", "--name", "clinic").stdout.splitlines()[-1]
         assert re.fullmatch(r"  evaluated after round \d+: loss \S+, accuracy \S+", last)
         found = json.loads(thinwire("status", "job.toml", "--name", "clinic", "--json").stdout)
         assert found["address"] == read_party_view(job, "bank").network_party.target().address
@@ -226,14 +217,12 @@ def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, t
 
     words = shlex.split(runs["shop"].going_on())
     before = round_of_the_stop(job)
-    with parties(job, "clinic", "bank"), Popen([str(THINWIRE), *words[1:], "--yes"], env=ENVIRONMENT) as again:
-        try:
-            until(job, lambda status: status["round"] > before)
-            runs["shop"].look()
-            assert "going on from round" in "".join(said for _, said in log_lines(runs["shop"], None))
-            assert runs["shop"].state() == "running"
-        finally:
-            again.kill()
+    with parties(job, "clinic", "bank"), Processes() as again:
+        again.command([THINWIRE, *words[1:], "--yes"], Path.cwd())
+        until(job, lambda status: status["round"] > before)
+        runs["shop"].look()
+        assert "going on from round" in "".join(said for _, said in log_lines(runs["shop"], None))
+        assert runs["shop"].state() == "running"
 
 
 def round_of_the_stop(job: Path) -> int:

@@ -20,21 +20,19 @@ import pytest
 import torch
 
 import thinwire
+from processes import Process, until
 from thinwire.net.pki.authority import issue
 from training.party.parties import (
     LABEL_PARTY,
+    PartyProcesses,
     PartyThread,
     Place,
-    Process,
-    Processes,
     finished,
     free_port,
     left_events,
     left_models,
     log_of,
-    processes,
     simulated,
-    until,
 )
 
 EXAMPLE = Path(thinwire.__file__).parents[2] / "examples/three_organisations"
@@ -101,7 +99,7 @@ def _as_parquet(place: Place) -> None:
         section[field] = {**section[field], "file": "g.parquet"}
 
 
-def torchrun(started: Processes, place: Place, name: str, restarts: int = 0) -> Process:
+def torchrun(started: PartyProcesses, place: Place, name: str, restarts: int = 0) -> Process:
     """Two ranks on this machine."""
     words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", str(restarts)]
     party = ["party", str(place.job), "--name", name, "--out", str(place.out(name)), "--yes", "--json"]
@@ -139,8 +137,12 @@ def require_same(place: Place) -> None:
 @pytest.mark.parametrize(
     ("recipe", "job"),
     [
-        ({"method": "svfl"}, {}),
-        ({"method": "celu", "capacity": 5, "reuse": 5, "overlap": True}, {"batches": "announced"}),
+        pytest.param({"method": "svfl"}, {}, marks=pytest.mark.long),
+        pytest.param(
+            {"method": "celu", "capacity": 5, "reuse": 5, "overlap": True},
+            {"batches": "announced"},
+            marks=pytest.mark.long,
+        ),
         pytest.param({"method": "celu", "capacity": 2, "reuse": 2, "overlap": "ahead"}, {}, marks=pytest.mark.long),
         pytest.param(
             {"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.1}, "warm_start": True},
@@ -152,7 +154,7 @@ def require_same(place: Place) -> None:
 )
 def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str, Any], job: dict[str, Any]) -> None:
     place = made(tables, tmp_path, recipe, **job)
-    with processes() as started, others(place) as parties:
+    with PartyProcesses() as started, others(place) as parties:
         group = torchrun(started, place, GROUP)
         finished(parties)
         assert group.summary()["rounds"] == ROUNDS  # one JSON object, from rank 0 alone
@@ -168,7 +170,7 @@ def test_a_killed_rank_comes_back_without_an_operator(tables: Path, tmp_path: Pa
     (tmp_path / "slow.py").write_text(SLOW)
     place.document["party"][0]["model"] = {"module": "slow:Slow", "width": 16}
     place.write("job.toml")
-    with processes() as started, others(place) as parties:
+    with PartyProcesses() as started, others(place) as parties:
         group = torchrun(started, place, GROUP, restarts=3)
         for count, killed_rank in enumerate((1, 0)):
             until(lambda at=10 + 30 * count: _rounds(place) >= at or group.ended)  # type: ignore[misc]

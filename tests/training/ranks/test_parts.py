@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -17,7 +18,7 @@ from thinwire.base.errors import BadInput
 from thinwire.engine.models import Adam
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.programs.program import Batches
-from thinwire.engine.protocols.bottom import Learner, NoOptimizer, OwnBottom
+from thinwire.engine.protocols.bottom import Learner, OwnBottom
 from thinwire.job.party_view import read_party_view
 from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel, RowShares, follow
 from thinwire.training.ranks.rank_share import RankGroup, TensorTable, join_party_ranks, require_separate_rows
@@ -84,9 +85,14 @@ class ThreadRanks(Ranks):
         return self.lines.between[sender, self.rank].get(timeout=300)
 
 
-def model() -> nn.Module:
+class _Floats(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
+
+
+def model(*last: nn.Module) -> nn.Module:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(COLUMNS, 5), nn.Tanh(), nn.Linear(5, WIDTH)).double()
+    return nn.Sequential(nn.Linear(COLUMNS, 5), nn.Tanh(), nn.Linear(5, WIDTH), *last).double()
 
 
 def table(rows: int, seed: int) -> Tensor:
@@ -109,6 +115,10 @@ def used(bottom: OwnBottom | GroupBottom, batches: Batches) -> list[Tensor]:
     return said if tests is None else [*said, tests]
 
 
+def test_an_embedding_of_another_type_than_the_weights_travels() -> None:
+    check_ranks(lambda: model(_Floats()), 2, Batches(20, 7, 3, 0, False), 5, Adam(lr=0.05), within=1e-6)
+
+
 @pytest.mark.parametrize("announced", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(
@@ -117,21 +127,27 @@ def used(bottom: OwnBottom | GroupBottom, batches: Batches) -> list[Tensor]:
 def test_ranks_together_are_one_process(
     size: int, rows: int, batch: int | None, tests: int, frozen: bool, announced: bool
 ) -> None:
-    batches = Batches(rows, batch, 3, 0, announced)
+    spec = None if frozen else Adam(lr=0.05)
+    check_ranks(lambda: model().requires_grad_(not frozen), size, Batches(rows, batch, 3, 0, announced), tests, spec)
+
+
+def check_ranks(
+    make: Callable[[], nn.Module], size: int, batches: Batches, tests: int, spec: Any, within: float = 1e-12
+) -> None:
+    rows = batches._rows
     features, test_features = table(rows, 2), table(tests, 3) if tests else None
-    alone = model().requires_grad_(not frozen)
-    spec: Any = NoOptimizer() if frozen else Adam(lr=0.05)
+    alone = make()
     expected = used(OwnBottom(Learner("m", alone, spec, 0, batches.rounds), features, test_features), batches)
 
     lines, shares, test_shares = _Lines(size), RowShares(rows, size), RowShares(tests, size)
-    modules = [model().requires_grad_(not frozen) for _ in range(size)]
+    modules = [make() for _ in range(size)]
     with torch.no_grad():
         for module in modules[1:]:
             for parameter in module.parameters():
                 parameter.zero_()  # rank 0's weights count
 
     def part(rank: int) -> RankModel:
-        learner = Learner("m", modules[rank], spec if rank == 0 else NoOptimizer(), 0, batches.rounds)
+        learner = Learner("m", modules[rank], spec if rank == 0 else None, 0, batches.rounds)
         held = None if test_features is None else test_features[_rows_of(test_shares, rank)]
         return RankModel(learner, rank, shares, features[_rows_of(shares, rank)], held)
 
@@ -146,10 +162,10 @@ def test_ranks_together_are_one_process(
         assert not follower.is_alive()
 
     for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+        torch.testing.assert_close(one, other, rtol=0, atol=within)
     for module in modules:
         for one, other in zip(module.parameters(), alone.parameters(), strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+            torch.testing.assert_close(one, other, rtol=0, atol=within)
 
 
 @pytest.mark.parametrize(("rows", "ranks"), [(1, 1), (1, 4), (10, 3), (1000, 7)])

@@ -5,8 +5,7 @@ x = preparation.apply(new_rows)                   # float32 [N, preparation.widt
 Preparation.from_json(preparation.to_json())      # the same one; nothing is ever unpickled
 """
 
-from thinwire.data.prepare.labels import LabelCoding, Task
-from thinwire.data.prepare.preparation import Preparation
+from thinwire.data.prepare.preparation import LabelCoding, Preparation, Task
 from thinwire.data.prepare.settings import Settings
 
 __all__ = ["LabelCoding", "Preparation", "Settings", "Task"]

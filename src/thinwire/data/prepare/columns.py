@@ -1,22 +1,28 @@
-"""Numbers on a like scale: by mean and deviation, by rank, or by a range that is known."""
+"""A column on its way to a network: what kind it is, fitted on training rows, applied to any."""
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
-from datetime import date
+from collections import Counter
+from datetime import date, timedelta
 from itertools import pairwise
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from thinwire.base.errors import BadColumn
 from thinwire.data.hashing import code_known_words, hash_codes
 from thinwire.data.prepare import parsing
-from thinwire.data.prepare.settings import Buckets, Finite, StrictModel
-from thinwire.data.readers.cells import Cells
-
-Floats: TypeAlias = NDArray[np.float64]
+from thinwire.data.prepare.parsing import BOOLEANS, Floats, convert_numbers, find_date_format, is_text, trim
+from thinwire.data.prepare.settings import BucketCount, Finite, KindName, Settings, StrictModel
+from thinwire.data.readers.tables import Cells
 
 _FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or counts as this much
 _KNOTS = 101
@@ -173,11 +179,6 @@ class _Coded(_Column, ABC):
 
     @property
     @abstractmethod
-    def size(self) -> int:
-        """How many codes there are."""
-
-    @property
-    @abstractmethod
     def codes(self) -> tuple[str, ...]:
         """What each code stands for."""
 
@@ -216,7 +217,7 @@ class HashedColumn(_Coded):
     """Too many words for a vocabulary: each falls into a bucket by its hash; bucket 0 is for nothing."""
 
     kind: Literal["hashed"] = "hashed"
-    buckets: Buckets
+    buckets: BucketCount
 
     @property
     def size(self) -> int:
@@ -234,8 +235,11 @@ class HashedColumn(_Coded):
         return f"many values, hashed into {self.buckets} places"
 
 
+CodedColumn = CategoryColumn | HashedColumn  # `size` says how many codes there are
+
+
 class LeftOutColumn(_Column):
-    """A column that teaches nothing, or that would be learned by heart."""
+    """A column without information, or one that a model would overfit."""
 
     kind: Literal["left out"] = "left out"
     says: str
@@ -254,3 +258,175 @@ AnyColumn = Annotated[
 def count_days(day: date) -> float:
     """Days since 1970."""
     return float((day - date(1970, 1, 1)).days)
+
+
+# From the training rows of a column to a prepared column: what kind it is, by what its cells hold, then its fit ---
+
+
+_MOSTLY = 0.95  # with so many numbers among them, the other cells are slips
+_FREE_TEXT = 0.9  # so many different values a row are names, notes or ids
+
+
+def guess_kind(cells: Cells, name: str, vocabulary: int) -> KindName | LeftOutColumn:
+    """The column's kind, or why it is better left out.
+
+    Refuses a column of numbers with a few other cells among them: somebody has to say what it is.
+    """
+    values = cells.column(name)
+    if values.null_count == len(values):
+        return LeftOutColumn(name=name, says="no training row has a value")
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "date"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if pa.types.is_dictionary(kind) and not is_text(kind):
+        return "category"  # as pandas' own categories are, whatever they are made of
+    if not is_text(kind):
+        raise BadColumn(
+            f"{cells.what}: column {name!r} holds {kind}, which is neither number, text nor date; leave it out"
+        )
+    return _of_text(cells, name, trim(values), vocabulary)
+
+
+def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName | LeftOutColumn:
+    words = pc.drop_null(values.unique())
+    if {word.lower() for word in words.to_pylist()} <= BOOLEANS.keys():
+        return "boolean"
+    if pc.any(pc.match_substring_regex(words, r"^0\d+$")).as_py():
+        return "category"  # 01234 is a code: as a number it would lose its zero
+    wrong = convert_numbers(values)[1]
+    there = len(values) - values.null_count
+    if not wrong.any():
+        return "number"
+    if 1 - wrong.sum() / there >= _MOSTLY:
+        row = int(wrong.argmax())
+        word = values[row].as_py()
+        point = ", with a point and not a comma" if "," in word else ""
+        raise BadColumn(
+            f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of {there} "
+            f"cells are numbers; correct it{point}, or say what it is: missing_words = [{_quoted(word)}], or "
+            f"{_as_category(name)}"
+        )
+    if find_date_format(words) is not None:
+        return "date"
+    if not convert_numbers(pc.replace_substring(values, ",", "."))[1].any():
+        some = next(word for word in words.to_pylist() if "," in word)
+        raise BadColumn(
+            f"{cells.what}: column {name!r} holds numbers with a comma, such as {some!r}; write them "
+            f"with a point, and nothing between thousands, or say what it is: {_as_category(name)}"
+        )
+    if len(words) > vocabulary and len(words) >= _FREE_TEXT * there:
+        return LeftOutColumn(name=name, says=f"{len(words)} different texts in {there} rows: names, notes or ids")
+    return "category"
+
+
+def _as_category(name: str) -> str:
+    """As it is written in a job file."""
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
+    return f'types = {{ {key} = "category" }}'
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+_LARGEST = 1e100  # squares of it are still numbers
+
+
+def fit_column(cells: Cells, name: str, settings: Settings) -> AnyColumn:
+    """What is said of the column, else what its cells look like; what is known of it, else what its rows say."""
+    if name in settings.known:
+        return _known(name, settings)
+    kind = settings.kind(name)
+    if kind == "boolean":  # there is nothing to fit
+        return BooleanColumn(name=name, public=True)
+    if kind is None:
+        guess = guess_kind(cells, name, settings.vocabulary)
+        if isinstance(guess, LeftOutColumn):
+            return guess
+        kind = guess
+    values = cells.column(name)
+    if values.null_count == 0 and len(values.unique()) == 1:
+        return LeftOutColumn(name=name, says=f"every training row has {str(values[0].as_py())[:40]!r}")
+    return _FITTED[kind](cells, name, settings)
+
+
+def _known(name: str, settings: Settings) -> AnyColumn:
+    """Of public facts alone. Gaps have their mark whether there are any or not: that would be a look at the rows."""
+    match settings.known[name]:
+        case int(buckets):
+            return HashedColumn(name=name, public=True, buckets=buckets)
+        case [date() as first, date() as last]:
+            _require_rising(name, first, last)
+            scale = Range(low=0.0, high=count_days(last) - count_days(first))
+            return DateColumn(name=name, public=True, gaps=True, today=last, scale=scale, clock=False)
+        case [str(), *_] as words:
+            if len(set(words)) != len(words):
+                raise BadColumn(f"known.{name} has a word twice")
+            return CategoryColumn(name=name, public=True, gaps=True, words=tuple(str(word) for word in words))
+        case [low, high]:
+            _require_rising(name, low, high)
+            low, high = float(low), float(high)  # type: ignore[arg-type]
+            return NumberColumn(
+                name=name, public=True, gaps=True, fill=(low + high) / 2, scale=Range(low=low, high=high)
+            )
+    raise BadColumn(f"known.{name} must be a range, a vocabulary or a number of buckets")
+
+
+def _require_rising(name: str, low: object, high: object) -> None:
+    if not low < high:  # type: ignore[operator]
+        raise BadColumn(f"known.{name} must be [lowest, highest], got [{low}, {high}]")
+
+
+def _number(cells: Cells, name: str, settings: Settings) -> AnyColumn:
+    x = parsing.parse_numbers(cells, name)
+    there = x[~np.isnan(x)]
+    if not there.size:
+        return LeftOutColumn(name=name, says="no training row has a value")
+    gaps = len(there) < len(x)
+    if there.min() == there.max():
+        if not gaps:
+            return LeftOutColumn(name=name, says=f"every training row has {there[0]:g}")
+        return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
+    if not abs(there).max() < _LARGEST:
+        raise BadColumn(f"{cells.what}: column {name!r} holds numbers of {abs(there).max():.1g}; are they meant?")
+    fill = np.median(there) if settings.missing == "median" else there.mean()
+    return NumberColumn(name=name, gaps=gaps, fill=float(fill), scale=fit_scale(there, settings.scaling))
+
+
+def _date(cells: Cells, name: str, settings: Settings) -> AnyColumn:
+    day = parsing.parse_days(cells, name)
+    there = day[~np.isnan(day)]
+    if not there.size or there.min() == there.max():
+        return LeftOutColumn(name=name, says="training rows have one date at most")
+    today = date(1970, 1, 1) + timedelta(days=int(np.ceil(there.max())))
+    scale = fit_scale(count_days(today) - there, settings.scaling)
+    clock = bool((there != np.floor(there)).any())
+    return DateColumn(name=name, gaps=len(there) < len(day), today=today, scale=scale, clock=clock)
+
+
+def _category(cells: Cells, name: str, settings: Settings) -> AnyColumn:
+    values = parsing.parse_words(cells, name)
+    counts = Counter({row["values"]: row["counts"] for row in values.value_counts().to_pylist()})
+    missing = counts.pop(None, 0)
+    words = sorted(word for word, count in counts.items() if count >= settings.min_count)
+    # With most rows in the place for rare words, a vocabulary would say next to nothing.
+    mostly_rare = 2 * sum(counts[word] for word in words) < counts.total()
+    if len(words) > settings.vocabulary or (mostly_rare and len(counts) > settings.vocabulary):
+        return HashedColumn(name=name, buckets=settings.buckets)
+    if not words and not missing:
+        return LeftOutColumn(
+            name=name, says=f"{len(counts)} different texts, none of them in {settings.min_count} rows"
+        )
+    return CategoryColumn(name=name, gaps=missing > 0, words=tuple(words))
+
+
+def _boolean(cells: Cells, name: str, _: Settings) -> AnyColumn:
+    parsing.parse_booleans(cells, name)
+    return BooleanColumn(name=name)
+
+
+_FITTED = {"number": _number, "date": _date, "category": _category, "boolean": _boolean}

@@ -11,28 +11,17 @@ import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadColumn
-from thinwire.data.readers.cells import Cells
+from thinwire.data.readers.tables import Cells
 
 Floats: TypeAlias = NDArray[np.float64]
 
-BOOLEANS = {
-    "true": 1.0,
-    "false": 0.0,
-    "yes": 1.0,
-    "no": 0.0,
-    "t": 1.0,
-    "f": 0.0,
-    "y": 1.0,
-    "n": 0.0,
-    "1": 1.0,
-    "0": 0.0,
-}
+BOOLEANS = dict.fromkeys(("true", "yes", "t", "y", "1"), 1.0) | dict.fromkeys(("false", "no", "f", "n", "0"), 0.0)
 _FORMATS = (
     *("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M"),
     *("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S%z", "%Y/%m/%d", "%d.%m.%Y"),
 )
 _FRACTION = r"(:\d\d)\.\d+"  # of a second
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DAY_SECONDS = 86_400
 
 
@@ -50,13 +39,12 @@ def parse_numbers(cells: Cells, name: str) -> Floats:
 
 def convert_numbers(values: Any) -> tuple[Floats, NDArray[np.bool_]]:
     """float64 with NaN for gaps and for what is no number, and which cells are no number."""
+    if _is_time(values.type):
+        return np.full(len(values), np.nan), np.ones(len(values), dtype=bool)
     if not is_text(values.type):
-        floats = pc.cast(values, pa.float64(), safe=False) if not _is_time(values.type) else None
-        if floats is None:
-            return np.full(len(values), np.nan), np.ones(len(values), dtype=bool)
-        return _floats(floats), np.zeros(len(values), dtype=bool)
+        return _floats(pc.cast(values, pa.float64(), safe=False)), np.zeros(len(values), dtype=bool)
     text = trim(values)
-    fits = pc.match_substring_regex(text, _NUMBER)
+    fits = pc.match_substring_regex(text, NUMBER)
     wrong = pc.fill_null(pc.invert(fits), False)
     floats = pc.cast(pc.if_else(fits, text, pa.scalar(None, pa.string())), pa.float64())
     return _floats(floats), wrong.to_numpy().astype(bool)
@@ -67,9 +55,8 @@ def parse_booleans(cells: Cells, name: str) -> Floats:
     values = cells.column(name)
     if pa.types.is_boolean(values.type):
         return _floats(pc.cast(values, pa.float64()))
-    text = pc.utf8_lower(trim(values if is_text(values.type) else pc.cast(values, pa.string())))
-    known = pa.array(list(BOOLEANS))
-    places = pc.index_in(text, value_set=known)
+    text = pc.utf8_lower(parse_words(cells, name))
+    places = pc.index_in(text, value_set=pa.array(list(BOOLEANS)))
     wrong = pc.and_(pc.is_valid(text), pc.is_null(places)).to_numpy().astype(bool)
     if wrong.any():
         raise _wrong(cells, name, int(wrong.argmax()), "neither true nor false")

@@ -1,32 +1,53 @@
-"""A party's table as one tensor: fitted once on its training rows, applied to any rows from then on."""
+"""A party's table, and its labels, as tensors: fitted once on the training rows, applied to any rows from then on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types
 import torch
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from thinwire.base.errors import BadColumn, BadState, BadTable
+from thinwire.base.errors import BadColumn, BadLabels, BadState, BadTable
+from thinwire.base.format import quote_names
 from thinwire.data.prepare import parsing
-from thinwire.data.prepare.column_fit import fit_column
-from thinwire.data.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
-from thinwire.data.prepare.settings import Settings, StrictModel
-from thinwire.data.readers.cells import Cells
-from thinwire.data.readers.tables import select_columns
+from thinwire.data.prepare.columns import AnyColumn, CodedColumn, LeftOutColumn, fit_column
+from thinwire.data.prepare.settings import Finite, Settings, StrictModel
+from thinwire.data.readers.tables import Cells, select_columns
 
 _WIDEST = 4096  # places of one category
 
 
-class Preparation(StrictModel):
+class _Fitted(StrictModel):
+    """What was fitted on training rows, kept as JSON beside the model."""
+
+    what: ClassVar[str]  # for messages
+
+    def to_json(self) -> str:
+        return self.model_dump_json(indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"])) or "the file"
+            raise BadState(f"no {cls.what} that this version reads: {place}: {first['msg']}") from None
+
+
+class Preparation(_Fitted):
     """What was learned from a table before training: medians, ranges, words. It stays at the party."""
 
+    what: ClassVar[str] = "preparation"
     format: Literal[1] = 1
     rows: int  # that it was fitted on
     categories: Literal["one_hot", "codes"]
@@ -50,11 +71,7 @@ class Preparation(StrictModel):
             columns=columns,
         )
         for column in columns:
-            if (
-                found.categories == "one_hot"
-                and isinstance(column, (CategoryColumn, HashedColumn))
-                and column.size > _WIDEST
-            ):
+            if found.categories == "one_hot" and isinstance(column, CodedColumn) and column.size > _WIDEST:
                 raise BadColumn(
                     f"{cells.what}: column {column.name!r} would become {column.size} numbers a row; use a smaller "
                     'vocabulary, fewer buckets, or categories = "codes" with a deep_tower'
@@ -76,7 +93,7 @@ class Preparation(StrictModel):
         for column in self.columns:
             if isinstance(column, LeftOutColumn):
                 continue
-            if not isinstance(column, (CategoryColumn, HashedColumn)):
+            if not isinstance(column, CodedColumn):
                 numbers.append(column.apply(cells))
             elif self.categories == "codes":
                 codes.append(column.apply(cells)[:, None])
@@ -93,9 +110,9 @@ class Preparation(StrictModel):
     @property
     def outputs(self) -> tuple[str, ...]:
         """What stands in each column of the tensor."""
-        coded = [column for column in self.columns if self._is_coded(column)]
-        others = [column for column in self.columns if not self._is_coded(column)]
-        return (*(column.name for column in coded), *(name for column in others for name in column.outputs))
+        coded = [column.name for column in self.columns if self._is_coded(column)]
+        others = [column.outputs for column in self.columns if not self._is_coded(column)]
+        return (*coded, *chain.from_iterable(others))
 
     @property
     def width(self) -> int:
@@ -104,12 +121,7 @@ class Preparation(StrictModel):
     @property
     def vocabularies(self) -> tuple[int, ...]:
         """How many codes each of the first columns has, where categories are codes."""
-        found = (
-            column
-            for column in self.columns
-            if isinstance(column, (CategoryColumn, HashedColumn)) and self._is_coded(column)
-        )
-        return tuple(column.size for column in found)
+        return tuple(column.size for column in self.columns if self._is_coded(column))
 
     @property
     def row_dependent_columns(self) -> tuple[str, ...]:
@@ -125,20 +137,8 @@ class Preparation(StrictModel):
             for column in self.columns
         ]
 
-    def to_json(self) -> str:
-        return self.model_dump_json(indent=1)
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Preparation:
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "the file"
-            raise BadState(f"no preparation that this version reads: {place}: {first['msg']}") from None
-
-    def _is_coded(self, column: Any) -> bool:
-        return self.categories == "codes" and isinstance(column, (CategoryColumn, HashedColumn))
+    def _is_coded(self, column: AnyColumn) -> TypeGuard[CodedColumn]:
+        return self.categories == "codes" and isinstance(column, CodedColumn)
 
 
 def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | list[str]) -> Cells:
@@ -153,3 +153,143 @@ def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | li
             nothing = pc.is_in(text, value_set=pa.array(list(words), pa.string()))
             table = table.set_column(place, name, pc.if_else(nothing, pa.scalar(None, pa.string()), text))
     return Cells(table, cells.file, cells.numbers)
+
+
+# A label column as classes or as numbers: guessed and said, its classes' names kept -------------------------------
+
+
+Task = Literal["binary", "multiclass", "regression"]
+
+_NUMBER = re.compile(parsing.NUMBER)
+_MOST_NUMBERS = 20  # different whole numbers that count as classes
+_MOST_CLASSES = 1000
+
+
+class LabelCoding(_Fitted):
+    """What the labels of the training rows say. Class k is `classes[k]`; numbers are standardised."""
+
+    what: ClassVar[str] = "coding of labels"
+    format: Literal[1] = 1
+    column: str
+    task: Task
+    classes: tuple[str, ...] = ()
+    mean: Finite = 0.0
+    deviation: Finite = 1.0
+
+    @classmethod
+    def fit(
+        cls, table: Any, column: str, task: Task | Literal["auto"] = "auto", classes: tuple[str, ...] | None = None
+    ) -> LabelCoding:
+        """Of the training rows. `classes` gives their order; without it they are sorted, numbers by their size."""
+        cells = Cells.of(table)
+        words = _spell(_words(cells, column))
+        if task == "regression" or (task == "auto" and classes is None and _is_quantity(cells, column)):
+            x = parsing.parse_numbers(cells, column)
+            if x.min() == x.max():
+                raise BadLabels(
+                    f"{cells.what}: all {len(x)} labels in {column!r} are {x[0]:g}; there is nothing to learn"
+                )
+            return cls(column=column, task="regression", mean=float(x.mean()), deviation=float(x.std()))
+        found = tuple(sorted(set(words), key=_place)) if classes is None else classes
+        _require_classes(cells, column, found, words)
+        guessed: Task = "binary" if len(found) == 2 else "multiclass"
+        if task == "binary" and guessed != "binary":
+            raise BadLabels(
+                f"{cells.what}: {column!r} holds {len(found)} classes ({quote_names(found)}), not two; say multiclass"
+            )
+        return cls(column=column, task=guessed, classes=found)
+
+    def apply(self, table: Any) -> Tensor:
+        """int64 classes [N], or float32 in deviations from the mean."""
+        cells = Cells.of(table)
+        words = _words(cells, self.column)
+        if self.task == "regression":
+            x = (parsing.parse_numbers(cells, self.column) - self.mean) / self.deviation
+            return torch.from_numpy(x.astype(np.float32))
+        names = _spell(self.classes)
+        words = list(map(_spell_number, words)) if all(map(_NUMBER.match, names)) else words
+        codes = {name: code for code, name in enumerate(names)}
+        for row, word in enumerate(words):
+            if word not in codes:
+                raise BadLabels(
+                    f"{cells.what}: {cells.where(row)}, label {self.column!r} is {word!r}, a class that no training "
+                    f"row has; they have {quote_names(self.classes)}"
+                )
+        return torch.tensor([codes[word] for word in words], dtype=torch.int64)
+
+    def in_units(self, predictions: Tensor) -> Tensor:
+        """A regression's predictions in the label's own units."""
+        return predictions * self.deviation + self.mean
+
+    def outputs(self, loss: str) -> int:
+        """How many numbers the top model gives a row."""
+        return len(self.classes) if loss == "cross_entropy" else 1
+
+    @property
+    def says(self) -> str:
+        if self.task == "regression":
+            return f"label {self.column!r}: regression, mean {self.mean:.4g}, deviation {self.deviation:.4g}"
+        positive = f"; {self.classes[1]!r} counts as positive" if self.task == "binary" else ""
+        return f"label {self.column!r}: {self.task}, {quote_names(self.classes)}{positive}"
+
+
+def _words(cells: Cells, column: str) -> list[str]:
+    """As text, as far as it is text or finite numbers."""
+    words, values = parsing.parse_words(cells, column), cells.column(column)
+    if words.null_count:
+        row = words.is_null().index(True).as_py()
+        raise BadLabels(f"{cells.what}: {cells.where(row)} has no label in {column!r}; drop the row at every party")
+    found, wrong = parsing.convert_numbers(values)
+    infinite = ~wrong & ~np.isfinite(found)
+    if infinite.any():
+        row = int(infinite.argmax())
+        raise BadLabels(
+            f"{cells.what}: {cells.where(row)}, label {column!r} is {words[row].as_py()[:60]!r}, no finite number; "
+            "correct it, or drop the row at every party"
+        )
+    return [repr(float(x)) for x in found] if pa.types.is_floating(values.type) else words.to_pylist()
+
+
+def _spell(words: Sequence[str]) -> list[str]:
+    """Where all are numbers, a number is written alike whatever the file says: 7, 7.0 and 007 are one class."""
+    return [_spell_number(word) for word in words] if all(map(_NUMBER.match, words)) else list(words)
+
+
+def _spell_number(word: str) -> str:
+    if not _NUMBER.match(word):
+        return word
+    x = float(word)
+    # By its digits where it is written so: a float holds no more than 15 of them.
+    return str(int(word) if word.lstrip("+-").isdigit() else int(x) if x.is_integer() else x)
+
+
+def _is_quantity(cells: Cells, column: str) -> bool:
+    """Numbers that are not whole, or too many different ones to be classes."""
+    found, wrong = parsing.convert_numbers(cells.column(column))
+    if wrong.any():
+        return False
+    different: NDArray[np.float64] = np.unique(found)
+    return len(different) > _MOST_NUMBERS or bool((different != np.floor(different)).any())
+
+
+def _place(word: str) -> tuple[float, str]:
+    """False before true, no before yes, numbers by their size."""
+    known = {"false": 0.0, "no": 0.0, "true": 1.0, "yes": 1.0}.get(word.lower())
+    try:
+        return (known if known is not None else float(word), word)
+    except ValueError:
+        return (0.0, word)
+
+
+def _require_classes(cells: Cells, column: str, found: tuple[str, ...], words: list[str]) -> None:
+    if len(found) == 1:
+        raise BadLabels(
+            f"{cells.what}: all {len(words)} labels in {column!r} are {found[0]!r}; training needs two classes"
+        )
+    if len(set(found)) != len(found):
+        raise BadLabels(f"classes names one class twice: {quote_names(found)}")
+    if len(found) > _MOST_CLASSES:
+        raise BadLabels(f"{cells.what}: {column!r} holds {len(found)} different texts; is it the label column?")
+    missing = [word for word in found if word not in words]
+    if missing:
+        raise BadLabels(f"{cells.what}: no training row is of class {missing[0]!r}, of classes = [...]")

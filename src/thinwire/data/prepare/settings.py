@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from thinwire.base.errors import BadColumn
+from thinwire.data.hashing import BUCKETS
 from thinwire.data.readers.tables import select_columns
 
 KindName = Literal["number", "category", "date", "boolean"]
@@ -16,7 +17,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Pair = Annotated[list[Finite], Field(min_length=2, max_length=2)]
 Days = Annotated[list[date], Field(min_length=2, max_length=2)]
 Words = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-Buckets = Annotated[int, Field(ge=2, le=1 << 24)]
+BucketCount = Annotated[int, Field(ge=BUCKETS[0], le=BUCKETS[-1])]
 
 
 class StrictModel(BaseModel):
@@ -38,9 +39,9 @@ class Settings(StrictModel):
     categories: Literal["one_hot", "codes"] = "one_hot"  # codes are for deep_tower and wide_and_deep
     vocabulary: Annotated[int, Field(ge=1)] = 50  # words of a category; one with more of them is hashed
     min_count: Annotated[int, Field(ge=1)] = 5  # a word that fewer rows have counts as unseen
-    buckets: Buckets = 64  # of a hashed category
+    buckets: BucketCount = 64  # of a hashed category
     missing_words: list[str] = []  # cells that count as nothing, such as "?"
-    known: dict[str, Buckets | Pair | Days | Words] = {}
+    known: dict[str, BucketCount | Pair | Days | Words] = {}
 
     def kind(self, name: str) -> KindName | None:
         """What is said about the kind of a column, if anything is."""

@@ -13,10 +13,10 @@ import pyarrow.types
 from numpy.typing import NDArray
 
 from thinwire.base.errors import BadColumn, BadFile, BadInput
-from thinwire.data.readers.cells import read_cells
+from thinwire.base.format import quote_names
 from thinwire.data.readers.files import load_array, read_npz
-from thinwire.data.readers.large_table import open_columns
-from thinwire.data.readers.tables import read_csv, read_parquet
+from thinwire.data.readers.large_table import LargeTable
+from thinwire.data.readers.tables import read_cells, read_numbers
 
 _KINDS = ".npz, .csv, .parquet and .arrow"
 
@@ -26,7 +26,28 @@ class Values:
     """What a file held; the columns' names where it has columns."""
 
     array: NDArray[Any]
-    columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Values:
+        return Values(self.array[rows], self.names)
+
+    @property
+    def shape(self) -> list[int]:
+        """Of a row."""
+        return list(self.array.shape[1:])
+
+
+def compare_columns(trained: Sequence[str] | None, new: Sequence[str] | None) -> str | None:
+    """What is wrong with the new columns' names; None where nothing is, or where one of the two has no names."""
+    if trained is None or new is None or trained == new:
+        return None
+    missing, extra = ([name for name in a if name not in b] for a, b in ((trained, new), (new, trained)))
+    if missing or extra:
+        return f"lacks {quote_names(missing)}" if missing else f"has {quote_names(extra)} too"
+    return "has them in another order"
 
 
 def read_features(
@@ -37,12 +58,9 @@ def read_features(
     delimiter: str = ",",
 ) -> Values:
     """float32 [N, ...]: an array of an NPZ file, or columns of a table, all of them unless named."""
-    if file.suffix.lower() == ".npz":
-        _refuse(file, columns=columns, all_but=all_but)
-        array = read_npz(file, key)
-        places = None
+    if _is_npz(file, key, columns=columns, all_but=all_but):
+        array, places = read_npz(file, key), None
     else:
-        _refuse(file, key=key)
         array, places = _table(file, columns, all_but, delimiter)
     if array.ndim == 1:
         array = array[:, None]
@@ -54,8 +72,7 @@ def read_features(
 
 def read_labels(file: Path, key: str | None = None, column: str | None = None, delimiter: str = ",") -> NDArray[Any]:
     """[N]: int64 where every label is a whole number, else float32."""
-    if file.suffix.lower() == ".npz":
-        _refuse(file, column=column)
+    if _is_npz(file, key, column=column):
         array = read_npz(file, key)
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
@@ -63,7 +80,6 @@ def read_labels(file: Path, key: str | None = None, column: str | None = None, d
             raise BadInput(f"{file}: {key!r} has shape {array.shape}; labels are one number a row, [N]")
         places = None
     else:
-        _refuse(file, key=key)
         if column is None:
             raise BadInput(f'{file}: say which column holds the labels: column = "..."')
         table, places = _table(file, [column], (), delimiter)
@@ -77,15 +93,13 @@ def read_id_texts(
     file: Path, key: str | None = None, column: str | None = None, delimiter: str = ","
 ) -> list[str | None]:
     """Each row's id as it stands there; None where there is none."""
-    if file.suffix.lower() == ".npz":
-        _refuse(file, column=column)
+    if _is_npz(file, key, column=column):
         array = load_array(file, key)
         if array.ndim != 1 or array.dtype.kind not in "iuU":
             raise BadColumn(
                 f"{file}: {key!r} holds {array.dtype} of shape {array.shape}; ids are text or whole numbers, [N]"
             )
         return [str(one) for one in array.tolist()]
-    _refuse(file, key=key)
     if column is None:
         raise BadInput(f'{file}: say which column holds the ids: column = "..."')
     cells = read_cells(file, [column], delimiter=delimiter, gaps=("",)).column(column)
@@ -101,31 +115,22 @@ def _table(
     file: Path, columns: Sequence[str] | None, all_but: Sequence[str], delimiter: str
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     match file.suffix.lower():
-        case ".csv":
-            return read_csv(file, columns, all_but, delimiter)
-        case ".parquet":
-            return read_parquet(file, columns, all_but)
+        case ".csv" | ".parquet":
+            return read_numbers(file, columns, all_but, delimiter)
         case ".arrow":
-            return read_arrow(file, columns, all_but)
+            with LargeTable(file, columns, all_but) as table:
+                return table.take(np.arange(len(table))), table.columns
     raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; we read {_KINDS}")
 
 
-def read_arrow(
-    file: Path, columns: Sequence[str] | None, all_but: Sequence[str]
-) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """float32 [N, columns] and the columns' names."""
-    with open_columns(file, columns, all_but) as table:
-        return table.take(np.arange(len(table))), table.columns
-
-
-def _refuse(file: Path, **given: Any) -> None:
-    for name, value in given.items():
+def _is_npz(file: Path, key: str | None, **of_tables: Any) -> bool:
+    """Refuses what is said of another kind of file."""
+    found = file.suffix.lower() == ".npz"
+    other = "columns have names in tables; an NPZ file has keys" if found else "keys are for NPZ files"
+    for name, value in (of_tables if found else {"key": key}).items():
         if value:
-            kind = file.suffix or "this file"
-            other = (
-                "columns have names in tables; an NPZ file has keys" if name != "key" else "keys are for NPZ files"
-            )
-            raise BadInput(f"{file}: {name!r} does not fit {kind}: {other}")
+            raise BadInput(f"{file}: {name!r} does not fit {file.suffix or 'this file'}: {other}")
+    return found
 
 
 def _require_finite(file: Path, key: str | None, array: NDArray[Any], columns: tuple[str, ...] | None) -> None:

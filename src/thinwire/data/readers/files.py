@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def read_gzip(file: Path) -> Iterator[bytes]:
 # Arrays of numbers or words in NumPy's .npz files. Object arrays are pickles, and are refused ---------------------
 
 
+_PARSING = Lock()  # an array's header is a literal: two threads that parse at once fail in CPython 3.11 (gh-106905)
 _DAMAGED = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError)
 
 
@@ -87,7 +89,7 @@ def load_array(file: Path, key: str | None) -> NDArray[Any]:
             raise BadInput(f"{file}: not an NPZ file: {error}; write it with numpy.savez") from None
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise BadInput(f"{file}: a single array, not an NPZ file; write it with numpy.savez")
-        with arrays:
+        with arrays, _PARSING:
             return _read(file, key, arrays)
 
 

@@ -7,10 +7,9 @@ be stored, so parties with different files go through the same rows in the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -56,16 +55,14 @@ class Shuffle:
 class LargeTable:
     """Columns of numbers in a .arrow or .parquet file, as float32; the file is mapped, not loaded."""
 
-    def __init__(self, file: Path, columns: Sequence[str] | None = None) -> None:
+    def __init__(self, file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = ()) -> None:
         require_file(file)
         self.file = file
-        self._source: _ArrowFile | _ParquetFile = (_ParquetFile if file.suffix == ".parquet" else _ArrowFile)(file)
-        self.names = there = self._source.names
-        self.columns = tuple(there if columns is None else columns)
+        self._source = (_open_parquet if file.suffix == ".parquet" else _open_arrow)(file)
+        schema = self._source.schema
+        self.columns = select_columns(file, schema.names, columns, all_but)
         for name in self.columns:
-            if name not in there:
-                raise BadInput(f"{file}: there is no column {name!r}; it has {', '.join(there[:50])}")
-            kind = self._source.kind(name)
+            kind = schema.field(name).type
             if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 raise BadInput(f"{file}: column {name!r} holds {kind}, not numbers")
         self._ends = np.cumsum(self._source.sizes)
@@ -75,9 +72,7 @@ class LargeTable:
     def __enter__(self) -> LargeTable:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:
@@ -118,13 +113,6 @@ class LargeTable:
         return found
 
 
-def open_columns(file: Path, columns: Sequence[str] | None, all_but: Sequence[str]) -> LargeTable:
-    """The columns that a job names, or all but some."""
-    with LargeTable(file, ()) as opened:
-        names = select_columns(file, opened.names, columns, all_but)
-    return LargeTable(file, names)
-
-
 def write_arrow(file: Path, blocks: Iterable[Any]) -> None:
     """Tables of numbers, one after the other, as one Arrow file of float32 to be mapped; whole or not at all."""
     try:
@@ -150,46 +138,36 @@ def _values(file: Path, name: str, column: Any, places: NDArray[np.int64]) -> ND
     return values
 
 
-class _ArrowFile:
+@dataclass(frozen=True)
+class _Pieces:
+    """What a file stores: record batches or row groups."""
+
+    schema: Any  # pyarrow.Schema
+    sizes: list[int]
+    read: Callable[[int, Sequence[str]], Iterable[Any]]  # columns of a piece
+    close: Callable[[], None]
+
+
+def _open_arrow(file: Path) -> _Pieces:
     """An uncompressed Arrow file is read straight from the mapping."""
-
-    def __init__(self, file: Path) -> None:
-        self._map = pa.memory_map(str(file))
-        try:
-            self._reader = pa.ipc.open_file(self._map)
-            counts = range(self._reader.num_record_batches)
-            self.sizes = [self._reader.get_batch(piece).num_rows for piece in counts]
-        except (pa.ArrowException, OSError) as error:
-            raise BadInput(f"{file}: not an Arrow file, or a damaged one: {error}") from None
-        self.names: list[str] = self._reader.schema.names
-
-    def kind(self, name: str) -> Any:
-        return self._reader.schema.field(name).type
-
-    def read(self, piece: int, columns: Sequence[str]) -> Iterator[Any]:
-        batch = self._reader.get_batch(piece)
-        for name in columns:
-            yield batch.column(name)
-
-    def close(self) -> None:
-        self._map.close()
+    mapped = pa.memory_map(str(file))
+    try:
+        reader = pa.ipc.open_file(mapped)
+        sizes = [reader.get_batch(piece).num_rows for piece in range(reader.num_record_batches)]
+    except (pa.ArrowException, OSError) as error:
+        raise BadInput(f"{file}: not an Arrow file, or a damaged one: {error}") from None
+    return _Pieces(
+        reader.schema, sizes, lambda piece, names: reader.get_batch(piece).select(list(names)).columns, mapped.close
+    )
 
 
-class _ParquetFile:
+def _open_parquet(file: Path) -> _Pieces:
     """A Parquet file is decoded a column of a row group at a time."""
+    opened = open_parquet(file)
+    sizes = [opened.metadata.row_group(piece).num_rows for piece in range(opened.metadata.num_row_groups)]
 
-    def __init__(self, file: Path) -> None:
-        self._opened = open_parquet(file)
-        groups = range(self._opened.metadata.num_row_groups)
-        self.sizes = [self._opened.metadata.row_group(piece).num_rows for piece in groups]
-        self.names: list[str] = self._opened.schema_arrow.names
+    def read(piece: int, names: Sequence[str]) -> Iterator[Any]:
+        for name in names:
+            yield opened.read_row_group(piece, columns=[name], use_threads=False).column(0).combine_chunks()
 
-    def kind(self, name: str) -> Any:
-        return self._opened.schema_arrow.field(name).type
-
-    def read(self, piece: int, columns: Sequence[str]) -> Iterator[Any]:
-        for name in columns:
-            yield self._opened.read_row_group(piece, columns=[name], use_threads=False).column(0).combine_chunks()
-
-    def close(self) -> None:
-        self._opened.close()
+    return _Pieces(opened.schema_arrow, sizes, read, opened.close)

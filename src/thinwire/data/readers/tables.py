@@ -1,4 +1,4 @@
-"""Tables of numbers: CSV with a line of names, and Parquet; columns by name, by pattern, or all but some.
+"""Tables, CSV with a line of names and Parquet: columns by name, by pattern, or all but some; as numbers or as cells.
 
 What is wrong with a file is said with its line.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import codecs
 import csv
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -143,15 +144,6 @@ def _require_text(file: Path) -> None:
             raise BadTable(f"{file}: line {line} holds a NUL byte; is it a text file, and was it copied whole?")
 
 
-def read_parquet_columns(file: Path, chosen: Callable[[Sequence[str]], Sequence[str]]) -> Any:
-    """A pyarrow table of the columns that are `chosen` of those there are."""
-    with open_parquet(file) as opened:
-        try:
-            return opened.read(columns=list(chosen(opened.schema_arrow.names)), use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            raise BadFile(f"{file}: a damaged Parquet file: {error}") from None
-
-
 def open_parquet(file: Path) -> Any:
     """A pyarrow.parquet.ParquetFile; the file is mapped, not loaded."""
     require_file(file)
@@ -164,28 +156,42 @@ def open_parquet(file: Path) -> Any:
 _PREPARE = "convert it, leave it out, or let the party prepare its table: prepare = {}"
 
 
-def read_csv(
+def read_numbers(
     file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = (), delimiter: str = ","
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """float64 [N, columns] and the columns' names."""
-    names = select_columns(file, read_header(file, delimiter), columns, all_but)
-    try:
-        table = parse_csv(file, delimiter, dict.fromkeys(names, pa.float64()))
-    except pa.ArrowInvalid as error:
-        raise _wrong_cell(file, delimiter, names) or BadTable(f"{file}: {error}") from None
-    return _array(file, table, names), names
-
-
-def read_parquet(
-    file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = ()
-) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """float64 [N, columns] and the columns' names."""
-    table = read_parquet_columns(file, lambda names: select_columns(file, names, columns, all_but))
+    """float64 [N, columns] of a CSV or Parquet file, and the columns' names."""
+    table = _read_table(file, columns, all_but, delimiter, pa.float64())
     for name in table.column_names:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise BadColumn(f"{file}: column {name!r} holds {kind}, not numbers; {_PREPARE}")
-    return _array(file, table, table.column_names), tuple(table.column_names)
+    return _array(file, table), tuple(table.column_names)
+
+
+def _read_table(
+    file: Path,
+    columns: Sequence[str] | None,
+    all_but: Sequence[str],
+    delimiter: str,
+    kind: Any,
+    gaps: Sequence[str] | None = None,
+) -> Any:
+    """A pyarrow table, one row at least; cells of a CSV file are of this `kind`, a Parquet file has its own types."""
+    names = select_columns(file, column_names(file, delimiter), columns, all_but)
+    if file.suffix.lower() == ".csv":
+        try:
+            table = parse_csv(file, delimiter, dict.fromkeys(names, kind), gaps)
+        except pa.ArrowInvalid as error:
+            raise _wrong_cell(file, delimiter, names) or BadTable(f"{file}: {error}") from None
+    else:
+        with open_parquet(file) as opened:
+            try:
+                table = opened.read(columns=list(names), use_threads=False)
+            except (pa.ArrowException, OSError) as error:
+                raise BadFile(f"{file}: a damaged Parquet file: {error}") from None
+    if table.num_rows == 0:
+        raise BadTable(f"{file} names its columns, but has no rows")
+    return table
 
 
 def _wrong_cell(file: Path, delimiter: str, names: Sequence[str]) -> BadColumn | None:
@@ -206,16 +212,92 @@ def _wrong_cell(file: Path, delimiter: str, names: Sequence[str]) -> BadColumn |
     return BadColumn(f"{file}: line {find_line(file, row)}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
 
 
-def _array(file: Path, table: Any, names: Sequence[str]) -> NDArray[Any]:
-    if table.num_rows == 0:
-        raise BadTable(f"{file} names its columns, but has no rows")
-    for name in names:
+def _array(file: Path, table: Any) -> NDArray[Any]:
+    for name in table.column_names:
         column = table.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            where = f"line {find_line(file, row)}" if file.suffix.lower() == ".csv" else f"row {row + 1}"
+            where = Cells(table, file).where(row)
             raise BadColumn(
                 f"{file}: {where}, column {name!r} is empty or not a number; fill it in, drop the row at every "
                 "party, or let the party prepare its table: prepare = {}"
             )
-    return np.stack([table.column(name).cast(pa.float64()).to_numpy() for name in names], axis=1)
+    return np.stack([table.column(name).cast(pa.float64()).to_numpy() for name in table.column_names], axis=1)
+
+
+# A table as it stands: text of a CSV file, a Parquet file's own types; gaps stay gaps -----------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Columns of some rows, and where each of them stands."""
+
+    table: Any  # pyarrow.Table
+    file: Path | None = None
+    numbers: NDArray[np.int64] | None = None  # of the rows in the file, from 0; None: all, in its order
+
+    @classmethod
+    def of(cls, table: Any) -> Cells:
+        """Anything that pyarrow makes a table of: a pyarrow table, a data frame, a dict of columns."""
+        if isinstance(table, Cells):
+            return table
+        try:
+            return cls(pa.table(table))
+        except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+            raise BadTable(f"{type(table).__name__} is no table: {error}; give columns by name") from None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.table.column_names)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __getitem__(self, rows: NDArray[np.int64]) -> Cells:
+        """These rows, in this order."""
+        before = np.arange(len(self)) if self.numbers is None else self.numbers
+        return Cells(self.table.take(pa.array(rows)), self.file, before[rows])
+
+    def without(self, names: Sequence[str]) -> Cells:
+        kept = [name for name in self.names if name not in names]
+        return Cells(self.table.select(kept), self.file, self.numbers)
+
+    def column(self, name: str) -> Any:
+        """A pyarrow column."""
+        if name not in self.names:
+            raise BadColumn(f"{self.what}: there is no column {name!r}, it has {quote_names(self.names)}")
+        return self.table.column(name)
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return "the table" if self.file is None else str(self.file)
+
+    def where(self, row: int) -> str:
+        """Which row this is, as people look it up: a line of a CSV file."""
+        number = row if self.numbers is None else int(self.numbers[row])
+        if self.file is not None and self.file.suffix.lower() == ".csv":
+            return f"line {find_line(self.file, number)}"
+        return f"row {number + 1}"
+
+
+def read_cells(
+    file: Path,
+    columns: Sequence[str] | None = None,
+    all_but: Sequence[str] = (),
+    delimiter: str = ",",
+    gaps: Sequence[str] = GAPS,
+) -> Cells:
+    """Columns of a CSV or Parquet file; text in `gaps` counts as nothing."""
+    return Cells(_read_table(file, columns, all_but, delimiter, pa.string(), gaps), file)
+
+
+def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
+    """What a table calls its columns."""
+    if file.suffix.lower() == ".csv":
+        return tuple(read_header(file, delimiter))
+    if file.suffix.lower() != ".parquet":
+        kind = file.suffix or "a file without a suffix"
+        raise BadFile(f"{file}: cannot read {kind!r}; tables are .csv and .parquet")
+    with open_parquet(file) as opened:
+        return tuple(opened.schema_arrow.names)

@@ -5,7 +5,6 @@
     ThinwireError
       TransportError           a message that cannot be sent or received as asked
         Deadlock                 every party waits for another one
-        TimedOut                 a peer's message did not come in time
         Stopped                  this program was stopped because of another one, or of Ctrl-C
 """
 
@@ -45,20 +44,6 @@ class Deadlock(TransportError):
             for wait in waits
         )
         super().__init__("nobody can move: " + "; ".join(told))
-
-
-class TimedOut(TransportError):
-    """The peer's message did not come in time."""
-
-    def __init__(self, peer: PartyName, kind: Kind, round: Round, seconds: float) -> None:
-        self.peer = peer
-        self.kind = kind
-        self.round = round
-        self.seconds = seconds
-        super().__init__(
-            f"{peer!r} sent no {kind.name} of round {round} within {seconds:g} s; it may be down, stalled "
-            "or behind a slow link"
-        )
 
 
 class Stopped(TransportError):
@@ -111,24 +96,14 @@ class Message:
     body: bytes | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Timeout:
-    """How long to wait for a message; None: what the channel deems right."""
-
-    seconds: float | None = None
-
-
-NO_TIMEOUT = Timeout()
-
-
 class Channel(Protocol):
     """One party's end of its links: blocking, counts bytes, knows no tensors."""
 
     def send(self, message: Message) -> None:
         """Hands the message over; does not wait until it is read."""
 
-    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
-        """The message with exactly this sender, kind and round; waits for it."""
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> Message:
+        """The message with exactly this sender, kind and round; waits for it as long as the channel deems right."""
 
     def ready(self, sender: PartyName, kind: Kind, round: Round) -> bool:
         """Whether `receive` would return at once."""

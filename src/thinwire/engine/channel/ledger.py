@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import Any
 
@@ -47,6 +47,14 @@ class Ledger:
         self._counts: dict[tuple[PartyName, PartyName, Kind], Count] = {}
         self._lock = Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies: a lock has none."""
+        return {"rows": self.state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._lock = Lock()
+        self.load(state["rows"])
+
     def add(self, sender: PartyName, receiver: PartyName, kind: Kind, size: int, again: bool = False) -> None:
         """A frame of `size` bytes was sent; `again`: it had been counted before."""
         self._add(sender, receiver, kind, Count(retransmitted=size) if again else Count(size, 1))
@@ -82,19 +90,12 @@ class Ledger:
 
     def entries(self) -> list[dict[str, Any]]:
         """What was sent, one row per (sender, receiver, kind), without retransmissions."""
-        return [_without_retransmitted(row) for row in self.state()]
+        return [{name: value for name, value in row.items() if name != "retransmitted"} for row in self.state()]
 
     def state(self, sender: PartyName | None = None) -> list[dict[str, Any]]:
         """Rows for `load`, as plain data; those of one sender if named."""
         return [
-            {
-                "sender": source,
-                "receiver": receiver,
-                "kind": kind.name,
-                "bytes": count.bytes,
-                "messages": count.messages,
-                "retransmitted": count.retransmitted,
-            }
+            {"sender": source, "receiver": receiver, "kind": kind.name, **asdict(count)}
             for (source, receiver, kind), count in self._sorted()
             if sender in (None, source)
         ]
@@ -122,7 +123,3 @@ class Ledger:
     def _sorted(self) -> list[tuple[tuple[PartyName, PartyName, Kind], Count]]:
         with self._lock:
             return sorted(self._counts.items(), key=lambda item: item[0])
-
-
-def _without_retransmitted(row: dict[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in row.items() if field != "retransmitted"}

@@ -8,15 +8,11 @@ A compressor's numeric parameters may be schedules of the round (`Milestones`, `
 """
 
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
-from thinwire.engine.compress.directions import Directions
-from thinwire.engine.compress.grids import RowScale, StdGrid
-from thinwire.engine.compress.hex_lattice import HexLattice
-from thinwire.engine.compress.identity import Cast, Identity
-from thinwire.engine.compress.poisson_binomial import PoissonBinomial
-from thinwire.engine.compress.quantize import QSGD, Sign, Uniform
+from thinwire.engine.compress.grids import Directions, RowScale, StdGrid
+from thinwire.engine.compress.parameters import Diminishing, DiminishingError, Milestones
+from thinwire.engine.compress.quantize import QSGD, HexLattice, PoissonBinomial, Sign, Uniform
 from thinwire.engine.compress.randomness import Keystream
-from thinwire.engine.compress.schedules import Diminishing, DiminishingError, Milestones
-from thinwire.engine.compress.sparse import RandK, TopK
+from thinwire.engine.compress.sparse import Cast, Identity, RandK, TopK
 from thinwire.engine.compress.symbols import Symbols
 from thinwire.engine.compress.then import Shorter, Then
 
@@ -37,30 +33,7 @@ COMPRESSORS: tuple[type[Compressor], ...] = (
     Shorter,
 )
 
-__all__ = [
-    "COMPRESSORS",
-    "QSGD",
-    "Cast",
-    "Compressor",
-    "Diminishing",
-    "DiminishingError",
-    "Directions",
-    "ErrorBound",
-    "HexLattice",
-    "Hint",
-    "Identity",
-    "Keystream",
-    "Milestones",
-    "PoissonBinomial",
-    "Promise",
-    "RandK",
-    "Remembers",
-    "RowScale",
-    "Shorter",
-    "Sign",
-    "StdGrid",
-    "Symbols",
-    "Then",
-    "TopK",
-    "Uniform",
-]
+__all__ = ["COMPRESSORS", "QSGD", "Cast", "Directions", "HexLattice", "Identity", "PoissonBinomial", "RandK"]
+__all__ += ["RowScale", "Shorter", "Sign", "StdGrid", "Then", "TopK", "Uniform"]
+__all__ += ["Compressor", "ErrorBound", "Hint", "Keystream", "Promise", "Remembers", "Symbols"]
+__all__ += ["Diminishing", "DiminishingError", "Milestones"]

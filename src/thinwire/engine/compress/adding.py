@@ -8,19 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
+
+import numpy as np
 
 from thinwire.base.errors import IncompatibleRecipe
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import (
-    Counts,
-    Dithered,
-    Levels,
-    LevelSum,
-    Symbols,
-    UniformGrid,
-    Zeros,
-    codes_dtype,
-)
+from thinwire.engine.compress.symbols import Counts, Levels, LevelSum, Symbols, UniformGrid, Zeros, codes_dtype
 
 
 class Adding(ABC):
@@ -75,14 +69,14 @@ class AddingLevels(Adding):
     bits: int
     low: float
     high: float
-    kind: type[Levels] | type[Dithered]
+    kind: type[Levels]
 
     @property
     def top(self) -> int:
         return int(2**self.bits - 1)
 
     def integers(self, symbols: Symbols) -> Array:
-        if not isinstance(symbols, Levels | Dithered) or type(symbols) is not self.kind:
+        if not isinstance(symbols, Levels) or type(symbols) is not self.kind:
             raise self._refused(symbols)
         if (symbols.bits, symbols.low, symbols.high) != (self.bits, self.low, self.high):
             raise self._refused(symbols)
@@ -105,7 +99,7 @@ class AddingGrids(Adding):
 
     def integers(self, symbols: Symbols) -> Array:
         if isinstance(symbols, Zeros):
-            symbols = symbols.on_grid(self.step)
+            symbols = UniformGrid(symbols.shape, np.zeros(prod(symbols.shape), np.int8), self.step)
         if not isinstance(symbols, UniformGrid) or symbols.step != self.step:
             raise self._refused(symbols)
         return symbols.codes.astype(codes_dtype(-1, self.top)) + self.limit

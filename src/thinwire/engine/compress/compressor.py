@@ -1,79 +1,20 @@
-"""What every compressor is: lossy, stateless, and pure given the generator; checks of its parameters."""
+"""What every compressor is: lossy, stateless, and pure given the generator."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum
-from math import isfinite, sqrt
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from math import sqrt
+from typing import ClassVar
 
-import numpy as np
 from torch import Tensor
 
 from thinwire.base.errors import BadParameter
 from thinwire.engine.compress.adding import Adding
 from thinwire.engine.compress.message import MessageValues
 from thinwire.engine.compress.randomness import Randomness
-from thinwire.engine.compress.schedules import Diminishing, DiminishingError, Milestones
 from thinwire.engine.compress.symbols import Symbols
-
-
-def check_whole(owner: object, field: str, low: int, high: int, error_rule: bool = False) -> None:
-    """The field is a whole number from low to high, or a schedule of such numbers."""
-    for value in _values(owner, field, error_rule):
-        if isinstance(value, bool) or not isinstance(value, Integral):
-            raise BadParameter.about(owner, field, f"must be a whole number from {low} to {high}, got {value!r}")
-        if not low <= int(value) <= high:
-            raise BadParameter.about(owner, field, f"must be from {low} to {high}, got {value}")
-    _store_plain(owner, field, int)
-
-
-def check_number(
-    owner: object, field: str, above: float, up_to: float = float("inf"), error_rule: bool = False
-) -> None:
-    """The field is a finite number in (above, up_to], or a schedule of such numbers."""
-    wanted = f"above {above:g}" + (f" and at most {up_to:g}" if isfinite(up_to) else "")
-    for value in _values(owner, field, error_rule):
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise BadParameter.about(owner, field, f"must be a number {wanted}, got {value!r}")
-        if not (isfinite(value) and above < float(value) <= up_to):
-            raise BadParameter.about(owner, field, f"must be {wanted}, got {value}")
-    _store_plain(owner, field, float)
-
-
-def _store_plain(owner: object, field: str, kind: type[int] | type[float]) -> None:
-    """A numpy number would drag its precision through the arithmetic, at one end only."""
-    value: Any = getattr(owner, field)
-    if isinstance(value, np.generic):
-        object.__setattr__(owner, field, kind(value))
-
-
-def check_flag(owner: object, field: str) -> None:
-    value = getattr(owner, field)
-    if not isinstance(value, bool):
-        raise BadParameter.about(owner, field, f"must be True or False, got {value!r}")
-
-
-def check_choice(owner: object, field: str, choices: tuple[str, ...]) -> None:
-    value = getattr(owner, field)
-    if value not in choices:
-        wanted = ", ".join(repr(choice) for choice in choices)
-        raise BadParameter.about(owner, field, f"must be one of {wanted}, got {value!r}")
-
-
-def _values(owner: object, field: str, error_rule: bool) -> list[Any]:
-    """Every fixed number inside a parameter."""
-    parameter = getattr(owner, field)
-    if isinstance(parameter, Milestones):
-        return [value for _, value in parameter.steps]
-    if isinstance(parameter, (Diminishing, DiminishingError)) and not error_rule:
-        says = "has no rule that follows a diminishing error; use Milestones((round, value), ...), "
-        raise BadParameter.about(owner, field, f"{says}or Uniform, HexLattice or TopK")
-    if isinstance(parameter, Diminishing):
-        return [parameter.start]
-    return [] if isinstance(parameter, DiminishingError) else [parameter]
 
 
 class Promise(Enum):

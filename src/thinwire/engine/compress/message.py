@@ -23,13 +23,13 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _COMFORT_LOW, _COMFORT_HIGH = 1e-14, 1e14
 
 
-_BLOCK = 1 << 16
+BLOCK = 1 << 16  # values
 
 
-def blocks(size: int) -> Iterator[slice]:
+def blocks(size: int, step: int = BLOCK) -> Iterator[slice]:
     """Slices that cover `size` values. Temporaries then stay in the cache and in the heap: larger ones are
     mapped and unmapped by the allocator every time, which costs more than the arithmetic."""
-    return (slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
+    return (slice(start, min(start + step, size)) for start in range(0, size, step))
 
 
 @dataclass(frozen=True, slots=True)

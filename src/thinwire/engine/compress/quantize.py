@@ -2,23 +2,47 @@
 
 `Uniform`: equal steps over a range (Bennett, 1948), with subtractive dither (Wannamaker, 1997). `QSGD`: quantised by
 the message's norm (Alistarh et al., 2017), scaled to a contraction as EF-VFL uses it. `Sign`: one bit and one scale.
+`HexLattice`: pairs on the hexagonal lattice, the best of the plane (Zamir & Feder, 1996). `PoissonBinomial`: counts
+of biased coin throws, noise and quantisation in one (Chen et al., 2022; PBM-VFL).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2, prod, sqrt
+from math import ceil, floor, prod, sqrt
 
 import numpy as np
 from torch import Tensor
 
 from thinwire.base.errors import BadParameter, BadTensor
-from thinwire.engine.compress.adding import AddingLevels
-from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, check_flag, check_whole
-from thinwire.engine.compress.message import MessageValues, blocks, message_values
+from thinwire.engine.compress.adding import AddingCounts, AddingLevels
+from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise
+from thinwire.engine.compress.message import BLOCK, Array, MessageValues, blocks, message_values
+from thinwire.engine.compress.parameters import (
+    ErrorRule,
+    Schedule,
+    at_round,
+    check_flag,
+    check_number,
+    check_whole,
+    follows_error,
+    halving_rule,
+    reaches,
+)
 from thinwire.engine.compress.randomness import Keystream, Randomness, draw_seed, keystream
-from thinwire.engine.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round, reaches
-from thinwire.engine.compress.symbols import Dithered, Levels, Signs, Symbols, UniformGrid, Zeros, codes_dtype
+from thinwire.engine.compress.symbols import (
+    Counts,
+    Dithered,
+    Lattice,
+    Levels,
+    Signs,
+    Symbols,
+    UniformGrid,
+    Zeros,
+    codes_dtype,
+    lattice_dither,
+    lattice_spacing,
+)
 
 _MOST_BITS = 16
 
@@ -36,9 +60,7 @@ class Uniform(Compressor):
     dither: bool = True
     bounds: tuple[float, float] | None = None
 
-    @property
-    def promise(self) -> Promise:
-        return Promise.BOUNDED
+    promise = Promise.BOUNDED
 
     @property
     def suits_error_feedback(self) -> bool:
@@ -66,12 +88,12 @@ class Uniform(Compressor):
 
     def adding(self, round: int = 0) -> AddingLevels | None:
         # A rule that looks at the message would give every party bits of its own.
-        if self.bounds is None or isinstance(self.bits, Diminishing | DiminishingError):
+        if self.bounds is None or follows_error(self.bits):
             return None
         bits = int(at_round(self.bits, round))
         return AddingLevels(bits, *self.bounds, Dithered if self.dither else Levels)
 
-    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Levels | Dithered:
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Levels:
         message = message_values(x)
         low, high = self._range(message)
         bits = self._bits(message, hint)
@@ -110,14 +132,9 @@ class Uniform(Compressor):
         def rule() -> ErrorRule:
             # q_t = ceil(0.5 log2(B P D^2 / (12 E_t)))
             low, high = self._range(message)
-            most = message.size * (high - low) ** 2 / 12
-            return ErrorRule(
-                lambda bits: most / 4**bits,
-                lambda error: ceil(0.5 * (log2(most) - log2(error)) - 1e-9) if most > 0 else 1,
-            )
+            return halving_rule(message.size * (high - low) ** 2 / 12)
 
-        bits = at_round(self.bits, hint.round, rule)
-        return int(min(_MOST_BITS, max(1, bits)))
+        return min(_MOST_BITS, max(1, ceil(at_round(self.bits, hint.round, rule) - 1e-9)))
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
@@ -144,9 +161,7 @@ class QSGD(Compressor):
     bits: int | Schedule | None = None
     levels: int | Schedule | None = None
 
-    @property
-    def promise(self) -> Promise:
-        return Promise.CONTRACTION
+    promise = Promise.CONTRACTION
 
     def __post_init__(self) -> None:
         if (self.bits is None) == (self.levels is None):
@@ -203,9 +218,7 @@ class Sign(Compressor):
     |x - C(x)|^2 = |x|^2 - |x|_1^2 / n: a contraction of |x|_1^2 / (n |x|^2), at least 1/n.
     """
 
-    @property
-    def promise(self) -> Promise:
-        return Promise.CONTRACTION
+    promise = Promise.CONTRACTION
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)
@@ -224,3 +237,172 @@ class Sign(Compressor):
 
 def _mean_magnitude(message: MessageValues) -> float:
     return float(np.sum(np.abs(message.values), dtype=np.float64)) / message.size
+
+
+# Pairs of values on the hexagonal lattice, the best of the plane (Zamir & Feder, 1996) ----------------------------
+
+
+_MEAN = 5 / (36 * sqrt(3))  # mean squared error a value, in cell areas: 0.0802
+_COVERING = 2 / (3 * sqrt(3))  # squared covering radius, in cell areas: 0.385
+_MOST_LATTICE_BITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class HexLattice(Compressor):
+    """Neighbouring values as pairs, scaled by the message's range, moved to the nearest lattice point.
+
+    The pairs are those of the flat message, so that at most one value of it has no partner.
+    A cell has the area V = 4^-bits of the square that the range spans; `bits` need not be whole. Every
+    point reached is allowed, and the codec charges for it. With dither the mean squared error is
+    0.0802 V range^2 a value, 4 % below Uniform's at the same area; the worst is 0.385 V range^2 a pair.
+    """
+
+    bits: float | Schedule
+    dither: bool = True
+
+    promise = Promise.BOUNDED
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        # As for Uniform: one bit of a wide range loses more than there is.
+        return reaches(self.bits)[0] >= 2
+
+    def __post_init__(self) -> None:
+        check_number(self, "bits", above=0, up_to=_MOST_LATTICE_BITS, error_rule=True)
+        check_flag(self, "dither")
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Lattice:
+        message = message_values(x)
+        bits = self._bits(message, hint)
+        low, high = message.lowest, message.highest
+        seed = draw_seed(rng) if self.dither else None
+        dither = Keystream.from_seed(seed or 0)
+        values = message.working(precise=bits > 8 or message.width < 1e-25)
+        centre = low + message.width / 2
+        distance, height = lattice_spacing(low, high, bits)
+        rows = np.empty((message.size + 1) // 2, np.int16)
+        columns = np.empty_like(rows)
+        for pairs in blocks(rows.size):
+            across, up = _pairs(values, pairs, centre)
+            across *= 1 / distance if distance else 0.0
+            up *= 1 / height if distance else 0.0
+            if self.dither:
+                shift_across, shift_up = lattice_dither(dither, across.size)
+                across += shift_across
+                up += shift_up
+            rows[pairs], columns[pairs] = _nearest(across, up)
+        return Lattice(message.shape, rows, columns, low, high, bits, seed)
+
+    def _bits(self, message: MessageValues, hint: Hint) -> float:
+        def rule() -> ErrorRule:
+            # V_t = E_t / (0.0802 B P), here in units of the squared range
+            return halving_rule(_MEAN * message.size * message.width**2)
+
+        return min(float(_MOST_LATTICE_BITS), max(0.0, at_round(self.bits, hint.round, rule)))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        cell = 4.0 ** -self._bits(message, hint) * message.width**2
+        worst = (message.size + 1) // 2 * _COVERING * cell
+        return ErrorBound.of(message, message.size * _MEAN * cell if self.dither else worst, worst)
+
+
+def _pairs(values: Array, pairs: slice, centre: float) -> tuple[Array, Array]:
+    """First and second values of these pairs, from the centre; an odd last value is paired with it."""
+    across = values[2 * pairs.start : 2 * pairs.stop : 2] - centre
+    up = values[2 * pairs.start + 1 : 2 * pairs.stop : 2] - centre
+    return across, up if up.size == across.size else np.append(up, up.dtype.type(0))
+
+
+def _nearest(across: Array, up: Array) -> tuple[Array, Array]:
+    """The nearest lattice point as (row, column), both as floats.
+
+    The lattice is two rectangular ones, of the even and of the odd rows; the nearer of their two
+    nearest points is it.
+    """
+    even_rows = up * 0.5
+    odd_rows = even_rows - 0.5
+    np.rint(even_rows, out=even_rows)
+    even_rows *= 2
+    np.rint(odd_rows, out=odd_rows)
+    odd_rows *= 2
+    odd_rows += 1
+    even_columns = np.rint(across)
+    odd_columns = across - 0.5
+    np.rint(odd_columns, out=odd_columns)
+    from_even = _squared_distance(across - even_columns, up - even_rows)
+    across -= 0.5
+    across -= odd_columns
+    from_odd = _squared_distance(across, up - odd_rows)
+    odd_is_nearer = (from_odd < from_even).astype(across.dtype)
+    return _blend(even_rows, odd_rows, odd_is_nearer), _blend(even_columns, odd_columns, odd_is_nearer)
+
+
+def _blend(zero: Array, one: Array, which: Array) -> Array:
+    """`zero` where `which` is 0 and `one` where it is 1; exact for integers. A masked copy would mispredict
+    every other branch and take ten times as long."""
+    one -= zero
+    one *= which
+    one += zero
+    return one
+
+
+def _squared_distance(across: Array, up: Array) -> Array:
+    """A row is sqrt(3)/2 of a neighbour distance high."""
+    across *= across
+    up *= up
+    up *= 0.75
+    across += up
+    return across
+
+
+# Counts of biased coin throws: noise and quantisation in one (Chen et al., 2022; PBM-VFL) -------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonBinomial(Compressor):
+    """q ~ Binomial(trials, 1/2 + beta x / bound) for |x| <= bound, unbiased once decoded; beyond, x is cut off.
+
+    The variance is at most bound^2 / (4 beta^2 trials) a value. It is private only as far as its
+    generator is secret: pass a Keystream with a 256-bit key of the party's own. A throw compares 32
+    random bits with a threshold, so each count is exactly binomial for an x rounded to a grid inside
+    the bounds, and the accounting holds as it stands.
+    """
+
+    trials: int
+    beta: float
+    bound: float = 1.0
+
+    promise = Promise.UNBIASED
+
+    def __post_init__(self) -> None:
+        check_whole(self, "trials", 1, 65535)
+        check_number(self, "beta", above=1e-6, up_to=0.25)
+        check_number(self, "bound", above=1e-30, up_to=1e30)
+        # As the values have it: a float32 clamped to 0.1 is a little over the float64 0.1.
+        object.__setattr__(self, "bound", float(np.float32(self.bound)))
+
+    def adding(self, round: int = 0) -> AddingCounts:
+        return AddingCounts(self.trials, self.beta, self.bound)
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Counts:
+        message = message_values(x)
+        stream = keystream(rng)
+        least, most = ceil((0.5 - self.beta) * 2**32), floor((0.5 + self.beta) * 2**32)
+        counts = np.zeros(message.size, dtype=codes_dtype(0, self.trials))
+        for block in blocks(message.size):
+            chance = 0.5 + self.beta * (message.values[block].astype(np.float64) / self.bound)
+            thresholds = np.clip(np.rint(chance * 2.0**32), least, most).astype(np.uint32)
+            # Throws of few values together, in the same order: a call for each costs more than its bits.
+            for throws in blocks(self.trials, max(1, BLOCK // thresholds.size)):
+                words = stream.words((throws.stop - throws.start) * thresholds.size).reshape(-1, thresholds.size)
+                counts[block] += (words < thresholds).sum(axis=0, dtype=counts.dtype)
+        return Counts(message.shape, counts, self.trials + 1, self.trials, self.beta, self.bound)
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        variance = self.bound**2 / (4 * self.beta**2 * self.trials)
+        # Every throw the same way: the decoded value is then bound / (2 beta), x at most bound.
+        farthest = self.bound / (2 * self.beta) + self.bound
+        beyond = max(0.0, message.largest - self.bound)
+        return ErrorBound.of(message, message.size * (variance + beyond**2), message.size * (farthest + beyond) ** 2)

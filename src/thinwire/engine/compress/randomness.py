@@ -6,16 +6,41 @@ cannot, and is faster than either. A `torch.Generator` gives the seed, a `Keystr
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from torch import Tensor
 
 from thinwire.base.errors import BadParameter
 from thinwire.engine.compress.message import Array
 
 _ZEROS = bytes(1 << 18)
+_READING = Lock()
+
+
+@contextmanager
+def keep_generator() -> Iterator[None]:
+    """Leaves torch's own generator as it was.
+
+    torch reads its state under a lock. Collecting garbage there lets other threads run, which may want that lock.
+    """
+    with _READING:
+        collects = gc.isenabled()
+        gc.disable()
+        state = torch.get_rng_state()
+        if collects:
+            gc.enable()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
 
 
 class Keystream:
@@ -48,6 +73,15 @@ class Keystream:
         uniform = words.astype(np.float32)
         uniform *= np.float32(2.0**-24)
         return uniform
+
+
+def digest_tensors(*tensors: Tensor) -> str:
+    """SHA-256 over them: what noise is bound to, so that no two messages share it."""
+    digest = sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 Randomness: TypeAlias = torch.Generator | Keystream

@@ -1,4 +1,5 @@
-"""Some of the values: the largest and where they are (`TopK`), or random ones that a seed names (`RandK`)."""
+"""Values as they are: all of them (`Identity`), rounded to a narrower float (`Cast`), the largest and where they are
+(`TopK`), or random ones that a seed names (`RandK`)."""
 
 from __future__ import annotations
 
@@ -11,20 +12,97 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadTensor
-from thinwire.engine.compress.compressor import (
-    Compressor,
-    ErrorBound,
-    Hint,
-    Promise,
-    Remembers,
+from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
+from thinwire.engine.compress.message import Array, MessageValues, message_values, require_message
+from thinwire.engine.compress.parameters import (
+    Diminishing,
+    DiminishingError,
+    ErrorRule,
+    Schedule,
+    at_round,
     check_choice,
     check_number,
+    follows_error,
 )
-from thinwire.engine.compress.identity import dense
-from thinwire.engine.compress.message import Array, MessageValues, message_values, require_message
 from thinwire.engine.compress.randomness import Randomness, draw_seed, sample_indices
-from thinwire.engine.compress.schedules import Diminishing, DiminishingError, ErrorRule, Schedule, at_round
-from thinwire.engine.compress.symbols import Columns, Sampled, Sparse, Symbols, Zeros
+from thinwire.engine.compress.symbols import Columns, Dense, Narrow, Sampled, Sparse, Symbols, Zeros
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(Compressor):
+    """Every value exactly, in its own dtype.
+
+    The symbols share the tensor's memory: encode them before the tensor changes.
+    """
+
+    promise = Promise.CONTRACTION
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Dense:
+        return dense(require_message(x, finite=True))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        return ErrorBound(0.0, 0.0)
+
+    def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
+        return 1.0
+
+
+def dense(x: Tensor) -> Dense:
+    """The tensor's own bits; shares its memory, so encode it before that changes."""
+    bits = x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()
+    values = bits.reshape(-1)
+    values.flags.writeable = False  # they are the tensor's
+    return Dense(tuple(x.shape), x.dtype, values)
+
+
+# dtype, half a unit in the last place of a normal number, and of a denormal one
+_FORMATS = {"float16": (torch.float16, 2.0**-11, 2.0**-25), "bfloat16": (torch.bfloat16, 2.0**-8, 2.0**-134)}
+
+_FLOAT16_MOST = 65520.0  # from here on, the nearest float16 is infinity
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Compressor):
+    """Each value rounded to `dtype`, "float16" or "bfloat16"; it comes back as float32.
+
+    float16 keeps 11 bits up to 65504 and loses values below 3e-8; bfloat16 keeps 8 bits over the whole
+    range of float32. Not a contraction: what is too small for the format is lost.
+    """
+
+    dtype: str = "float16"
+
+    promise = Promise.BOUNDED
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dtype, torch.dtype):
+            object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+        check_choice(self, "dtype", tuple(_FORMATS))
+
+    def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Narrow:
+        message = message_values(x)
+        self._require_range(message)
+        target, _, _ = _FORMATS[self.dtype]
+        most = torch.finfo(target).max  # rounding up from there would be infinity
+        values = torch.from_numpy(message.values).clamp(-most, most).to(target)
+        return Narrow(dense(values.reshape(message.shape)))
+
+    def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
+        message = message_values(x)
+        self._require_range(message)
+        _, relative, absolute = _FORMATS[self.dtype]
+        error = np.maximum(np.abs(message.values.astype(np.float64)) * relative, absolute)
+        return ErrorBound.of(message, float(np.sum(np.square(error))))
+
+    def _require_range(self, message: MessageValues) -> None:
+        if self.dtype == "float16" and message.largest > _FLOAT16_MOST:
+            raise BadTensor(
+                f"Cast: the value {message.largest:g} does not fit float16; "
+                "use Cast('bfloat16'), which has the range of float32, or Identity()"
+            )
+
+
+# Some of the values: the largest and where they are (`TopK`), or random ones that a seed names (`RandK`) ----------
+
 
 _SAMPLED_FROM = 1 << 14  # below this a full selection is as fast
 
@@ -96,7 +174,7 @@ class TopK(Compressor):
             return ErrorRule(lambda f: most * (1 - f), lambda error: ceil(width * (1 - error / most)) / width)
 
         fraction = at_round(self.fraction, round, rule)
-        if isinstance(self.fraction, (Diminishing, DiminishingError)):
+        if follows_error(self.fraction):
             fraction = (fraction * size + 0.5) / size  # a whole number of columns: not to be cut to one less
         return min(size, _count(fraction, size))
 
@@ -178,9 +256,7 @@ class RandK(Compressor):
 
     selects: ClassVar[bool] = True
 
-    @property
-    def promise(self) -> Promise:
-        return Promise.CONTRACTION
+    promise = Promise.CONTRACTION
 
     def __post_init__(self) -> None:
         check_number(self, "fraction", above=0, up_to=1)

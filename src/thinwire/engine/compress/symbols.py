@@ -37,30 +37,6 @@ from thinwire.base.errors import Malformed
 from thinwire.engine.compress.message import Array, blocks
 from thinwire.engine.compress.randomness import Keystream, sample_indices
 
-__all__ = [
-    "MOST_DIRECTIONS",
-    "MOST_LEVEL",
-    "MOST_SHIFT",
-    "Columns",
-    "Counts",
-    "Dense",
-    "Dithered",
-    "Lattice",
-    "LevelSum",
-    "Levels",
-    "Masked",
-    "Narrow",
-    "Product",
-    "RowGrid",
-    "Sampled",
-    "Signs",
-    "Sparse",
-    "Symbols",
-    "UniformGrid",
-    "Zeros",
-    "codes_dtype",
-]
-
 _LARGEST = float(np.finfo(np.float32).max)
 
 # Of a Product: 2^15 levels, a basis of 2^14, shifts that differ by 14, 256 directions: sums stay below 2^52, and
@@ -172,10 +148,6 @@ class Zeros(_ByContent):
     def to_tensor(self) -> Tensor:
         return torch.zeros(self.shape, dtype=torch.float32)
 
-    def on_grid(self, step: float) -> UniformGrid:
-        """The same as integers."""
-        return UniformGrid(self.shape, np.zeros(prod(self.shape), np.int8), step)
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sparse(_ByContent):
@@ -242,14 +214,9 @@ class Levels(_ByContent):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Dithered(_ByContent):
+class Dithered(Levels):
     """2^bits levels from `low` to `high`, each value shifted by a dither that `seed` stands for."""
 
-    shape: tuple[int, ...]
-    codes: Array  # 0 .. 2^bits - 1
-    low: float
-    high: float
-    bits: int
     seed: int
 
     def to_tensor(self) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
-from thinwire.engine.compress.directions import Directions
-from thinwire.engine.compress.grids import StdGrid
+from thinwire.engine.compress.grids import Directions, StdGrid
 from thinwire.engine.compress.message import Array, message_values
 from thinwire.engine.compress.quantize import QSGD
 from thinwire.engine.compress.randomness import Keystream, Randomness, keystream
@@ -20,16 +19,26 @@ from thinwire.engine.compress.symbols import Columns, Product, Sampled, Sparse, 
 
 
 @dataclass(frozen=True, slots=True)
-class Then(Compressor):
-    """`first` (TopK or RandK) keeps some values; `second` quantises them as one message."""
-
+class _TwoParts(Compressor):
     first: Compressor
     second: Compressor
 
     def __post_init__(self) -> None:
         for part in (self.first, self.second):
             if not isinstance(part, Compressor):
-                raise BadParameter(f"Then: both parts must be compressors, got {part!r}")
+                raise BadParameter(f"{type(self).__name__}: both parts must be compressors, got {part!r}")
+
+    @property
+    def suits_error_feedback(self) -> bool:
+        return self.first.suits_error_feedback and self.second.suits_error_feedback
+
+
+@dataclass(frozen=True, slots=True)
+class Then(_TwoParts):
+    """`first` (TopK or RandK) keeps some values; `second` quantises them as one message."""
+
+    def __post_init__(self) -> None:
+        _TwoParts.__post_init__(self)
         if not self.first.selects:
             raise IncompatibleRecipe(
                 f"Then: {type(self.first).__name__} keeps every value; put TopK or RandK first, as in "
@@ -49,10 +58,6 @@ class Then(Compressor):
     @property
     def promise(self) -> Promise:
         return Promise.NONE if self.first.promise is Promise.NONE else self.second.promise
-
-    @property
-    def suits_error_feedback(self) -> bool:
-        return self.first.suits_error_feedback and self.second.suits_error_feedback
 
     @property
     def remembers(self) -> Remembers:
@@ -88,20 +93,16 @@ _TABLE_BITS = 8  # a symbol that occurs in a column stands in its table
 
 
 @dataclass(frozen=True, slots=True)
-class Shorter(Compressor):
+class Shorter(_TwoParts):
     """`first` or `second`, message by message: the one with the fewer bits by the entropy of its integers.
 
     Give the second a finer step: where rows vary in few directions, Shorter(StdGrid(1.5), Directions(0.5)) is
     shorter and more exact at once; elsewhere it is StdGrid.
     """
 
-    first: Compressor
-    second: Compressor
-
     def __post_init__(self) -> None:
+        _TwoParts.__post_init__(self)
         for part in (self.first, self.second):
-            if not isinstance(part, Compressor):
-                raise BadParameter(f"Shorter: both parts must be compressors, got {part!r}")
             if not isinstance(part, (StdGrid, QSGD, Directions)):
                 raise IncompatibleRecipe(
                     f"Shorter: how many bits {type(part).__name__} takes is not known before it is encoded; use "
@@ -112,10 +113,6 @@ class Shorter(Compressor):
     def promise(self) -> Promise:
         promises = {self.first.promise, self.second.promise}
         return promises.pop() if len(promises) == 1 else Promise.NONE
-
-    @property
-    def suits_error_feedback(self) -> bool:
-        return self.first.suits_error_feedback and self.second.suits_error_feedback
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         bits = keystream(rng)

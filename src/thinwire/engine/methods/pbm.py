@@ -1,6 +1,6 @@
 """PBM-VFL (Tran et al., 2025): Poisson binomial noise under secure sum.
 
-    party m:  q_m ~ Binomial(b, 1/2 + beta h_m / C)         engine/compress/poisson_binomial.py
+    party m:  q_m ~ Binomial(b, 1/2 + beta h_m / C)         engine/compress/quantize.py
               send q_m + masks mod 2^k                      engine/privacy/secure_sum.py
     label:    C / (beta b) * (sum of q - b M / 2); loss;    engine/compress/symbols.py, Counts
               send dL/dh of the sum, the same to all        engine/protocols/derivatives.py

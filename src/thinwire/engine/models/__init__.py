@@ -7,8 +7,6 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
-from thinwire.engine.models.bottom_models import CNN, LSTM, MVCNN, ResNet18
-from thinwire.engine.models.fusion import FUSIONS, check_fusion, fuse, fusion_width
 from thinwire.engine.models.losses import (
     LOSSES,
     Loss,
@@ -19,7 +17,23 @@ from thinwire.engine.models.losses import (
     with_class_weights,
 )
 from thinwire.engine.models.metrics import METRICS, Metric, metric
-from thinwire.engine.models.mlp import MLP, LinearBottom, LinearTop, MLPTop, ScaledCosine
+from thinwire.engine.models.networks import (
+    CNN,
+    FUSIONS,
+    LSTM,
+    MLP,
+    MVCNN,
+    DeepTower,
+    LinearBottom,
+    LinearTop,
+    MLPTop,
+    ResNet18,
+    ScaledCosine,
+    WideAndDeep,
+    check_fusion,
+    fuse,
+    fusion_width,
+)
 from thinwire.engine.models.optimizers import (
     OPTIMIZERS,
     SGD,
@@ -35,7 +49,6 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
-from thinwire.engine.models.wide_and_deep import DeepTower, WideAndDeep
 
 MODELS: dict[str, type[nn.Module]] = {
     "linear": LinearBottom,
@@ -51,46 +64,11 @@ MODELS: dict[str, type[nn.Module]] = {
     "scaled_cosine": ScaledCosine,
 }
 
-__all__ = [
-    "CNN",
-    "FUSIONS",
-    "LOSSES",
-    "LSTM",
-    "METRICS",
-    "MLP",
-    "MODELS",
-    "MVCNN",
-    "OPTIMIZERS",
-    "SGD",
-    "STEP_SIZES",
-    "AdaGrad",
-    "Adam",
-    "Constant",
-    "Cosine",
-    "DeepTower",
-    "InverseRoot",
-    "LinearBottom",
-    "LinearTop",
-    "Loss",
-    "MLPTop",
-    "Metric",
-    "OptimizerSpec",
-    "OverRound",
-    "ResNet18",
-    "ScaledCosine",
-    "StepMilestones",
-    "StepSize",
-    "WeightedLoss",
-    "WideAndDeep",
-    "binary_cross_entropy",
-    "check_fusion",
-    "cross_entropy",
-    "fuse",
-    "fusion_width",
-    "losses",
-    "metric",
-    "metrics",
-    "set_lr",
-    "squared_error",
-    "with_class_weights",
-]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "DeepTower", "LinearBottom", "LinearTop", "MLPTop", "ResNet18"]
+__all__ += ["ScaledCosine", "WideAndDeep"]
+__all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
+__all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "squared_error"]
+__all__ += ["with_class_weights"]
+__all__ += ["METRICS", "Metric", "metric", "metrics"]
+__all__ += ["OPTIMIZERS", "SGD", "STEP_SIZES", "AdaGrad", "Adam", "Constant", "Cosine", "InverseRoot"]
+__all__ += ["OptimizerSpec", "OverRound", "StepMilestones", "StepSize", "set_lr"]

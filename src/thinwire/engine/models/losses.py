@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from thinwire.base.errors import BadParameter, BadTensor
-from thinwire.engine.models.checks import require_number
+from thinwire.engine.compress.parameters import require_number
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, labels [B]) -> [B]
 
@@ -140,5 +140,13 @@ class Outputs(Enum):
             case Outputs.CLASSES:
                 return torch.softmax(table, dim=1)
             case Outputs.PROBABILITY:
-                return torch.sigmoid(table)
+                # Not sigmoid, which rounds by where a value stands among the others; softmax goes row by row.
+                return torch.softmax(torch.stack([torch.zeros_like(table), table], -1), -1)[..., 1]
         return table
+
+
+def name_loss(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
+    """A loss by its name, and its class weights; never by its address."""
+    if isinstance(loss, WeightedLoss):
+        return f"{name_loss(loss.loss)} weighted by {list(loss.class_weights)}"
+    return getattr(loss, "__name__", type(loss).__name__)

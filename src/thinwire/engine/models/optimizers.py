@@ -5,17 +5,15 @@ Each party builds an optimiser of its own over its own parameters.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import cos, pi, sqrt
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from torch import nn, optim
 
 from thinwire.base.errors import BadParameter
-from thinwire.engine.compress.compressor import check_flag
-from thinwire.engine.models.checks import require_number, require_size
+from thinwire.engine.compress.parameters import check_flag, require_number, require_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +119,14 @@ def _is_pair(value: object) -> bool:
 # Optimisers as frozen values; each party builds its own over its own parameters -----------------------------------
 
 
-class OptimizerSpec(ABC):
+class OptimizerSpec:
     """What an optimiser is, without the parameters it moves. `lr` is a number or a step size."""
 
     __slots__ = ()
 
     lr: float | StepSize
+    _kind: ClassVar[Any]  # torch's class of it
+    _renamed: ClassVar[Mapping[str, str]] = {}  # settings that torch calls otherwise
 
     def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer | None:
         """The optimiser over these parameters, or None where there are none.
@@ -134,7 +134,10 @@ class OptimizerSpec(ABC):
         Its step size is that of round 0 in a run of one round: give it `lr_at` before every step.
         """
         group = list(parameters)
-        return self._over(group) if group else None
+        settings = {self._renamed.get(field.name, field.name): getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        # foreach and fused kernels may round otherwise than the plain loop over parameters.
+        settings |= {"lr": self.lr_at(0, 1), "foreach": False, "fused": False}
+        return self._kind(group, **settings) if group else None
 
     def lr_at(self, round: int, total_rounds: int) -> float:
         """The step size of round `round`, counted from 0, in a run of `total_rounds`."""
@@ -142,18 +145,12 @@ class OptimizerSpec(ABC):
         require_size(self, "total_rounds", total_rounds)
         return self.lr.at(round, total_rounds) if isinstance(self.lr, StepSize) else self.lr
 
-    @abstractmethod
-    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer: ...
-
     def _check_lr(self) -> None:
         if not isinstance(self.lr, StepSize):
             self._check("lr", above=0)
 
     def _check(self, field: str, **bounds: float) -> None:
         object.__setattr__(self, field, require_number(self, field, getattr(self, field), **bounds))
-
-
-# foreach and fused kernels may round otherwise than the plain loop over parameters.
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +162,8 @@ class SGD(OptimizerSpec):
     weight_decay: float = 0.0
     nesterov: bool = False
 
+    _kind = optim.SGD
+
     def __post_init__(self) -> None:
         self._check_lr()
         self._check("momentum", at_least=0, below=1)
@@ -172,17 +171,6 @@ class SGD(OptimizerSpec):
         check_flag(self, "nesterov")
         if self.nesterov and not self.momentum:
             raise BadParameter.about("SGD", "nesterov", "needs momentum above 0; write SGD(lr, momentum=0.9, ...)")
-
-    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
-        return optim.SGD(
-            parameters,
-            lr=self.lr_at(0, 1),
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            nesterov=self.nesterov,
-            foreach=False,
-            fused=False,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +182,8 @@ class Adam(OptimizerSpec):
     eps: float = 1e-8
     weight_decay: float = 0.0
 
+    _kind = optim.Adam
+
     def __post_init__(self) -> None:
         self._check_lr()
         if isinstance(self.betas, str) or not isinstance(self.betas, Sequence) or len(self.betas) != 2:
@@ -202,17 +192,6 @@ class Adam(OptimizerSpec):
         object.__setattr__(self, "betas", tuple(betas))
         self._check("eps", above=0)
         self._check("weight_decay", at_least=0)
-
-    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
-        return optim.Adam(
-            parameters,
-            lr=self.lr_at(0, 1),
-            betas=self.betas,
-            eps=self.eps,
-            weight_decay=self.weight_decay,
-            foreach=False,
-            fused=False,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,22 +203,14 @@ class AdaGrad(OptimizerSpec):
     weight_decay: float = 0.0
     eps: float = 1e-10
 
+    _kind = optim.Adagrad
+    _renamed = {"initial_accumulator": "initial_accumulator_value"}
+
     def __post_init__(self) -> None:
         self._check_lr()
         self._check("initial_accumulator", at_least=0)
         self._check("weight_decay", at_least=0)
         self._check("eps", above=0)
-
-    def _over(self, parameters: list[nn.Parameter]) -> optim.Optimizer:
-        return optim.Adagrad(
-            parameters,
-            lr=self.lr_at(0, 1),
-            initial_accumulator_value=self.initial_accumulator,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            foreach=False,
-            fused=False,
-        )
 
 
 OPTIMIZERS: dict[str, type[OptimizerSpec]] = {"sgd": SGD, "adam": Adam, "adagrad": AdaGrad}

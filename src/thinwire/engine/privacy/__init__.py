@@ -9,8 +9,9 @@ total = open_sum(all_sealed, adding, context)     # at the label party, which le
 Names load on first use (PEP 562): the accounting does not need torch, and `thinwire privacy` does not import it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from thinwire.base.extras import load_lazily
 
 if TYPE_CHECKING:
     from thinwire.engine.privacy import accounting
@@ -36,70 +37,12 @@ if TYPE_CHECKING:
     )
     from thinwire.engine.privacy.secure_sum import Aggregation, Plain, SecureSum, SecureSumSender, open_sum
 
-_NAMES = {
-    "Aggregation": "secure_sum",
-    "Budget": "accounting",
-    "BudgetExceeded": "accounting",
-    "Context": "keys",
-    "DPBottom": "dp_bottom",
-    "Frozen": "accounting",
-    "PartyIdentity": "keys",
-    "KeyAgreement": "keys",
-    "LabelDP": "defences",
-    "Labels": "defences",
-    "Marvell": "defences",
-    "MaxNorm": "defences",
-    "NoDefence": "defences",
-    "NoiseKey": "keys",
-    "Observer": "accounting",
-    "Plain": "secure_sum",
-    "PrivacyLedger": "accounting",
-    "SecureSum": "secure_sum",
-    "SecureSumSender": "secure_sum",
-    "Subject": "keys",
-    "TrainedOnRawRows": "accounting",
-    "in_process_identities": "keys",
-    "open_sum": "secure_sum",
-    "poisson_binomial_epsilon": "accounting",
-    "ring_modulus": "keys",
-}
+__all__ = ["Aggregation", "Budget", "BudgetExceeded", "Context", "DPBottom", "Frozen", "KeyAgreement", "LabelDP"]
+__all__ += ["Labels", "Marvell", "MaxNorm", "NoDefence", "NoiseKey", "Observer", "PartyIdentity", "Plain"]
+__all__ += ["PrivacyLedger", "SecureSum", "SecureSumSender", "Subject", "TrainedOnRawRows", "accounting"]
+__all__ += ["in_process_identities", "open_sum", "poisson_binomial_epsilon", "ring_modulus"]
 
-__all__ = [
-    "Aggregation",
-    "Budget",
-    "BudgetExceeded",
-    "Context",
-    "DPBottom",
-    "Frozen",
-    "KeyAgreement",
-    "LabelDP",
-    "Labels",
-    "Marvell",
-    "MaxNorm",
-    "NoDefence",
-    "NoiseKey",
-    "Observer",
-    "PartyIdentity",
-    "Plain",
-    "PrivacyLedger",
-    "SecureSum",
-    "SecureSumSender",
-    "Subject",
-    "TrainedOnRawRows",
-    "accounting",
-    "in_process_identities",
-    "open_sum",
-    "poisson_binomial_epsilon",
-    "ring_modulus",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "accounting":
-        return import_module("thinwire.engine.privacy.accounting")
-    if name in _NAMES:
-        return getattr(import_module(f"thinwire.engine.privacy.{_NAMES[name]}"), name)
-    raise AttributeError(f"module 'thinwire.privacy' has no attribute {name!r}")
+__getattr__ = load_lazily(__name__, __all__, ("accounting", "defences", "dp_bottom", "keys", "secure_sum"))
 
 
 def __dir__() -> list[str]:

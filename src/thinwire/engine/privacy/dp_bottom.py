@@ -4,7 +4,7 @@
     gradient = (sum of g_i + N(0, (s c)^2)) / B
 
 What the model then is, and every later embedding of any row, has bounded memory of a single row: one step in
-which a row takes part costs 2 alpha / s^2 of Renyi divergence (`accounting/gaussian.py`).
+which a row takes part costs 2 alpha / s^2 of Renyi divergence (`accounting/renyi.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
 from thinwire.base.errors import BadInput
-from thinwire.engine.compress.compressor import check_number
-from thinwire.engine.compress.randomness import Keystream
-from thinwire.engine.privacy.accounting.exposure import BottomModel, Frozen, PrivatelyTrained, TrainedOnRawRows
+from thinwire.engine.compress.parameters import check_number
+from thinwire.engine.compress.randomness import Keystream, keep_generator
+from thinwire.engine.privacy.accounting.ledger import BottomModel, Frozen, PrivatelyTrained, TrainedOnRawRows
 from thinwire.engine.privacy.defences import standard_normal
 
 _ROWS = 256  # at once: a gradient a row is as large as the model
@@ -99,7 +99,7 @@ def find_row_coupling(module: nn.Module, x: Tensor) -> str | None:
     if len(x) < 3:
         return None
     tried = _stirred(module)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with keep_generator(), torch.no_grad():
         alone, few = tried(x[:1])[0], x[:_COMPANY]
         seen = [tried(x[:2])[0], tried(x[[0, 2, 1]])[0], tried(few)[0], tried(few.flip(0))[-1]]
         after = [_after_training_with(module, x[[0, company]], x[:1]) for company in (1, 2)]

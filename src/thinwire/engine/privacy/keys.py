@@ -10,7 +10,6 @@ its own between two parties.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -23,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from thinwire.base.errors import BadParameter, Malformed, ThinwireError
 from thinwire.base.types import PartyName
-from thinwire.engine.compress.compressor import check_whole
+from thinwire.engine.compress.parameters import check_whole
 from thinwire.engine.compress.randomness import Keystream
 
 
@@ -104,11 +103,6 @@ class NoiseKey:
 
     def __post_init__(self) -> None:
         require_key(self.secret, "NoiseKey: secret")
-
-    @classmethod
-    def fresh(cls) -> NoiseKey:
-        """A new secret from the operating system."""
-        return cls(secrets.token_bytes(KEY_SIZE))
 
     def for_round(self, run: int, round: int, attempt: int, stream: str) -> Keystream:
         """The bits to draw one message's noise from; the same arguments give the same bits, for a retry."""

@@ -24,8 +24,8 @@ from torch import Tensor
 from thinwire.base.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
 from thinwire.base.types import PartyName
 from thinwire.engine.compress.adding import Adding
-from thinwire.engine.compress.compressor import check_whole
 from thinwire.engine.compress.message import Array, blocks
+from thinwire.engine.compress.parameters import check_whole
 from thinwire.engine.compress.randomness import Keystream
 from thinwire.engine.compress.symbols import Dithered, Masked, Symbols, codes_dtype
 from thinwire.engine.privacy.keys import Context, derive_key, frame_values, require_key

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,53 +14,55 @@ from thinwire.base.errors import BadState
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Keystream
+from thinwire.engine.compress.randomness import digest_tensors
+from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
-from thinwire.engine.protocols.evaluation import embed_in_chunks
+from thinwire.engine.protocols.evaluation import embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 
 
-class OptimizerBuilder(Protocol):
-    """What `engine/models/optimizers.py` has: a frozen description of an optimiser."""
+@dataclass(frozen=True, slots=True)
+class PrivateSteps:
+    """Steps from clipped gradients with noise, each of them charged before it is made."""
 
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer | None: ...
-
-    def lr_at(self, round: Round, total_rounds: int) -> float: ...
-
-
-class NoOptimizer:
-    """The optimiser of a model that is not ours to train."""
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> None:
-        return None
-
-    def lr_at(self, round: Round, total_rounds: int) -> float:
-        return 0.0
+    dp: DPBottom
+    begin: Callable[[Round, int, Tensor, str], Keystream]  # charges rows; noise for what their gradient comes from
 
 
 class Learner:
-    """Runs a module forward and takes its steps.
+    """Runs a module forward and takes its steps; without an optimiser it is not ours to train.
 
     Every forward starts torch's generator from (seed, name, round, step), so that dropout and the like
     do not depend on who else computes in this process, nor on where a run was resumed.
     """
 
-    def __init__(self, name: str, module: nn.Module, spec: OptimizerBuilder, seed: int, total_rounds: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        spec: OptimizerSpec | None,
+        seed: int,
+        total_rounds: int,
+        private: PrivateSteps | None = None,
+    ) -> None:
         self.module = module
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._name = name
         self._spec = spec
         self._seed = seed
         self._total_rounds = total_rounds
-        self._optimizer = spec.build(module.parameters())
+        self._private = private
+        self._optimizer = None if spec is None else spec.build(module.parameters())
         self._round = -1
-        self._step = 0
+        self._step = 0  # forwards of this round
+        self._learned = 0  # updates of this round
 
     def begin(self, round: Round) -> None:
-        """Sets the round's step size."""
+        """Sets the round's learning rate."""
         self._round = round
-        self._step = 0
-        if self._optimizer is not None:
+        self._step = self._learned = 0
+        if self._spec is not None and self._optimizer is not None:
             lr = self._spec.lr_at(round, self._total_rounds)
             for group in self._optimizer.param_groups:
                 group["lr"] = lr
@@ -74,8 +78,14 @@ class Learner:
 
     def learn(self, rows: Tensor, features: Callable[[], Tensor], h: Tensor, derivative: Tensor) -> None:
         """One update from dL/dh of these rows, whose embeddings are h."""
-        if h.requires_grad:  # a bottom model may be frozen
+        if self._private is not None:
+            x = features()
+            digest = digest_tensors(x, derivative, *self.trained)
+            noise = self._private.begin(self._round, self._learned, rows, digest)
+            self._private.dp.set_gradients(self.module, x, derivative, noise)
+        elif h.requires_grad:  # a bottom model may be frozen
             h.backward(derivative)
+        self._learned += 1
         self.step()
 
     def step(self) -> None:
@@ -114,86 +124,65 @@ class Learner:
                 memory[key] = value.clone() if key == "step" else value.to(parameter.device, copy=True)
 
 
-class PrivateLearner(Learner):
-    """Learns from clipped gradients with noise, and says so before each of them is made."""
+class FrozenLearner(Learner):
+    """Embeds as in evaluation and never learns; the module itself is left as it was."""
 
-    def __init__(
-        self,
-        name: str,
-        module: nn.Module,
-        spec: OptimizerBuilder,
-        seed: int,
-        total_rounds: int,
-        *,
-        dp: DPBottom,
-        noise: Callable[[Round, int], Keystream],
-        charge: Callable[[Round, int, Tensor], None],
-    ) -> None:
-        super().__init__(name, module, spec, seed, total_rounds)
-        self._dp = dp
-        self._noise = noise
-        self._charge = charge
-        self._taken = 0  # steps of this round
+    def __init__(self, name: str, module: nn.Module, seed: int, total_rounds: int) -> None:
+        super().__init__(name, module, None, seed, total_rounds)
+        self.trained = []
 
-    def begin(self, round: Round) -> None:
-        super().begin(round)
-        self._taken = 0
-
-    def learn(self, rows: Tensor, features: Callable[[], Tensor], h: Tensor, derivative: Tensor) -> None:
-        self._charge(self._round, self._taken, rows)
-        self._dp.set_gradients(self.module, features(), derivative, self._noise(self._round, self._taken))
-        self._taken += 1
-        self.step()
+    def forward(self, x: Tensor) -> Tensor:
+        with evaluation_mode(self.module):
+            return super().forward(x)
 
 
-class Bottom(Protocol):
+class Bottom(ABC):
     """Embeds rows and learns from what comes back; in this process alone, or together with others."""
 
-    @property
-    def module(self) -> nn.Module: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def begin(self, round: Round) -> None:
-        """Sets the round's step size."""
-
-    def embed(self, round: Round, rows: Rows) -> Tensor:
-        """The embedding of a round's rows, to learn from; [B, E]."""
-
-    def embed_all(self) -> Tensor:
-        """Of all training rows, in order; nothing is learned from it."""
-
-    def embed_test(self) -> Tensor | None:
-        """Of all test rows, in evaluation mode; None where there are none."""
-
-    def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
-        """One update from dL/dh of these rows; `h` is the embedding that was made last."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Parameters, buffers and the optimiser's memory; not copies."""
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
-
-
-class OwnBottom:
-    """In this process alone."""
-
-    def __init__(self, learner: Learner, features: Tensor, test_features: Tensor | None = None) -> None:
+    def __init__(self, learner: Learner, device: torch.device) -> None:
+        self.device = device
+        self.trained = learner.trained
         self._learner = learner
-        self._features = features
-        self._test_features = test_features
 
     @property
     def module(self) -> nn.Module:
         return self._learner.module
 
-    @property
-    def device(self) -> torch.device:
-        return self._features.device
-
     def begin(self, round: Round) -> None:
+        """Sets the round's learning rate."""
         self._learner.begin(round)
+
+    @abstractmethod
+    def embed(self, round: Round, rows: Rows) -> Tensor:
+        """The embedding of a round's rows, to learn from; [B, E]."""
+
+    @abstractmethod
+    def embed_all(self) -> Tensor:
+        """Of all training rows, in order; nothing is learned from it."""
+
+    @abstractmethod
+    def embed_test(self) -> Tensor | None:
+        """Of all test rows, in evaluation mode; None where there are none."""
+
+    @abstractmethod
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
+        """One update from dL/dh of these rows; `h` is the embedding that was made last."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters, buffers and the optimiser's memory; not copies."""
+        return self._learner.tensors()
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._learner.load(tensors)
+
+
+class OwnBottom(Bottom):
+    """In this process alone."""
+
+    def __init__(self, learner: Learner, features: Tensor, test_features: Tensor | None = None) -> None:
+        super().__init__(learner, features.device)
+        self._features = features
+        self._test_features = test_features
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         return self._learner.forward(select_rows(self._features, rows))
@@ -207,9 +196,3 @@ class OwnBottom:
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return self._learner.tensors()
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._learner.load(tensors)

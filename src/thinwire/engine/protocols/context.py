@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -38,7 +40,7 @@ class PartyContext:
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def stream(
-        self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round], Randomness] | None = None
+        self, spec: StreamSpec, name: str, width: int, randomness: Callable[[Round, Tensor], Randomness] | None = None
     ) -> Stream:
         """One end of a stream; the other end opens it under the same name."""
         return spec.open(Flow(name, self.rows, width, randomness or RoundSeeds(self.seed, name), self.storage))
@@ -52,24 +54,17 @@ class PartyContext:
     def encode(self, symbols: Symbols) -> bytes:
         return encode(symbols, self.effort)
 
-    def decode(self, body: bytes | memoryview, sender: PartyName) -> Symbols:
-        """What `sender` sent; whatever is wrong with it is said with its name."""
+    def decode(self, body: bytes | memoryview, sender: PartyName, shape: tuple[int, ...]) -> Symbols:
+        """What `sender` sent, of this shape: no memory is taken for more. What is wrong is said with its name."""
         try:
-            return decode(body)
+            symbols = decode(body, prod(shape))
         except WireError as error:
             raise type(error)(f"{sender!r} sent a body that cannot be: {error}") from error
-
-    def show_surrogate(self, uplink: Stream, round: Round) -> None:
-        """Under error feedback: tells the label party what our end of the stream holds, as a digest."""
-        digest = uplink.digest()
-        if digest is not None:
-            self.send(self.label_party, Kind.SURROGATE_DIGEST, round, digest.to_bytes(8, "little"))
-
-    def compare_surrogate(self, party: PartyName, uplink: Stream, round: Round) -> None:
-        """Stops the run where a party's end of its stream holds something else than ours."""
-        if uplink.digest() is not None:
-            body = self.receive(party, Kind.SURROGATE_DIGEST, round)
-            uplink.verify(int.from_bytes(body, "little"), round)
+        if symbols.shape != shape:
+            raise Malformed(f"{sender!r} sent values of shape {list(symbols.shape)}, expected {list(shape)}")
+        if getattr(symbols, "parties", 1) not in (1, len(self.feature_parties)):
+            raise Malformed(f"{sender!r} sent a sum of {symbols.parties} parties' values")  # type: ignore[attr-defined]
+        return symbols
 
     def announce(self, rows: Rows, round: Round) -> None:
         """Tells every feature party this round's rows, which are in rising order."""
@@ -79,8 +74,8 @@ class PartyContext:
 
     def receive_rows(self, round: Round) -> Rows:
         """The rows that the label party chose."""
-        symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round), self.label_party)
-        if not isinstance(symbols, Sparse) or symbols.shape != (self.rows,):
+        symbols = self.decode(self.receive(self.label_party, Kind.ROWS, round), self.label_party, (self.rows,))
+        if not isinstance(symbols, Sparse):
             raise Malformed(f"round {round}: {self.label_party!r} announced rows of another table")
         return torch.from_numpy(symbols.indices.astype("int64"))
 
@@ -112,3 +107,22 @@ def add_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def remove_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+class Saved(Protocol):
+    """What a checkpoint keeps of one part of a party."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Not copies, so save them before the next round."""
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+def collect_tensors(parts: Mapping[str, Saved]) -> dict[str, Tensor]:
+    """Those of all parts, each behind its name."""
+    return {name: t for prefix, part in parts.items() for name, t in add_prefix(prefix, part.tensors()).items()}
+
+
+def load_tensors(parts: Mapping[str, Saved], tensors: Mapping[str, Tensor]) -> None:
+    for prefix, part in parts.items():
+        part.load(remove_prefix(prefix, tensors))

@@ -7,7 +7,7 @@ go on, or stop  <---------------------   EVALUATION: a byte; two for the local s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from struct import Struct
 
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import Malformed
-from thinwire.base.types import Kind, Round
+from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Hint
-from thinwire.engine.models.fusion import fuse
+from thinwire.engine.models.networks import fuse
+from thinwire.engine.privacy import SecureSum
 from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, Sealing, sum_compressor, unseal
 
@@ -27,17 +28,24 @@ _GO_ON = Struct("<BH")  # stop, local steps a round
 
 @contextmanager
 def evaluation_mode(*modules: nn.Module | None) -> Iterator[None]:
-    """Modules in evaluation mode, and back as they were; no graph."""
+    """Modules in evaluation mode, and back as they were, each part of them; no graph."""
     here = [module for module in modules if module is not None]
-    training = [module.training for module in here]
+    training = {part: part.training for module in here for part in module.modules()}
     for module in here:
         module.eval()
     try:
         with torch.no_grad():
             yield
     finally:
-        for module, was in zip(here, training, strict=True):
-            module.train(was)
+        for module in here:
+            module.train(training[module])
+        for part, was in training.items():
+            part.training = was
+
+
+def begin_training(module: nn.Module) -> nn.Module:
+    """In training mode; parts that were set to evaluation inside a module that trains stay so."""
+    return module if module.training else module.train()
 
 
 def embed_in_chunks(module: nn.Module, features: Tensor) -> Tensor:
@@ -53,7 +61,7 @@ def send_test_embedding(context: PartyContext, h: Tensor | None, round: Round, s
         if sealing is None:
             body = context.encode(context.recipe.scoring.compress(h, torch.Generator()))
         else:
-            noise = sealing.noise(round, EVALUATION)
+            noise = sealing.noise(round, h, EVALUATION)
             symbols = sum_compressor(context.recipe, EVALUATION).compress(h, noise, Hint(round))
             body = context.encode(sealing.seal(symbols, round, torch.arange(len(h)), EVALUATION))
     context.send(context.label_party, Kind.EVALUATION, round, body)
@@ -68,16 +76,19 @@ def receive_decision(context: PartyContext, round: Round) -> tuple[bool, int]:
     return bool(stop), steps
 
 
-def receive_test_embeddings(context: PartyContext, rows: int, round: Round, summed: bool) -> list[Tensor] | None:
+def receive_test_embeddings(
+    context: PartyContext, rows: int, widths: Mapping[PartyName, int], round: Round
+) -> list[Tensor] | None:
     """Each party's test embedding in order, or their sum; None where there are no test rows."""
-    bodies = [context.receive(party, Kind.EVALUATION, round) for party in context.feature_parties]
-    if not all(len(body) for body in bodies):
+    bodies = {party: context.receive(party, Kind.EVALUATION, round) for party in context.feature_parties}
+    for party, body in bodies.items():
+        if bool(body) != bool(rows):
+            sent = "an embedding" if body else "no embedding"
+            raise Malformed(f"round {round}: {party!r} sent {sent} of test rows, there are {rows} test labels")
+    if not rows:
         return None
-    symbols = [context.decode(body, party) for body, party in zip(bodies, context.feature_parties, strict=True)]
-    for party, one in zip(context.feature_parties, symbols, strict=True):
-        if one.shape[0] != rows:
-            raise Malformed(f"{party!r} sent {one.shape[0]} test rows, there are {rows} test labels")
-    if summed:
+    symbols = [context.decode(body, party, (rows, widths[party])) for party, body in bodies.items()]
+    if isinstance(context.recipe.aggregation, SecureSum):
         return [unseal(context, symbols, round, torch.arange(rows), EVALUATION).to_tensor()]
     return [one.to_tensor() for one in symbols]
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,11 +28,11 @@ from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity, Remembers, Symbols
 from thinwire.engine.compress.symbols import Counts, LevelSum, UniformGrid
 from thinwire.engine.privacy import SecureSum
-from thinwire.engine.protocols.bottom import Bottom, Learner, NoOptimizer, OwnBottom
-from thinwire.engine.protocols.context import PartyContext, add_prefix, cast_like, remove_prefix
-from thinwire.engine.protocols.label_side import LabelSide
-from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing, relay_keys, unseal
-from thinwire.engine.streams import ErrorFeedback, Rows, Stream
+from thinwire.engine.protocols.bottom import Bottom, Learner, OwnBottom
+from thinwire.engine.protocols.context import PartyContext, add_prefix, remove_prefix
+from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, Uplink
+from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing, unseal
+from thinwire.engine.streams import Rows, Stream
 from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
 
 _SUM = "the sum"  # what goes down under secure sum, beside the label party's own embedding
@@ -72,6 +72,7 @@ class _Others:
 
     def __init__(self, context: PartyContext, widths: Mapping[PartyName, int]) -> None:
         self._context = context
+        self._widths = dict(widths)
         self.names = tuple(party for party in widths if party != context.me)
         self._symbols = context.recipe.broadcast == "symbols" or context.me == context.label_party
         self._update_first = context.recipe.order == "update_first"
@@ -92,42 +93,28 @@ class _Others:
         return received if before is None else before
 
     def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
-        symbols = self._context.decode(body, party)
+        stream = self.streams.get(party)
+        shape = (len(rows), self._widths[party]) if stream is None else stream.message_shape(rows)
+        symbols = self._context.decode(body, party, shape)
         if isinstance(symbols, LevelSum | Counts) and symbols.parties != len(self._context.feature_parties):
             raise Malformed(f"round {round}: a sum of {symbols.parties} parties' embeddings")
-        if party in self.streams:
-            return self.streams[party].incoming(rows, symbols, round)
-        if symbols.shape[0] != len(rows):
-            raise Malformed(f"round {round}: {symbols.shape[0]} rows of {party!r} came in, expected {len(rows)}")
-        return symbols.to_tensor()
+        return symbols.to_tensor() if stream is None else stream.incoming(rows, symbols, round)
 
     def estimates(self, rows: Rows) -> dict[PartyName, Tensor]:
-        return {party: s.state_dict()["surrogate"].index_select(0, rows) for party, s in self.streams.items()}
+        return {party: s.tensors()["surrogate"].index_select(0, rows) for party, s in self.streams.items()}
 
-    def tensors(self) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        for party, stream in self.streams.items():
-            found |= add_prefix(party, stream.state_dict())
-        return found
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        for party, stream in self.streams.items():
-            stream.load_state_dict(remove_prefix(party, tensors))
+    def list_streams(self) -> dict[str, Stream]:
+        """By the names that a checkpoint has for them."""
+        return {f"others.{party}": stream for party, stream in self.streams.items()}
 
 
-class _Sender:
+class _Sender(Uplink):
     """A party's own uplink: its exact embedding, and the symbols that leave."""
 
     def __init__(self, context: PartyContext, bottom: Bottom, width: int, sealing: Sealing | None = None) -> None:
-        self._context = context
-        self._bottom = bottom
-        self._sealing = sealing
+        super().__init__(context, bottom, width, sealing)
         self.share = torch.zeros(0)  # of the sum that goes down: what the others have of this embedding
-        noise = None if sealing is None else sealing.noise
-        self.stream = context.stream(context.recipe.uplink, f"{context.me}/uplink", width, noise)
-        uplink = context.recipe.uplink
-        self._whole_table = isinstance(uplink, ErrorFeedback) and uplink.scope == "table"
-        self._observes = uplink.compressor.remembers is not Remembers.NOTHING
+        self._observes = context.recipe.uplink.compressor.remembers is not Remembers.NOTHING
 
     def forward(self, round: Round, rows: Rows) -> Tensor:
         h = self._bottom.embed(round, rows)
@@ -135,19 +122,16 @@ class _Sender:
             h.retain_grad()
         return h
 
-    def body(self, rows: Rows, h: Tensor, round: Round, use: str = TRAINING) -> bytes:
-        if self._whole_table:
-            h = self._bottom.embed_all()
-        symbols = self.stream.outgoing(rows, h, round)
+    def compress(self, rows: Rows, message: Tensor, round: Round) -> Symbols:
+        symbols = super().compress(rows, message, round)
         if self._sealing is not None:
             estimate = self.estimate(rows)
             self.share = estimate if len(estimate) else symbols.to_tensor()
-            symbols = self._sealing.seal(symbols, round, rows, use)
-        return self._context.encode(symbols)
+        return symbols
 
     def estimate(self, rows: Rows) -> Tensor:
         """What the others take this party's embedding to be; itself 0 where nothing is remembered."""
-        surrogate = self.stream.state_dict().get("surrogate")
+        surrogate = self.surrogate()
         return torch.zeros(0) if surrogate is None else surrogate.index_select(0, rows)
 
     def observe(self, rows: Rows, derivative: Tensor | None) -> None:
@@ -172,14 +156,14 @@ def _labels(context: PartyContext, side: LabelSide, body: bytes | memoryview) ->
     theirs, ours = bytes(parts[1]).decode(errors="replace"), side.architecture()
     if theirs != ours:
         raise Malformed(f"{context.label_party!r} trains another top model: {theirs} there, {ours} here")
-    symbols = context.decode(parts[0], context.label_party)
-    if symbols.shape[0] != context.rows:
-        raise Malformed(f"{context.label_party!r} sent labels of {symbols.shape[0]} rows, there are {context.rows}")
+    symbols = context.decode(parts[0], context.label_party, (context.rows, *side.labels.shape[1:]))
     return symbols.to_tensor().long() if isinstance(symbols, UniformGrid) else symbols.to_tensor()
 
 
-class RepresentationFeatureEnd:
+class RepresentationFeatureEnd(FeatureEnd):
     """A feature party's end."""
+
+    ANSWER: ClassVar[Kind] = Kind.TOP_MODEL
 
     def __init__(
         self,
@@ -189,15 +173,13 @@ class RepresentationFeatureEnd:
         widths: Mapping[PartyName, int],
         sealing: Sealing | None = None,
     ) -> None:
-        self._context = context
-        self._bottom = bottom
-        self._sealing = sealing
         self._sender = _Sender(context, bottom, widths[context.me], sealing)
+        super().__init__(context, bottom, self._sender, sealing)
         shown = _shown(context, widths)
         self._others = _Others(context, shown)
         self._shown = tuple(shown)
         self._side = LabelSide(
-            top=Learner(f"{context.me}/top", copy.deepcopy(side.top.module), NoOptimizer(), context.seed, 1),
+            top=Learner(f"{context.me}/top", copy.deepcopy(side.top.module), None, context.seed, 1),
             labels=side.labels[:0],  # they come with the first message
             loss=side.loss,
             fusion=side.fusion,
@@ -205,40 +187,35 @@ class RepresentationFeatureEnd:
         for parameter in self._side.top.module.parameters():
             parameter.requires_grad_(False)
         self._top = _top_stream(context, side.top.module)
+        self._saved |= {**self._others.list_streams(), "top": self._top}
         self._received: dict[PartyName, Tensor] = {}
         self._sent: tuple[Rows, Tensor | None] | None = None
 
     def begin(self) -> None:
         """Shared labels travel once, before the first round."""
-        if self._sealing is not None:
-            self._sealing.agree()
+        super().begin()
         body = self._context.receive(self._context.label_party, Kind.LABELS, 0)
         labels = _labels(self._context, self._side, body)
         self._side.labels = labels.to(self._side.labels.device)
 
     def warm_start(self, rows: Rows) -> None:
-        body = self._sender.body(rows, self._bottom.embed_all(), 0, WARM_START)
+        body = self._sender.body(rows, self._sender.message(self._bottom.embed_all()), 0, WARM_START)
         self._context.send(self._context.label_party, Kind.WARM_START, 0, body)
         if self._context.recipe.broadcast == "symbols":
             self._others.receive(self._bundle(Kind.WARM_START, 0), rows, 0)
 
     def send(self, round: Round, rows: Rows) -> None:
         h = self._sender.forward(round, rows)
-        self._context.send(self._context.label_party, Kind.EMBEDDING, round, self._sender.body(rows, h, round))
+        body = self._sender.body(rows, self._sender.message(h), round)
+        self._context.send(self._context.label_party, Kind.EMBEDDING, round, body)
         self._sent = (rows, h)
-
-    def awaits(self, round: Round) -> list[tuple[PartyName, Kind, Round]]:
-        return [(self._context.label_party, Kind.TOP_MODEL, round)]
-
-    def has_answer(self, round: Round) -> bool:
-        return self._context.channel.ready(self._context.label_party, Kind.TOP_MODEL, round)
 
     def receive(self, round: Round) -> None:
         rows, _ = self._pending(round)
         self._side.top.begin(round)
         self._received = self._others.receive(self._bundle(Kind.REPRESENTATIONS, round), rows, round)
         body = self._context.receive(self._context.label_party, Kind.TOP_MODEL, round)
-        symbols = self._context.decode(body, self._context.label_party)
+        symbols = self._context.decode(body, self._context.label_party, self._top.message_shape(_TOP_ROW))
         _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, symbols, round))
 
     def _bundle(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
@@ -261,11 +238,11 @@ class RepresentationFeatureEnd:
 
     def _embeddings(self, h: Tensor) -> list[Tensor]:
         """What is fused: this party's exact embedding, and what it received of the others."""
-        received = {party: cast_like(h, other) for party, other in self._received.items()}
         if self._sealing is None:
-            return [h if party == self._context.me else received[party] for party in self._shown]
-        rest = received.pop(_SUM) - cast_like(h, self._sender.share)
-        return [h, rest, *received.values()]
+            return [h if party == self._context.me else self._received[party] for party in self._shown]
+        others = dict(self._received)
+        rest = others.pop(_SUM) - self._sender.share
+        return [h, rest, *others.values()]
 
     def _pending(self, round: Round) -> tuple[Rows, Tensor | None]:
         if self._sent is None:
@@ -276,58 +253,39 @@ class RepresentationFeatureEnd:
         self._sent = None
         self._received = {}
 
-    def diagnostics(self) -> dict[str, Any]:
-        return {}
-
-    def show_surrogates(self, round: Round) -> None:
-        # Under secure sum nobody else holds this surrogate, and its digest could be guessed at.
-        if self._sealing is None:
-            self._context.show_surrogate(self._sender.stream, round)
-
-    def estimate(self) -> Tensor | None:
-        return self._sender.stream.state_dict().get("surrogate")
-
     def tensors(self) -> dict[str, Tensor]:
-        return {
-            **add_prefix("learner", self._bottom.tensors()),
-            **add_prefix("uplink", self._sender.stream.state_dict()),
-            **add_prefix("others", self._others.tensors()),
-            **add_prefix("top", self._top.state_dict()),
-            **({} if self._sealing is None else add_prefix("sealing", self._sealing.tensors())),
-            "labels": self._side.labels,
-        }
+        buffers = dict(self._side.top.module.named_buffers())  # they do not come down with the weights
+        return {**super().tensors(), "labels": self._side.labels, **add_prefix("buffers", buffers)}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._side.labels = tensors["labels"].to(self._side.labels.device)
-        self._bottom.load(remove_prefix("learner", tensors))
-        self._sender.stream.load_state_dict(remove_prefix("uplink", tensors))
-        self._others.load(remove_prefix("others", tensors))
-        self._top.load_state_dict(remove_prefix("top", tensors))
-        if self._sealing is not None:
-            self._sealing.load(remove_prefix("sealing", tensors))
+        saved = remove_prefix("buffers", tensors)
+        for name, buffer in self._side.top.module.named_buffers():
+            buffer.copy_(saved.get(name, buffer))
+        super().load(tensors)
 
 
-class RepresentationLabelEnd:
+class RepresentationLabelEnd(LabelEnd):
     """The label party's end; it forwards every body as it came, never re-encoded."""
 
     def __init__(self, context: PartyContext, side: LabelSide, widths: Mapping[PartyName, int]) -> None:
-        self._context = context
-        self._side = side
+        super().__init__(context, side)
         shown = _shown(context, widths)
         self._shown = tuple(shown)  # its own name last, where it has features
         self._others = _Others(context, shown)
-        self._summed = isinstance(context.recipe.aggregation, SecureSum)
+        self._uplinks = self._others.streams
+        self._top = _top_stream(context, side.top.module)
+        self._saved |= {**self._others.list_streams(), "top": self._top}
         self._own: _Sender | None = None
         if side.bottom is not None and side.features is not None:
             self._own = _Sender(context, OwnBottom(side.bottom, side.features), widths[context.me])
-        self._top = _top_stream(context, side.top.module)
+            self._saved["own"] = self._own.stream
         self._rows: Rows | None = None
         self._h: Tensor | None = None  # its own embedding, until the first local step has used it
         self._received: dict[PartyName, Tensor] = {}
 
     def begin(self) -> None:
-        if self._summed:
-            relay_keys(self._context)
+        super().begin()
         body = _labels_body(self._context, self._side)
         for party in self._context.feature_parties:
             self._context.send(party, Kind.LABELS, 0, body)
@@ -337,12 +295,9 @@ class RepresentationLabelEnd:
         self._others.receive(bodies, rows, 0)
         if self._own is not None:
             with torch.no_grad():
-                bodies[self._context.me] = self._own.body(rows, self._own.forward(0, rows), 0)
+                bodies[self._context.me] = self._own.body(rows, self._own.message(self._own.forward(0, rows)), 0)
         if self._context.recipe.broadcast == "symbols":
             self._broadcast(Kind.WARM_START, bodies, 0)
-
-    def has_embeddings(self, round: Round) -> bool:
-        return all(self._context.channel.ready(p, Kind.EMBEDDING, round) for p in self._context.feature_parties)
 
     def exchange(self, round: Round, rows: Rows) -> None:
         bodies = self._bodies(Kind.EMBEDDING, round, rows, TRAINING)
@@ -350,7 +305,7 @@ class RepresentationLabelEnd:
         if self._own is not None:
             self._h = self._own.forward(round, rows)
             before = self._own.estimate(rows)
-            bodies[self._context.me] = self._own.body(rows, self._h, round)
+            bodies[self._context.me] = self._own.body(rows, self._own.message(self._h), round)
         if self._context.recipe.broadcast == "surrogates":
             # What the label party itself learns from this round goes down, not the symbols.
             shown = dict(self._received)
@@ -367,11 +322,10 @@ class RepresentationLabelEnd:
 
     def _bodies(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, bytes | memoryview]:
         """What came up, by the name it goes down under."""
-        parties = self._context.feature_parties
-        bodies = {party: self._context.receive(party, kind, round) for party in parties}
+        bodies = self._receive_bodies(kind, round)
         if not self._summed:
             return bodies
-        sealed = [self._context.decode(body, party) for party, body in bodies.items()]
+        sealed = list(self._decode_bodies(bodies, rows).values())
         return {_SUM: self._context.encode(unseal(self._context, sealed, round, rows, use))}
 
     def _broadcast(self, kind: Kind, bodies: Mapping[PartyName, bytes | memoryview], round: Round) -> None:
@@ -383,8 +337,7 @@ class RepresentationLabelEnd:
         if self._rows is None:
             raise RuntimeError(f"round {round}: nothing was exchanged")
         own = self._side.own(self._rows) if self._h is None else [self._h]
-        like = self._side.like()
-        embeddings = [cast_like(like, self._received[party]) for party in self._others.names]
+        embeddings = [self._received[party] for party in self._others.names]
         loss = self._side.losses([*embeddings, *own], self._rows).mean()
         if loss.requires_grad:  # a top model may have nothing to learn
             loss.backward()
@@ -397,27 +350,3 @@ class RepresentationLabelEnd:
     def forget(self, kept: set[Round]) -> None:
         self._rows = None
         self._received = {}
-
-    def compare_surrogates(self, round: Round) -> None:
-        if not self._summed:
-            for party, stream in self._others.streams.items():
-                self._context.compare_surrogate(party, stream, round)
-
-    def diagnostics(self) -> dict[str, Any]:
-        return {}
-
-    def tensors(self) -> dict[str, Tensor]:
-        own = {} if self._own is None else add_prefix("own", self._own.stream.state_dict())
-        return {
-            **add_prefix("side", self._side.tensors()),
-            **add_prefix("others", self._others.tensors()),
-            **add_prefix("top", self._top.state_dict()),
-            **own,
-        }
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._side.load(remove_prefix("side", tensors))
-        self._others.load(remove_prefix("others", tensors))
-        self._top.load_state_dict(remove_prefix("top", tensors))
-        if self._own is not None:
-            self._own.stream.load_state_dict(remove_prefix("own", tensors))

@@ -13,6 +13,7 @@ from thinwire.base.errors import BadState, IncompatibleRecipe
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Compressor, Keystream, Symbols
 from thinwire.engine.compress.adding import Adding
+from thinwire.engine.compress.randomness import digest_tensors
 from thinwire.engine.compress.symbols import Masked
 from thinwire.engine.privacy import (
     Context,
@@ -26,7 +27,7 @@ from thinwire.engine.privacy import (
     ring_modulus,
 )
 from thinwire.engine.privacy.accounting import PrivacyLedger
-from thinwire.engine.protocols.context import PartyContext, add_prefix, remove_prefix
+from thinwire.engine.protocols.context import PartyContext, Saved, add_prefix, remove_prefix
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Rows
 from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
@@ -34,30 +35,31 @@ from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
 # What one round may release: no two of them share noise or masks.
 TRAINING, EVALUATION, WARM_START = "", "/evaluation", "/warm start"
 PREDICTION = "/prediction"  # after the training: rounds are the numbers of the questions
+AFTER_TRAINING: Round = 1 << 62  # where a schedule stands then: at its end, whatever the number of the question
 
 
-class Releases(Protocol):
+class Releases(Saved, Protocol):
     """What a release of embeddings is charged to."""
 
     def release(self, round: Round, rows: Tensor, use: str) -> None:
         """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
 
-    def tensors(self) -> dict[str, Tensor]: ...
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
-
 
 class Charges(Protocol):
     """Where charges are written down for good."""
 
-    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
-        """On disk once this returns; a charge that is there already, in a replay, is not written again."""
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]], draw: str = "") -> None:
+        """On disk once this returns; a draw that is there already, in a replay, is not written again."""
+
+    def count_draws(self, charge: str, draw: str) -> int:
+        """How many draws of noise this charge has, with this one: one, unless a replay came out otherwise."""
+        return 1
 
 
-class NoChargeLog:
+class NoChargeLog(Charges):
     """For parties in one process: what is sent there is seen by nobody else."""
 
-    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
+    def record(self, charge: str, spent: Callable[[], dict[str, Any]], draw: str = "") -> None:
         """Nothing outlives the process but its checkpoints."""
 
 
@@ -70,15 +72,16 @@ class Spending:
         self._charges = charges
 
     def release(self, round: Round, rows: Tensor, use: str) -> None:
-        """Before the embeddings of these rows leave; raises BudgetExceeded where they must not."""
         behind = self._rows if use == EVALUATION else 0
         self.ledger.charge_release(rows.numpy() + behind)
         self._charges.record(f"release {round}{use}", self._figures)
 
-    def step(self, round: Round, step: int, rows: Tensor) -> None:
-        """Before a noisy gradient step from these rows."""
-        self.ledger.charge_step(rows.numpy())
-        self._charges.record(f"step {round} {step}", self._figures)
+    def step(self, round: Round, step: int, rows: Tensor, draw: str) -> None:
+        """Before a noisy gradient step from these rows; `draw` stands for its noise, and tells nothing of it."""
+        charge = f"step {round} {step}"
+        for _ in range(self._charges.count_draws(charge, draw)):
+            self.ledger.charge_step(rows.numpy())
+        self._charges.record(charge, self._figures, draw)
 
     def _figures(self) -> dict[str, Any]:
         """What the worst-off row has lost by now."""
@@ -92,6 +95,11 @@ class Spending:
         return {name: torch.from_numpy(counts) for name, counts in self.ledger.state().items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
+        if not tensors:
+            raise BadState(
+                "the checkpoint does not say what the training has cost so far: an older version wrote it, which "
+                "forgot private steps without a secure sum; begin a new run in another folder"
+            )
         self.ledger.load({name: counts.numpy() for name, counts in tensors.items()})
 
 
@@ -138,9 +146,10 @@ class Sealing:
         self._publics = publics
         self._sender = self._aggregation.open_party(self._context.me, self._context.feature_parties, keys)
 
-    # One message a round and use: the same noise must never cover two different messages.
-    def noise(self, round: Round, use: str = TRAINING) -> Keystream:
-        return self._noise_key.for_round(self._context.run, round, 0, f"{self._context.me}/uplink{use}")
+    def noise(self, round: Round, message: Tensor, use: str = TRAINING) -> Keystream:
+        """The same for the same message, in a replay; another one in its place, after a restore, has other noise."""
+        stream = f"{self._context.me}/uplink{use} {digest_tensors(message)}"
+        return self._noise_key.for_round(self._context.run, round, 0, stream)
 
     def seal(self, symbols: Symbols, round: Round, rows: Rows, use: str = TRAINING) -> Masked:
         if self._sender is None:
@@ -153,19 +162,15 @@ class Sealing:
         """The others' public keys, and the record of what was sealed; no secrets."""
         if self._sender is None:
             return {}
-        publics = {f"public.{party}": _bytes_tensor(public) for party, public in self._publics.items()}
+        publics = {p: torch.frombuffer(bytearray(public), dtype=torch.uint8) for p, public in self._publics.items()}
         record = add_prefix("record", self._sender.state())
-        return publics | record | add_prefix("spending", self._spending.tensors())
+        return add_prefix("public", publics) | record | add_prefix("spending", self._spending.tensors())
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._open({party: t.numpy().tobytes() for party, t in remove_prefix("public", tensors).items()})
         if self._sender is not None:
             self._sender.load(remove_prefix("record", tensors))
         self._spending.load(remove_prefix("spending", tensors))
-
-
-def _bytes_tensor(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def relay_keys(context: PartyContext) -> None:
@@ -191,7 +196,7 @@ def sum_compressor(recipe: Recipe, use: str) -> Compressor:
 
 def _adding(context: PartyContext, round: Round, use: str) -> Adding:
     compressor = sum_compressor(context.recipe, use)
-    adding = compressor.adding(round)
+    adding = compressor.adding(AFTER_TRAINING if use == PREDICTION else round)
     if adding is None:
         raise IncompatibleRecipe(f"SecureSum adds integers; {compressor}'s symbols are not additive")
     return adding

@@ -11,21 +11,6 @@ from thinwire.engine.schedule.step_controller import BatchOutcome
 
 Schedule = EveryBatch | LocalSteps | CachedSteps
 
-__all__ = [
-    "Action",
-    "Await",
-    "BatchOutcome",
-    "CachedSteps",
-    "CosineTally",
-    "EveryBatch",
-    "ExchangeCache",
-    "Local",
-    "LocalSteps",
-    "Overlap",
-    "Plan",
-    "Ready",
-    "Schedule",
-    "Send",
-    "Workset",
-    "cosine_weights",
-]
+__all__ = ["CachedSteps", "EveryBatch", "LocalSteps", "Overlap", "Schedule", "Workset"]
+__all__ += ["Action", "Await", "BatchOutcome", "Local", "Plan", "Ready", "Send"]
+__all__ += ["CosineTally", "ExchangeCache", "cosine_weights"]

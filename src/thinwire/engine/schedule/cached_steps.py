@@ -14,7 +14,7 @@ from typing import Any
 from thinwire.base.errors import BadParameter
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
-from thinwire.engine.compress.compressor import check_choice, check_number, check_whole
+from thinwire.engine.compress.parameters import check_choice, check_number, check_whole
 from thinwire.engine.schedule.plan import Action, Await, Local, Plan, Ready, Send
 from thinwire.engine.schedule.step_controller import BatchOutcome, StepController
 
@@ -123,7 +123,7 @@ class CachedSteps:
     `rise_limit`: where the training loss stays above this many times its lowest for two rests, the steps are
     halved; None: never. `worth_bits`: none are taken where a value costs fewer bits than this when it is sent,
     nor before the first rest, where that is known; None: they always are. `rows_a_use`: an exchange serves at most
-    one update for so many rows of the job, because few rows are soon learned by heart; None: `reuse` in any case.
+    one update for so many rows of the job, because a model soon overfits few rows; None: `reuse` in any case.
     """
 
     capacity: int
@@ -140,16 +140,11 @@ class CachedSteps:
         check_whole(self, "capacity", 1, 10_000)
         check_whole(self, "reuse", 1, 10_000)
         check_choice(self, "sampling", ("round_robin", "consecutive", "random"))
-        if self.xi_degrees is not None:
-            check_number(self, "xi_degrees", above=-1e-9, up_to=180)
-        if self.local_steps is not None:
-            check_whole(self, "local_steps", 0, 10_000)
-        if self.rise_limit is not None:
-            check_number(self, "rise_limit", above=1, up_to=1e6)
-        if self.worth_bits is not None:
-            check_number(self, "worth_bits", above=0, up_to=64)
-        if self.rows_a_use is not None:
-            check_whole(self, "rows_a_use", 1, 2**31)
+        check_number(self, "xi_degrees", above=-1e-9, up_to=180, optional=True)
+        check_whole(self, "local_steps", 0, 10_000, optional=True)
+        check_number(self, "rise_limit", above=1, up_to=1e6, optional=True)
+        check_number(self, "worth_bits", above=0, up_to=64, optional=True)
+        check_whole(self, "rows_a_use", 1, 2**31, optional=True)
         if not isinstance(self.overlap, Overlap):
             raise BadParameter.about("CachedSteps", "overlap", f"must be an Overlap, got {self.overlap!r}")
 
@@ -167,7 +162,7 @@ class CachedSteps:
         return _CachedPlan(self.among(rows), seed)
 
 
-class _CachedPlan:
+class _CachedPlan(Plan):
     def __init__(self, schedule: CachedSteps, seed: int) -> None:
         self._schedule = schedule
         self._pace = StepController(schedule.steps, schedule.rise_limit, schedule.worth_bits)
@@ -194,11 +189,8 @@ class _CachedPlan:
         yield from self._steps_until(ready) if self._schedule.overlap is Overlap.FILLING else self._steps()
 
     def _steps(self) -> Iterator[Action]:
-        for _ in range(self._pace.steps):
-            drawn = self._workset.draw()
-            if drawn is None:
-                return
-            yield Local(drawn)
+        left = iter(range(self._pace.steps))
+        return self._steps_while(lambda: next(left, None) is not None)
 
     def _steps_until(self, ready: Ready) -> Iterator[Action]:
         return self._steps_while(lambda: not ready())

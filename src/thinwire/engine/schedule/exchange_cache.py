@@ -55,11 +55,6 @@ class ExchangeCache:
     def rounds(self) -> list[Round]:
         return sorted([*self._held, *self._spilled])
 
-    @property
-    def file_bytes(self) -> int:
-        """How much of it is in the file."""
-        return sum(spilled.size for spilled in self._spilled.values())
-
     def put(self, round: Round, tensors: Sequence[Tensor]) -> None:
         """Keeps one exchange; its tensors must not change afterwards."""
         self.drop([round])

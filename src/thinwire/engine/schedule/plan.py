@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from thinwire.base.types import Round
-from thinwire.engine.compress.compressor import check_whole
+from thinwire.engine.compress.parameters import check_whole
 from thinwire.engine.schedule.step_controller import BatchOutcome
 
 
@@ -36,73 +37,47 @@ Action: TypeAlias = Send | Await | Local
 Ready: TypeAlias = Callable[[], bool]
 
 
-class Plan(Protocol):
-    """A schedule at work at one party; it remembers rounds, never tensors."""
+class Plan(ABC):
+    """A schedule at work at one party; it remembers rounds, never tensors, and here not even rounds."""
 
+    @abstractmethod
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         """What a feature party does in this round; `ready()` says whether the answer has come.
 
         `away()` waits for the answer, and says whether it must be gone without because a party is away.
         """
-        ...
 
+    @abstractmethod
     def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         """What the label party does in this round; `ready()` says whether the next embeddings have come.
 
         `away()` waits for this round's embeddings likewise.
         """
-        ...
 
     def usable_rounds(self) -> set[Round]:
         """The rounds whose exchange may still be used."""
-        ...
+        return set()
 
-    def observe_batch(self, fresh: BatchOutcome) -> None:
+    def observe_batch(self, fresh: BatchOutcome) -> None:  # noqa: B027
         """The label party has learned from a fresh batch."""
-        ...
 
     def decide_steps(self, done: Round) -> int:
         """How many local steps a round from this rest on: the label party decides."""
-        ...
+        return 0
 
-    def set_steps(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:  # noqa: B027
         """As many as the label party said."""
-        ...
 
     def diagnostics(self) -> dict[str, Any]:
         """Figures for people: uses, bubbles."""
-        ...
+        return {}
 
     def state(self) -> dict[str, Any]:
         """What to save, as plain data."""
-        ...
-
-    def load(self, state: dict[str, Any]) -> None: ...
-
-
-class ForgetfulPlan:
-    """The part of a plan that keeps nothing from one round to the next."""
-
-    def usable_rounds(self) -> set[Round]:
-        return set()
-
-    def observe_batch(self, fresh: BatchOutcome) -> None:
-        """Nothing follows from it."""
-
-    def decide_steps(self, done: Round) -> int:
-        return 0
-
-    def set_steps(self, steps: int) -> None:
-        """There is nothing to change."""
-
-    def diagnostics(self) -> dict[str, Any]:
         return {}
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def load(self, state: dict[str, Any]) -> None:
-        """There is nothing to load."""
+    def load(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """The inverse of `state`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +88,7 @@ class EveryBatch:
         return _EveryBatchPlan()
 
 
-class _EveryBatchPlan(ForgetfulPlan):
+class _EveryBatchPlan(Plan):
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         yield Send(round)
         yield Await(round)
@@ -135,7 +110,7 @@ class LocalSteps:
         return _LocalStepsPlan(self.steps)
 
 
-class _LocalStepsPlan(ForgetfulPlan):
+class _LocalStepsPlan(Plan):
     def __init__(self, steps: int) -> None:
         self._steps = steps
 

@@ -11,7 +11,7 @@ reason: large first steps overshoot, and come back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
@@ -29,84 +29,83 @@ class BatchOutcome:
     bits_a_value: float  # of embeddings and derivatives, as they were sent
 
 
+@dataclass(slots=True)
+class _Progress:
+    """What was seen so far; a checkpoint holds it, with None for what is infinite."""
+
+    steps: int  # a round, now
+    decided: bool
+    bits: float = 0.0  # a value, summed over the batches until it is decided
+    total: float = 0.0  # of the losses since the last rest
+    batches: int = 0
+    lowest: float = inf
+    first: float = inf
+    high: int = 0  # rests in a row
+    halved: list[dict[str, Any]] = field(default_factory=list)
+
+
 class StepController:
     """`steps` a round, if a value costs `worth_bits` or more; without limits they stay as they are."""
 
     def __init__(self, steps: int, rise_limit: float | None = None, worth_bits: float | None = None) -> None:
         self._most = steps
-        self.steps = steps if worth_bits is None else 0
         self._rise_limit = rise_limit
         self._worth_bits = worth_bits
-        self._decided = worth_bits is None
-        self._bits = 0.0  # a value, summed over the batches until it is decided
-        self._total = 0.0  # of the losses since the last rest
-        self._batches = 0
-        self._lowest = inf
-        self._first = inf
-        self._high = 0  # rests in a row
-        self._halved: list[dict[str, Any]] = []
+        self._seen = _Progress(steps if worth_bits is None else 0, decided=worth_bits is None)
+
+    @property
+    def steps(self) -> int:
+        return self._seen.steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._seen.steps = steps
 
     def observe_batch(self, fresh: BatchOutcome) -> None:
-        if self._first == inf:  # nothing was learned yet
-            self._first = self._lowest = fresh.loss
-        self._total += fresh.loss
-        self._batches += 1
-        if not self._decided:
-            self._bits += fresh.bits_a_value
+        seen = self._seen
+        if seen.first == inf:  # nothing was learned yet
+            seen.first = seen.lowest = fresh.loss
+        seen.total += fresh.loss
+        seen.batches += 1
+        if not seen.decided:
+            seen.bits += fresh.bits_a_value
 
     def decide_steps(self, done: Round) -> int:
         """The steps to take from here on."""
-        if not self._batches:
-            return self.steps
-        if self._worth_bits is not None and not self._decided:
-            self._bits /= self._batches
-            self._decided = True
-            self.steps = self._most if self._bits >= self._worth_bits else 0
+        seen = self._seen
+        if not seen.batches:
+            return seen.steps
+        if self._worth_bits is not None and not seen.decided:
+            seen.bits /= seen.batches
+            seen.decided = True
+            seen.steps = self._most if seen.bits >= self._worth_bits else 0
         if self._rise_limit is None:
-            return self.steps
-        mean = self._total / self._batches
-        self._total, self._batches = 0.0, 0
+            return seen.steps
+        mean = seen.total / seen.batches
+        seen.total, seen.batches = 0.0, 0
         # Losses near zero are noisy: a rise that matters is also a part of what there was at first.
-        risen = mean > self._rise_limit * self._lowest and mean - self._lowest > _PART * self._first
-        self._high = self._high + 1 if risen else 0
-        if self._high == _IN_A_ROW and self.steps:
-            self._halved.append(
-                {"round": done, "from": self.steps, "to": self.steps // 2, "loss": mean, "lowest_loss": self._lowest}
-            )
-            self.steps //= 2
-            self._lowest = mean
-            self._high = 0
-        self._lowest = min(self._lowest, mean)
-        return self.steps
+        risen = mean > self._rise_limit * seen.lowest and mean - seen.lowest > _PART * seen.first
+        seen.high = seen.high + 1 if risen else 0
+        if seen.high == _IN_A_ROW and seen.steps:
+            halved = {"round": done, "from": seen.steps, "to": seen.steps // 2}
+            seen.halved.append({**halved, "loss": mean, "lowest_loss": seen.lowest})
+            seen.steps //= 2
+            seen.lowest = mean
+            seen.high = 0
+        seen.lowest = min(seen.lowest, mean)
+        return seen.steps
 
     def diagnostics(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        if self._worth_bits is not None and self._decided:
-            found["first_bits_a_value"] = round(self._bits, 4)
+        if self._worth_bits is not None and self._seen.decided:
+            found["first_bits_a_value"] = round(self._seen.bits, 4)
         if self._rise_limit is not None:
-            found |= {"local_steps": self.steps, "backed_off": list(self._halved)}
+            found |= {"local_steps": self.steps, "backed_off": list(self._seen.halved)}
         return found
 
     def state(self) -> dict[str, Any]:
-        return {
-            "steps": self.steps,
-            "decided": self._decided,
-            "bits": self._bits,
-            "total": self._total,
-            "batches": self._batches,
-            "lowest": None if self._lowest == inf else self._lowest,
-            "first": None if self._first == inf else self._first,
-            "high": self._high,
-            "halved": self._halved,
-        }
+        return {name: None if value == inf else value for name, value in asdict(self._seen).items()}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.steps = state["steps"]
-        self._decided = state["decided"]
-        self._bits = state["bits"]
-        self._total = state["total"]
-        self._batches = state["batches"]
-        self._lowest = inf if state["lowest"] is None else state["lowest"]
-        self._first = inf if state["first"] is None else state["first"]
-        self._high = state["high"]
-        self._halved = list(state["halved"])
+        known: dict[str, Any] = {name: inf if value is None else value for name, value in state.items()}
+        self._seen = _Progress(**known)

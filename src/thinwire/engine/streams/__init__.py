@@ -7,16 +7,5 @@ from thinwire.engine.streams.storage import Storage, blocks, release_pages
 from thinwire.engine.streams.stream import Direct, ErrorFeedback, Flow, RoundSeeds, Rows, Stream, StreamSpec
 from thinwire.engine.streams.surrogate import Surrogate
 
-__all__ = [
-    "Direct",
-    "ErrorFeedback",
-    "Flow",
-    "RoundSeeds",
-    "Rows",
-    "Storage",
-    "Stream",
-    "StreamSpec",
-    "Surrogate",
-    "blocks",
-    "release_pages",
-]
+__all__ = ["Direct", "ErrorFeedback", "Flow", "RoundSeeds", "Rows", "Stream", "StreamSpec", "Surrogate"]
+__all__ += ["Storage", "blocks", "release_pages"]

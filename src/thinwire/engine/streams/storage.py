@@ -91,7 +91,7 @@ def map_file(file: BinaryIO, size: int) -> Tensor:
     return view_bytes(area)
 
 
-def view_bytes(area: mmap.mmap | bytearray) -> Tensor:
+def view_bytes(area: mmap.mmap | bytearray | memoryview) -> Tensor:
     """Its bytes, not a copy."""
     found = torch.frombuffer(area, dtype=torch.uint8)
     if isinstance(area, mmap.mmap):

@@ -44,7 +44,7 @@ class RoundSeeds:
     seed: int
     name: str
 
-    def __call__(self, round: Round) -> torch.Generator:
+    def __call__(self, round: Round, _: Tensor | None = None) -> torch.Generator:
         return torch.Generator().manual_seed(derive_seed(self.seed, self.name, round))
 
 
@@ -55,15 +55,19 @@ class Flow:
     name: str  # for example "bank/uplink"
     rows: int  # N, of the whole alignment
     width: int  # E
-    randomness: Callable[[Round], Randomness]
+    randomness: Callable[[Round, Tensor], Randomness]  # for one round's message
     storage: Storage = Storage()
 
 
 class Stream(Protocol):
-    """One end of a directed tensor flow."""
+    """One end of a directed tensor flow; unless it says otherwise, the two ends share nothing."""
 
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         """What to send of `x`, the tensor of these rows."""
+        ...
+
+    def message_shape(self, rows: Rows) -> tuple[int, int]:
+        """Of a message about these rows."""
         ...
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
@@ -72,21 +76,19 @@ class Stream(Protocol):
 
     def observe(self, rows: Rows, derivative: Tensor) -> None:
         """Shows the sender the derivative that came back, for selections that look at it."""
-        ...
 
     def digest(self) -> int | None:
         """A digest of what both ends must hold alike; None where they share nothing."""
-        ...
+        return None
 
     def verify(self, theirs: int | None, round: Round) -> None:
         """Stops the run where the other end's digest is another one."""
-        ...
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """What to save: the tensors themselves, not copies, so save them before the next round."""
         ...
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None: ...
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class ErrorFeedback:
 StreamSpec: TypeAlias = Direct | ErrorFeedback
 
 
-class _DirectStream:
+class _DirectStream(Stream):
     def __init__(self, compressor: Compressor, flow: Flow) -> None:
         self._compressor = compressor
         self._flow = flow
@@ -155,14 +157,17 @@ class _DirectStream:
 
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         _require_rows(rows, self._flow)
-        _require_shape(x, (len(rows), self._flow.width), self._flow)
-        with _naming(self._flow, round, rows):
-            return self._compressor.compress(x, self._flow.randomness(round), Hint(round, self._remembered(rows)))
+        _require_shape(x, self.message_shape(rows), self._flow)
+        with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", rows):
+            return self._compressor.compress(x, self._flow.randomness(round, x), Hint(round, self._remembered(rows)))
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
         _require_rows(rows, self._flow)
-        _require_symbols(symbols, (len(rows), self._flow.width), self._flow, round)
+        _require_symbols(symbols, self.message_shape(rows), self._flow, round)
         return symbols.to_tensor()
+
+    def message_shape(self, rows: Rows) -> tuple[int, int]:
+        return len(rows), self._flow.width
 
     def observe(self, rows: Rows, derivative: Tensor) -> None:
         if self._compressor.remembers is Remembers.NOTHING:
@@ -170,12 +175,8 @@ class _DirectStream:
         _require_rows(rows, self._flow)
         _require_shape(derivative, (len(rows), self._flow.width), self._flow)
         derivative = require_message(derivative).float()
-        try:
+        with _naming(f"stream {self._flow.name!r}: the derivative", rows):
             require_finite(derivative)
-        except NotFinite as error:
-            row, column = error.index
-            where = f"stream {self._flow.name!r}: the derivative [row, column]"
-            raise NotFinite(error.value, (int(rows[row]), column), where) from None
         if self._compressor.remembers is Remembers.ROWS:
             self._memory["derivatives"][rows] = derivative
             self._memory["seen"][rows] = True
@@ -191,16 +192,13 @@ class _DirectStream:
             return self._memory["columns"]
         return None
 
-    def digest(self) -> int | None:
-        return None
-
     def verify(self, theirs: int | None, round: Round) -> None:
         """The ends share nothing."""
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         return dict(self._memory)
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor]) -> None:
         _require_names(state, set(self._memory), self._flow)
         for name, held in self._memory.items():
             if state[name].dtype != held.dtype or state[name].shape != held.shape:
@@ -212,7 +210,7 @@ class _DirectStream:
             held.copy_(state[name])
 
 
-class _ErrorFeedbackStream:
+class _ErrorFeedbackStream(Stream):
     def __init__(self, spec: ErrorFeedback, flow: Flow) -> None:
         self._compressor = spec.compressor
         self._whole_table = spec.scope == "table"
@@ -221,17 +219,18 @@ class _ErrorFeedbackStream:
 
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         _require_rows(rows, self._flow)
-        _require_shape(x, self._message_shape(rows), self._flow)
+        _require_shape(x, self.message_shape(rows), self._flow)
         estimate = self._surrogate.table if self._whole_table else self._surrogate.at(rows)
         error = require_message(x).float() - estimate
-        with _naming(self._flow, round, None if self._whole_table else rows):
-            symbols = self._compressor.compress(error, self._flow.randomness(round), Hint(round))
+        chosen = None if self._whole_table else rows
+        with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", chosen):
+            symbols = self._compressor.compress(error, self._flow.randomness(round, error), Hint(round))
         self._add(rows, symbols)
         return symbols
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
         _require_rows(rows, self._flow)
-        _require_symbols(symbols, self._message_shape(rows), self._flow, round)
+        _require_symbols(symbols, self.message_shape(rows), self._flow, round)
         self._add(rows, symbols)
         received = self._surrogate.at(rows)
         if not bool(torch.isfinite(torch.stack(torch.aminmax(received))).all()):
@@ -248,7 +247,7 @@ class _ErrorFeedbackStream:
         else:
             self._surrogate.add(rows, decoded)
 
-    def _message_shape(self, rows: Rows) -> tuple[int, int]:
+    def message_shape(self, rows: Rows) -> tuple[int, int]:
         return (self._flow.rows if self._whole_table else len(rows), self._flow.width)
 
     def observe(self, rows: Rows, derivative: Tensor) -> None:
@@ -262,24 +261,23 @@ class _ErrorFeedbackStream:
         if ours != theirs:
             raise SurrogatesDiffer(self._flow.name, round, ours, theirs)
 
-    def state_dict(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         return {"surrogate": self._surrogate.table}
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load(self, state: Mapping[str, Tensor]) -> None:
         _require_names(state, {"surrogate"}, self._flow)
         self._surrogate.load(state["surrogate"])
 
 
 @contextmanager
-def _naming(flow: Flow, round: Round, rows: Rows | None) -> Iterator[None]:
-    """NaN and infinity are refused with the stream, the round and the row of the alignment."""
+def _naming(what: str, rows: Rows | None) -> Iterator[None]:
+    """NaN and infinity are refused with what holds them and the row of the alignment."""
     try:
         yield
     except NotFinite as error:
         row, column = error.index
         row = row if rows is None else int(rows[row])
-        where = f"stream {flow.name!r}, round {round}: the tensor [row, column]"
-        raise NotFinite(error.value, (row, column), where) from None
+        raise NotFinite(error.value, (row, column), f"{what} [row, column]") from None
 
 
 def _require_rows(rows: Rows, flow: Flow) -> None:

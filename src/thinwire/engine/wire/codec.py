@@ -1,14 +1,15 @@
 """Symbols to bytes and back, exactly: decode(encode(s)) == s.
 
-One pair of functions a kind of symbols, in one table that is checked at import. The receiver chooses by
+One row of fields for each kind of symbols, in one table that is checked at import. The receiver chooses by
 the tag on the wire; it knows nothing of compressors. `FORMAT.md` has the bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from math import isfinite, prod
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,29 +18,7 @@ import torch
 from thinwire.base.errors import BadInput, Malformed, Truncated, UnknownTag
 from thinwire.engine.compress import symbols as kinds
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import (
-    MOST_DIRECTIONS,
-    MOST_LEVEL,
-    MOST_SHIFT,
-    Columns,
-    Counts,
-    Dense,
-    Dithered,
-    Lattice,
-    Levels,
-    LevelSum,
-    Masked,
-    Narrow,
-    Product,
-    RowGrid,
-    Sampled,
-    Signs,
-    Sparse,
-    Symbols,
-    UniformGrid,
-    Zeros,
-    codes_dtype,
-)
+from thinwire.engine.compress.symbols import MOST_DIRECTIONS, MOST_LEVEL, MOST_SHIFT, Symbols, codes_dtype
 from thinwire.engine.wire.bits import pack, pack_size, read_indices, unpack, write_indices
 from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Effort, check_effort, read_integers, write_integers
@@ -93,25 +72,74 @@ def _read(reader: BodyReader) -> Symbols:
     return codec.read(reader)
 
 
+# Fields: attributes of the symbols in the order of their bytes ----------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """How an attribute is written; and read, where `s` has those that stand before it."""
+
+    name: str
+    write: Callable[[BodyWriter, Any, Effort], None]
+    read: Callable[[BodyReader, Any], Any]
+
+
+def _piece(name: str, piece: str, fits: Callable[[Any], bool] | None = None, says: str = "") -> _Field:
+    """What writer and reader have a method for; `says` refuses a value that does not fit."""
+
+    def read(reader: BodyReader, _: Any) -> Any:
+        value = getattr(reader, piece)()
+        if fits is not None and not fits(value):
+            raise Malformed(says.format(value))
+        return value
+
+    return _Field(name, lambda out, s, _: getattr(out, piece)(getattr(s, name)), read)
+
+
+def _count(name: str, most: int, what: str) -> _Field:
+    return _Field(name, lambda out, s, _: out.whole(getattr(s, name)), lambda reader, _: reader.count(most, what))
+
+
+def _integers(name: str, reach: Callable[[Any], tuple[int, int]], by_column: bool = False) -> _Field:
+    """One a value, no further than `reach` allows; `by_column`: the statistics of columns may differ."""
+
+    def write(out: BodyWriter, s: Any, effort: Effort) -> None:
+        write_integers(out, getattr(s, name), effort, s.shape[-1] if by_column and len(s.shape) > 1 else 1)
+
+    return _Field(name, write, lambda reader, s: read_integers(reader, prod(s.shape), *reach(s)))
+
+
+def _read_high(reader: BodyReader, s: Any) -> float:
+    high = reader.float32()
+    if s.low > high:
+        raise Malformed(f"a range from {s.low} to {high}")
+    return high
+
+
+_SHAPE, _SEED = _piece("shape", "shape"), _piece("seed", "seed")
+_BITS = _piece("bits", "byte", lambda bits: 1 <= bits <= 16, "levels of {0} bits")
+_LOW = _piece("low", "float32")
+_HIGH = _Field("high", lambda out, s, _: out.float32(s.high), _read_high)
+_STEP = _piece("step", "float64", lambda step: 0 < step < _MOST_STEP, "a step of {0}")
+_PARTIES = _count("parties", 2**16 - 1, "the number of parties")
+
+
 # Every value ------------------------------------------------------------------------------------------
 
 
-def _write_dense(out: BodyWriter, s: Dense, effort: Effort) -> None:
-    out.byte(_DTYPE_TAGS[s.dtype])
-    out.shape(s.shape)
-    out.raw(np.ascontiguousarray(s.values).view(np.uint8).data)
-
-
-def _read_dense(reader: BodyReader) -> Dense:
+def _read_dtype(reader: BodyReader, s: Any) -> torch.dtype:
     tag = reader.byte()
     if tag not in _DTYPES:
         raise UnknownTag(f"float format {tag} is unknown")
-    dtype, layout = _DTYPES[tag]
-    shape = reader.shape()
-    values = reader.array(layout, prod(shape)).copy()  # in its own place a message may lie anywhere
-    if not _all_finite(values, dtype):
+    return _DTYPES[tag][0]
+
+
+def _read_floats(reader: BodyReader, s: Any) -> Array:
+    _, layout = _DTYPES[_DTYPE_TAGS[s.dtype]]
+    values = reader.array(layout, prod(s.shape)).copy()  # in its own place a message may lie anywhere
+    if not _all_finite(values, s.dtype):
         raise Malformed("the values hold NaN or infinity")
-    return Dense(shape, dtype, values)
+    return values
 
 
 def _all_finite(values: Array, dtype: torch.dtype) -> bool:
@@ -122,53 +150,46 @@ def _all_finite(values: Array, dtype: torch.dtype) -> bool:
     return all(isfinite(extreme.item()) for extreme in torch.aminmax(torch.from_numpy(values)))
 
 
-def _read_narrow(reader: BodyReader) -> Narrow:
-    dense = _read_dense(reader)
+def _read_narrow(reader: BodyReader, s: Any) -> Any:
+    dense: Any = _BY_KIND[kinds.Dense].read(reader)
     if dense.dtype.itemsize != 2:
         raise Malformed(f"narrow values of {dense.dtype.itemsize} bytes")
-    return Narrow(dense)
+    return dense
+
+
+_DTYPE = _Field("dtype", lambda out, s, _: out.byte(_DTYPE_TAGS[s.dtype]), _read_dtype)
+_FLOATS = _Field(
+    "values", lambda out, s, _: out.raw(np.ascontiguousarray(s.values).view(np.uint8).data), _read_floats
+)
+_NARROW = _Field("dense", lambda out, s, effort: _BY_KIND[kinds.Dense].write(out, s.dense, effort), _read_narrow)
 
 
 # Some values ------------------------------------------------------------------------------------------
 
 
-def _write_sparse(out: BodyWriter, s: Sparse, effort: Effort) -> None:
-    out.shape(s.shape)
-    write_indices(out, s.indices, prod(s.shape))
-    _write(out, s.values, effort)
+def _index_set(name: str, size: Callable[[Any], int]) -> _Field:
+    return _Field(
+        name,
+        lambda out, s, _: write_indices(out, getattr(s, name), size(s)),
+        lambda reader, s: read_indices(reader, size(s)),
+    )
 
 
-def _read_sparse(reader: BodyReader) -> Sparse:
-    shape = reader.shape()
-    indices = read_indices(reader, prod(shape))
-    return Sparse(shape, indices, _read_values(reader, (indices.size,)))
-
-
-def _write_sampled(out: BodyWriter, s: Sampled, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.seed(s.seed)
+def _write_sampled(out: BodyWriter, s: Any, effort: Effort) -> None:
     out.whole(prod(s.values.shape))
     _write(out, s.values, effort)
 
 
-def _read_sampled(reader: BodyReader) -> Sampled:
-    shape = reader.shape()
-    seed = reader.seed()
-    count = reader.count(prod(shape), "the number of sampled values")
-    return Sampled(shape, seed, _read_values(reader, (count,)))
+def _read_sampled(reader: BodyReader, s: Any) -> Symbols:
+    return _read_values(reader, (reader.count(prod(s.shape), "the number of sampled values"),))
 
 
-def _write_columns(out: BodyWriter, s: Columns, effort: Effort) -> None:
-    out.shape(s.shape)
-    write_indices(out, s.columns, s.shape[-1] if s.shape else 1)
-    _write(out, s.values, effort)
-
-
-def _read_columns(reader: BodyReader) -> Columns:
-    shape = reader.shape()
-    width = shape[-1] if shape else 1
-    columns = read_indices(reader, width)
-    return Columns(shape, columns, _read_values(reader, (prod(shape) // width, columns.size)))
+def _kept(shape: Callable[[Any], tuple[int, ...]]) -> _Field:
+    return _Field(
+        "values",
+        lambda out, s, effort: _write(out, s.values, effort),
+        lambda reader, s: _read_values(reader, shape(s)),
+    )
 
 
 def _read_values(reader: BodyReader, shape: tuple[int, ...]) -> Symbols:
@@ -178,132 +199,81 @@ def _read_values(reader: BodyReader, shape: tuple[int, ...]) -> Symbols:
     values = _read(reader)
     if values.shape != shape:
         raise Malformed(f"values of shape {values.shape} for places of shape {shape}")
-    if isinstance(values, Dense) and values.dtype != torch.float32:
+    if isinstance(values, kinds.Dense) and values.dtype != torch.float32:
         raise Malformed(f"chosen values of {values.dtype}, not torch.float32")
     return values
+
+
+def _width(s: Any) -> int:
+    """The number of columns: of positions in the last dimension."""
+    return int(s.shape[-1]) if s.shape else 1
+
+
+def _rows(s: Any) -> int:
+    return int(prod(s.shape)) // _width(s)
+
+
+_SPARSE = (_index_set("indices", lambda s: prod(s.shape)), _kept(lambda s: (s.indices.size,)))
+_COLUMNS = (_index_set("columns", _width), _kept(lambda s: (_rows(s), s.columns.size)))
+_SAMPLED = _Field("values", _write_sampled, _read_sampled)
 
 
 # Levels -----------------------------------------------------------------------------------------------
 
 
-def _write_levels(out: BodyWriter, s: Levels | Dithered, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.byte(s.bits)
-    out.float32(s.low)
-    out.float32(s.high)
-    _write_codes(out, s, effort)
-
-
-def _read_levels(reader: BodyReader) -> Levels:
-    shape = reader.shape()
-    bits = reader.byte()
-    low, high = _read_range(reader)
-    if not 1 <= bits <= 16:
-        raise Malformed(f"levels of {bits} bits")
-    return Levels(shape, _read_codes(reader, shape, 0, 2**bits - 1), low, high, bits)
-
-
-def _write_dithered(out: BodyWriter, s: Dithered, effort: Effort) -> None:
-    out.seed(s.seed)
-    _write_levels(out, s, effort)
-
-
-def _read_dithered(reader: BodyReader) -> Dithered:
-    seed = reader.seed()
-    plain = _read_levels(reader)
-    return Dithered(plain.shape, plain.codes, plain.low, plain.high, plain.bits, seed)
-
-
-def _write_grid(out: BodyWriter, s: UniformGrid, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.float64(s.step)
-    _write_codes(out, s, effort)
-
-
-def _read_grid(reader: BodyReader) -> UniformGrid:
-    shape = reader.shape()
-    step = reader.float64()
-    if not 0 < step < _MOST_STEP:
-        raise Malformed(f"a step of {step}")
-    return UniformGrid(shape, _read_codes(reader, shape, -(2**31), 2**31 - 1), step)
-
-
-def _write_row_grid(out: BodyWriter, s: RowGrid, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.whole(s.top)
-    out.raw(s.scales.astype("<f4").tobytes())
-    _write_codes(out, s, effort)
-
-
-def _read_row_grid(reader: BodyReader) -> RowGrid:
-    shape = reader.shape()
-    top = reader.count(2**15 - 1, "the outermost level")
-    scales = reader.array("<f4", shape[0] if len(shape) > 1 else 1)
+def _read_scales(reader: BodyReader, s: Any) -> Array:
+    scales = reader.array("<f4", s.shape[0] if len(s.shape) > 1 else 1)
     if not (np.isfinite(scales.max()) and scales.min() >= 0):
         raise Malformed("a row's scale is negative, NaN or infinite")
-    return RowGrid(shape, _read_codes(reader, shape, -top, top), scales, top)
+    return scales
 
 
-def _write_product(out: BodyWriter, s: Product, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.float64(s.step)
+def _write_shifts(out: BodyWriter, s: Any, effort: Effort) -> None:
     out.whole(s.shifts.size)
     out.raw(s.shifts.tobytes())
-    for side in (s.levels, s.basis):
-        for direction in side.T:
-            write_integers(out, np.ascontiguousarray(direction), effort)
 
 
-def _read_product(reader: BodyReader) -> Product:
-    shape = reader.shape()
-    step = reader.float64()
-    if not 0 < step < _MOST_STEP:
-        raise Malformed(f"a step of {step}")
-    columns = shape[-1] if shape else 1
-    rows = prod(shape) // columns
-    count = reader.count(min(rows, columns, MOST_DIRECTIONS), "the number of directions")
+def _read_shifts(reader: BodyReader, s: Any) -> Array:
+    count = reader.count(min(_rows(s), _width(s), MOST_DIRECTIONS), "the number of directions")
     shifts = reader.array("<u1", count)
     if shifts.max() > MOST_SHIFT:
         raise Malformed(f"a direction's shift is {shifts.max()}, over {MOST_SHIFT}")
-    levels = _read_directions(reader, rows, count, MOST_LEVEL)
-    return Product(shape, levels, _read_directions(reader, columns, count, 2**MOST_SHIFT), shifts, step)
+    return shifts
 
 
-def _read_directions(reader: BodyReader, size: int, count: int, most: int) -> Array:
-    return np.stack([read_integers(reader, size, -most, most) for _ in range(count)], axis=1)
+def _directions(name: str, size: Callable[[Any], int], most: int) -> _Field:
+    """A column of integers for each direction."""
+
+    def write(out: BodyWriter, s: Any, effort: Effort) -> None:
+        for direction in getattr(s, name).T:
+            write_integers(out, np.ascontiguousarray(direction), effort)
+
+    def read(reader: BodyReader, s: Any) -> Array:
+        return np.stack([read_integers(reader, size(s), -most, most) for _ in s.shifts], axis=1)
+
+    return _Field(name, write, read)
 
 
-def _write_signs(out: BodyWriter, s: Signs, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.float64(s.scale)
-    write_integers(out, s.bits, effort)
-
-
-def _read_signs(reader: BodyReader) -> Signs:
-    shape = reader.shape()
-    scale = reader.float64()
-    if not 0 < scale <= float(np.finfo(np.float32).max):
-        raise Malformed(f"a scale of {scale}")
-    return Signs(shape, _read_codes(reader, shape, 0, 1), scale)
+_LEVELS = (_SHAPE, _BITS, _LOW, _HIGH, _integers("codes", lambda s: (0, 2**s.bits - 1), by_column=True))
+_CODES = _integers("codes", lambda _: (-(2**31), 2**31 - 1), by_column=True)
+_TOP = _count("top", 2**15 - 1, "the outermost level")
+_SCALES = _Field("scales", lambda out, s, _: out.raw(s.scales.astype("<f4").tobytes()), _read_scales)
+_ROW_CODES = _integers("codes", lambda s: (-s.top, s.top), by_column=True)
+_SCALE = _piece("scale", "float64", lambda scale: 0 < scale <= float(np.finfo(np.float32).max), "a scale of {0}")
+_SHIFTS = _Field("shifts", _write_shifts, _read_shifts)
+_FACTORS = (_directions("levels", _rows, MOST_LEVEL), _directions("basis", _width, 2**MOST_SHIFT))
 
 
 # Lattice ----------------------------------------------------------------------------------------------
 
 
-def _write_lattice(out: BodyWriter, s: Lattice, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.float64(s.bits)
-    out.float32(s.low)
-    out.float32(s.high)
-    out.byte(0 if s.seed is None else 1)
-    if s.seed is not None:
-        out.seed(s.seed)
+def _write_points(out: BodyWriter, s: Any, effort: Effort) -> None:
     joint = _joint(s, effort)
     apart = b"" if joint and effort == "fast" else _apart(s, effort)
     out.raw(min(filter(None, (joint, apart)), key=len))
 
 
-def _joint(s: Lattice, effort: Effort) -> bytes:
+def _joint(s: Any, effort: Effort) -> bytes:
     """Row and column as one integer: small while there are few points; nothing where there are many."""
     first, width = int(s.columns.min()), int(np.ptp(s.columns.astype(np.int32))) + 1
     height = int(np.ptp(s.rows.astype(np.int32))) + 1
@@ -320,7 +290,7 @@ def _joint(s: Lattice, effort: Effort) -> bytes:
     return out.body()
 
 
-def _apart(s: Lattice, effort: Effort) -> bytes:
+def _apart(s: Any, effort: Effort) -> bytes:
     out = BodyWriter()
     out.whole(0)
     write_integers(out, s.rows, effort)
@@ -328,164 +298,139 @@ def _apart(s: Lattice, effort: Effort) -> bytes:
     return out.body()
 
 
-def _read_lattice(reader: BodyReader) -> Lattice:
-    shape = reader.shape()
-    bits = reader.float64()
-    if not 0 <= bits <= 12:
-        raise Malformed(f"a lattice of {bits} bits")
-    low, high = _read_range(reader)
-    dithered = reader.byte()
-    if dithered > 1:
-        raise Malformed(f"the dither's flag is {dithered}")
-    seed = reader.seed() if dithered else None
-    pairs = ((prod(shape) + 1) // 2,)
+def _read_points(reader: BodyReader, s: Any) -> Array:
+    """The points' columns; their rows, which are read with them, go to `s` here."""
+    pairs = (prod(s.shape) + 1) // 2
     width = reader.whole()
     if width > 1024:
         raise Malformed(f"a lattice of {width} columns in one integer")
     if width == 0:
-        rows, columns = _read_codes(reader, pairs, -_FAR, _FAR), _read_codes(reader, pairs, -_FAR, _FAR)
-    else:
-        first = reader.zigzag()
-        points = _read_codes(reader, pairs, -_FAR * 1024, _FAR * 1024).astype(np.int32)
-        if abs(first) > _FAR:
-            raise Malformed(f"a lattice column of {first}")
-        rows = points // width
-        columns = points - rows * width + first
-        if max(-int(rows.min()), int(rows.max())) > _FAR:
-            raise Malformed("a lattice point lies too far out")
-    return Lattice(shape, rows, columns, low, high, bits, seed)
+        s.rows = read_integers(reader, pairs, -_FAR, _FAR)
+        return read_integers(reader, pairs, -_FAR, _FAR)
+    first = reader.zigzag()
+    points = read_integers(reader, pairs, -_FAR * 1024, _FAR * 1024).astype(np.int32)
+    if abs(first) > _FAR:
+        raise Malformed(f"a lattice column of {first}")
+    s.rows = points // width
+    if max(-int(s.rows.min()), int(s.rows.max())) > _FAR:
+        raise Malformed("a lattice point lies too far out")
+    columns: Array = points - s.rows * width + first
+    return columns
 
 
 _FAR = 1 << 14  # twice what 12 bits can reach
+_FINENESS = _piece("bits", "float64", lambda bits: 0 <= bits <= 12, "a lattice of {0} bits")
+_POINTS = _Field("columns", _write_points, _read_points)
 
 
-# Counts -----------------------------------------------------------------------------------------------
+# Counts and sums --------------------------------------------------------------------------------------
 
 
-def _write_counts(out: BodyWriter, s: Counts, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.whole(s.modulus)
-    out.whole(s.trials)
-    out.whole(s.parties)
-    out.float64(s.beta)
-    out.float64(s.bound)
-    write_integers(out, s.counts, effort)
+def _read_bound(reader: BodyReader, s: Any) -> float:
+    bound = reader.float64()
+    if not (1e-6 <= s.beta <= 0.25 and 1e-31 < bound < 1e31):
+        raise Malformed(f"counts with beta {s.beta} and bound {bound}")
+    if s.modulus <= s.trials * s.parties:
+        raise Malformed(f"a modulus of {s.modulus} for sums up to {s.trials * s.parties}")
+    return bound
 
 
-def _read_counts(reader: BodyReader) -> Counts:
-    shape = reader.shape()
-    modulus = reader.count(2**32, "the modulus")
-    trials = reader.count(2**16 - 1, "the number of trials")
-    parties = reader.count(2**16 - 1, "the number of parties")
-    beta, bound = reader.float64(), reader.float64()
-    if not (1e-6 <= beta <= 0.25 and 1e-31 < bound < 1e31):
-        raise Malformed(f"counts with beta {beta} and bound {bound}")
-    if modulus <= trials * parties:
-        raise Malformed(f"a modulus of {modulus} for sums up to {trials * parties}")
-    return Counts(shape, _read_codes(reader, shape, 0, modulus - 1), modulus, trials, beta, bound, parties)
+def _write_dither(out: BodyWriter, s: Any, effort: Effort) -> None:
+    _write_seeds(out, () if s.seed is None else (s.seed,))
 
 
-# Sums -------------------------------------------------------------------------------------------------
-
-
-def _write_level_sum(out: BodyWriter, s: LevelSum, effort: Effort) -> None:
-    out.shape(s.shape)
-    out.byte(s.bits)
-    out.float32(s.low)
-    out.float32(s.high)
-    out.whole(s.parties)
-    out.byte(1 if s.seeds else 0)
-    for seed in s.seeds:
+def _write_seeds(out: BodyWriter, seeds: tuple[int, ...]) -> None:
+    out.byte(1 if seeds else 0)
+    for seed in seeds:
         out.seed(seed)
-    write_integers(out, s.codes, effort)
 
 
-def _read_level_sum(reader: BodyReader) -> LevelSum:
-    shape = reader.shape()
-    bits = reader.byte()
-    low, high = _read_range(reader)
-    parties = reader.count(2**16 - 1, "the number of parties")
+def _read_seeds(reader: BodyReader, count: int) -> tuple[int, ...]:
+    """None, or `count`."""
     dithered = reader.byte()
-    if not 1 <= bits <= 16 or dithered > 1:
-        raise Malformed(f"a sum of levels of {bits} bits, the dither's flag is {dithered}")
-    seeds = tuple(reader.seed() for _ in range(parties if dithered else 0))
-    return LevelSum(shape, _read_codes(reader, shape, 0, parties * (2**bits - 1)), low, high, bits, parties, seeds)
+    if dithered > 1:
+        raise Malformed(f"the dither's flag is {dithered}")
+    return tuple(reader.seed() for _ in range(count if dithered else 0))
 
 
-def _write_masked(out: BodyWriter, s: Masked, effort: Effort) -> None:
-    out.shape(s.shape)
-    bits = s.modulus.bit_length() - 1
-    out.byte(bits)
-    out.byte(0 if s.seed is None else 1)
-    if s.seed is not None:
-        out.seed(s.seed)
+def _read_modulus(reader: BodyReader, s: Any) -> int:
+    bits = reader.byte()
+    if not 1 <= bits <= 32:
+        raise Malformed(f"masked values of {bits} bits")
+    return int(2**bits)
+
+
+def _write_masked(out: BodyWriter, s: Any, effort: Effort) -> None:
     # Uniform values cannot be coded shorter, and the size must not follow from them.
-    out.raw(pack(s.values.astype(codes_dtype(0, s.modulus - 1), copy=False), bits))
+    out.raw(pack(s.values.astype(codes_dtype(0, s.modulus - 1), copy=False), s.modulus.bit_length() - 1))
 
 
-def _read_masked(reader: BodyReader) -> Masked:
-    shape = reader.shape()
-    bits, dithered = reader.byte(), reader.byte()
-    if not 1 <= bits <= 32 or dithered > 1:
-        raise Malformed(f"masked values of {bits} bits, the dither's flag is {dithered}")
-    seed = reader.seed() if dithered else None
-    count = prod(shape)
-    return Masked(shape, unpack(reader.raw(pack_size(count, bits)), count, bits), 2**bits, seed)
+def _read_masked(reader: BodyReader, s: Any) -> Array:
+    count, bits = prod(s.shape), s.modulus.bit_length() - 1
+    return unpack(reader.raw(pack_size(count, bits)), count, bits)
 
 
-# Shared -----------------------------------------------------------------------------------------------
+_MODULUS, _TRIALS = _count("modulus", 2**32, "the modulus"), _count("trials", 2**16 - 1, "the number of trials")
+_BETA = _piece("beta", "float64")
+_BOUND = _Field("bound", lambda out, s, _: out.float64(s.bound), _read_bound)
+_COUNTS = _integers("counts", lambda s: (0, s.modulus - 1))
+_SUMS = _integers("codes", lambda s: (0, s.parties * (2**s.bits - 1)))
+_DITHER = _Field("seed", _write_dither, lambda reader, _: next(iter(_read_seeds(reader, 1)), None))
+_DITHERS = _Field(
+    "seeds", lambda out, s, _: _write_seeds(out, s.seeds), lambda reader, s: _read_seeds(reader, s.parties)
+)
+_POWER = _Field("modulus", lambda out, s, _: out.byte(s.modulus.bit_length() - 1), _read_modulus)
+_MASKED = _Field("values", _write_masked, _read_masked)
 
 
-def _read_range(reader: BodyReader) -> tuple[float, float]:
-    low, high = reader.float32(), reader.float32()
-    if low > high:
-        raise Malformed(f"a range from {low} to {high}")
-    return low, high
-
-
-def _write_codes(out: BodyWriter, s: Levels | Dithered | UniformGrid | RowGrid, effort: Effort) -> None:
-    write_integers(out, s.codes, effort, s.shape[-1] if len(s.shape) > 1 else 1)
-
-
-def _read_codes(reader: BodyReader, shape: tuple[int, ...], low: int, high: int) -> Array:
-    return read_integers(reader, prod(shape), low, high)
+# The table --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
     tag: int
     kind: type[Any]
-    write: Callable[[BodyWriter, Any, Effort], None]
-    read: Callable[[BodyReader], Symbols]
+    fields: tuple[_Field, ...]
+
+    def write(self, out: BodyWriter, symbols: Any, effort: Effort) -> None:
+        for field in self.fields:
+            field.write(out, symbols, effort)
+
+    def read(self, reader: BodyReader) -> Symbols:
+        read = SimpleNamespace()
+        for field in self.fields:
+            setattr(read, field.name, field.read(reader, read))
+        symbols: Symbols = self.kind(**vars(read))
+        return symbols
 
 
 # The tags are on the wire: add, never change.
 _CODECS = (
-    _Codec(1, Dense, _write_dense, _read_dense),
-    _Codec(2, Narrow, lambda out, s, effort: _write_dense(out, s.dense, effort), _read_narrow),
-    _Codec(3, Zeros, lambda out, s, _: out.shape(s.shape), lambda reader: Zeros(reader.shape())),
-    _Codec(4, Sparse, _write_sparse, _read_sparse),
-    _Codec(5, Sampled, _write_sampled, _read_sampled),
-    _Codec(6, Columns, _write_columns, _read_columns),
-    _Codec(7, Levels, _write_levels, _read_levels),
-    _Codec(8, Dithered, _write_dithered, _read_dithered),
-    _Codec(9, UniformGrid, _write_grid, _read_grid),
-    _Codec(10, RowGrid, _write_row_grid, _read_row_grid),
-    _Codec(11, Signs, _write_signs, _read_signs),
-    _Codec(12, Lattice, _write_lattice, _read_lattice),
-    _Codec(13, Counts, _write_counts, _read_counts),
-    _Codec(14, LevelSum, _write_level_sum, _read_level_sum),
-    _Codec(15, Masked, _write_masked, _read_masked),
-    _Codec(16, Product, _write_product, _read_product),
+    _Codec(1, kinds.Dense, (_DTYPE, _SHAPE, _FLOATS)),
+    _Codec(2, kinds.Narrow, (_NARROW,)),
+    _Codec(3, kinds.Zeros, (_SHAPE,)),
+    _Codec(4, kinds.Sparse, (_SHAPE, *_SPARSE)),
+    _Codec(5, kinds.Sampled, (_SHAPE, _SEED, _SAMPLED)),
+    _Codec(6, kinds.Columns, (_SHAPE, *_COLUMNS)),
+    _Codec(7, kinds.Levels, _LEVELS),
+    _Codec(8, kinds.Dithered, (_SEED, *_LEVELS)),
+    _Codec(9, kinds.UniformGrid, (_SHAPE, _STEP, _CODES)),
+    _Codec(10, kinds.RowGrid, (_SHAPE, _TOP, _SCALES, _ROW_CODES)),
+    _Codec(11, kinds.Signs, (_SHAPE, _SCALE, _integers("bits", lambda _: (0, 1)))),
+    _Codec(12, kinds.Lattice, (_SHAPE, _FINENESS, _LOW, _HIGH, _DITHER, _POINTS)),
+    _Codec(13, kinds.Counts, (_SHAPE, _MODULUS, _TRIALS, _PARTIES, _BETA, _BOUND, _COUNTS)),
+    _Codec(14, kinds.LevelSum, (_SHAPE, _BITS, _LOW, _HIGH, _PARTIES, _DITHERS, _SUMS)),
+    _Codec(15, kinds.Masked, (_SHAPE, _POWER, _DITHER, _MASKED)),
+    _Codec(16, kinds.Product, (_SHAPE, _STEP, _SHIFTS, *_FACTORS)),
 )
 _BY_TAG = {codec.tag: codec for codec in _CODECS}
-_BY_KIND = {codec.kind: codec for codec in _CODECS}
-_SELECTIONS = tuple(_BY_KIND[kind] for kind in (Sparse, Sampled, Columns))
+_BY_KIND: dict[type[Any], _Codec] = {codec.kind: codec for codec in _CODECS}
+_SELECTIONS = tuple(_BY_KIND[kind] for kind in (kinds.Sparse, kinds.Sampled, kinds.Columns))
 
 
 def _check_table() -> None:
     """Every kind of symbols has one tag, and every tag one kind."""
-    known = {getattr(kinds, name) for name in kinds.__all__ if isinstance(getattr(kinds, name), type)} - {Symbols}
+    known = {kind for kind in vars(kinds).values() if is_dataclass(kind)}
     if len(_BY_TAG) != len(_CODECS) or set(_BY_KIND) != known:
         raise TypeError(f"the codec's table and the kinds of symbols differ: {known ^ set(_BY_KIND)}")
 

@@ -257,21 +257,11 @@ def _range(offsets: Array, span: int) -> _Plan:
     shift = max(0, bits_for(span) - bits_for(MOST_TABLE - 1))
     high = (offsets >> shift if shift else offsets).astype(np.intp)
     counts = np.bincount(high, minlength=(span >> shift) + 1)
-    weights = weight_bytes(counts)
-    low_bits = pack_size(offsets.size, shift) if shift else 0
-
-    def write() -> bytes:
-        out = BodyWriter()
-        out.byte(shift)
-        out.raw(weights.tobytes())
-        ans = open_coder()
-        ans.encode_reverse(high.astype(np.int32), build_model(weights))
-        _write_words(out, ans)
-        if shift:
-            out.raw(pack(offsets & ((1 << shift) - 1), shift))
-        return out.body()
-
-    return _Plan(_words_size(count_bits(counts, weights)) + 1 + weights.size + low_bits, write)
+    plan = _plan_tables(lambda out: out.byte(shift), high.reshape(-1, 1), counts.reshape(1, -1))
+    if not shift:
+        return _Plan(plan.size + 1, plan.write)
+    size = plan.size + 1 + pack_size(offsets.size, shift)
+    return _Plan(size, lambda: plan.write() + pack(offsets & ((1 << shift) - 1), shift))
 
 
 def _read_range(reader: BodyReader, count: int, span: int) -> Array:
@@ -282,10 +272,8 @@ def _read_range(reader: BodyReader, count: int, span: int) -> Array:
     weights = np.frombuffer(reader.raw(alphabet), np.uint8)
     if np.count_nonzero(weights) < 2:
         raise Malformed("a table in which fewer than two symbols occur")
-    ans = _read_words(reader)
-    symbols: Array = ans.decode(build_model(weights), count)
-    _require_empty(ans)
-    offsets = symbols.astype(codes_dtype(0, span))
+    symbols = _read_tables(reader, weights.reshape(1, -1), count)
+    offsets = symbols.astype(codes_dtype(0, span), copy=False)
     if shift:
         offsets = (symbols.astype(np.int64) << shift).astype(np.uint32)
         offsets |= unpack(reader.raw(pack_size(count, shift)), count, shift)
@@ -293,29 +281,39 @@ def _read_range(reader: BodyReader, count: int, span: int) -> Array:
     return offsets
 
 
-def _words_size(bits: float) -> int:
-    return int(bits / 32 + 1) * 4 + 3
+def _plan_tables(head: Callable[[BodyWriter], None], symbols: Array, counts: Array) -> _Plan:
+    """Each column of symbols by its own table, of how often it holds each; the size is without the head's."""
+    weights = weight_bytes(counts)
+
+    def write() -> bytes:
+        out = BodyWriter()
+        head(out)
+        out.raw(weights.tobytes())
+        ans = open_coder()
+        for column in reversed(_coded(weights)):
+            line = np.ascontiguousarray(symbols[:, column]).astype(np.int32)
+            ans.encode_reverse(line, build_model(weights[column]))
+        words = ans.get_compressed()
+        out.whole(words.size)
+        out.raw(words.astype("<u4").tobytes())
+        return out.body()
+
+    return _Plan(int(count_bits(counts, weights) / 32 + 1) * 4 + 3 + weights.size, write)
 
 
-def _write_words(out: BodyWriter, ans: Any) -> None:
-    words = ans.get_compressed()
-    out.whole(words.size)
-    out.raw(words.astype("<u4").tobytes())
-
-
-def _read_words(reader: BodyReader) -> Any:
+def _read_tables(reader: BodyReader, weights: Array, rows: int) -> Array:
+    """`rows` symbols of each table, table after table."""
     words = reader.array("<u4", reader.whole())
     if words.size and words[-1] == 0:
         raise Malformed("range-coded words end with an empty one")
-    return open_coder(words)
-
-
-def _require_empty(ans: Any) -> None:
+    ans = open_coder(words)
+    symbols = np.empty((rows, len(weights)), dtype=codes_dtype(0, weights.shape[1] - 1))
+    symbols[:] = weights.argmax(axis=1)  # of a column with one symbol
+    for column in _coded(weights):
+        symbols[:, column] = ans.decode(build_model(weights[column]), rows)
     if not ans.is_empty():
         raise Malformed("range-coded words do not end with the last symbol")
-
-
-# Range coding, a table a column -----------------------------------------------------------------------
+    return symbols.reshape(-1)
 
 
 def _columns(offsets: Array, span: int, width: int) -> _Plan:
@@ -323,19 +321,8 @@ def _columns(offsets: Array, span: int, width: int) -> _Plan:
     table = offsets.reshape(-1, width)
     places = table.astype(np.intp) + np.arange(width) * (span + 1)
     counts = np.bincount(places.ravel(), minlength=width * (span + 1)).reshape(width, span + 1)
-    weights = weight_bytes(counts)
-
-    def write() -> bytes:
-        out = BodyWriter()
-        out.whole(width)
-        out.raw(weights.tobytes())
-        ans = open_coder()
-        for column in reversed(_coded(weights)):
-            ans.encode_reverse(np.ascontiguousarray(table[:, column]).astype(np.int32), build_model(weights[column]))
-        _write_words(out, ans)
-        return out.body()
-
-    return _Plan(_words_size(count_bits(counts, weights)) + 2 + weights.size, write)
+    plan = _plan_tables(lambda out: out.whole(width), table, counts)
+    return _Plan(plan.size + 2, plan.write)
 
 
 def _read_columns(reader: BodyReader, count: int, span: int) -> Array:
@@ -345,13 +332,7 @@ def _read_columns(reader: BodyReader, count: int, span: int) -> Array:
     weights = np.frombuffer(reader.raw(width * (span + 1)), np.uint8).reshape(width, span + 1)
     if not weights.any(axis=1).all():
         raise Malformed("a column's table in which no symbol occurs")
-    ans = _read_words(reader)
-    table = np.empty((count // width, width), dtype=codes_dtype(0, span))
-    table[:] = weights.argmax(axis=1)  # of a column with one symbol
-    for column in _coded(weights):
-        table[:, column] = ans.decode(build_model(weights[column]), len(table))
-    _require_empty(ans)
-    return table.reshape(-1)
+    return _read_tables(reader, weights, count // width)
 
 
 def _coded(weights: Array) -> list[int]:

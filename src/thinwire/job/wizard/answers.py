@@ -1,13 +1,48 @@
-"""What the writer of a job file was told: parties and their files, the label, the id."""
+"""What the writer of a job file was told: its template, parties and their files, the label, the id."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
+from thinwire.data.prepare import Settings
+from thinwire.data.prepare.settings import StrictModel
+
+
+class Template(StrictModel):
+    """Settings of a kind of job; numbers that follow from the files are filled in later."""
+
+    title: str
+    epochs: int
+    recipe: dict[str, Any] = {"method": "thin", "reuse": 1}
+    why: str = (  # this recipe
+        "few bytes both ways, private labels; a higher reuse sends fewer still, and overfits small tables"
+    )
+    model: dict[str, Any] = {"name": "mlp", "hidden": [64], "width": 16}  # of tables
+    label_model: dict[str, Any] | None = None  # of the label party's own columns; as the others' unless given
+    job: dict[str, Any] = {}
+    fusion: str = "sum"
+    prepare: Settings = Settings()
+    known: bool = False  # what is public about columns has to be said
+    least: int = 1  # feature parties
+    arrays: bool = False  # usual for it: test rows are arrays of their own, and rows stand in one order
+
+    @property
+    def fusion_keys(self) -> dict[str, str]:
+        return {} if self.fusion == "sum" else {"fusion": self.fusion}
+
+
+_TABLES = tomllib.loads(files("thinwire.job.wizard").joinpath("templates.toml").read_text(encoding="utf-8"))
+TEMPLATES = {name: Template.model_validate(table) for name, table in _TABLES.items()}
+
+
+# What the writer of a job file was told: parties and their files, the label, the id -------------------------------
 
 
 @dataclass(frozen=True)

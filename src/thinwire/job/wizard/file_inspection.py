@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -18,9 +19,8 @@ from thinwire.base.format import quote_names
 from thinwire.data.prepare import Preparation, Settings, parsing
 from thinwire.data.prepare.columns import BooleanColumn, CategoryColumn, DateColumn, HashedColumn, LeftOutColumn
 from thinwire.data.prepare.parsing import parse_words
-from thinwire.data.readers.cells import Cells, read_cells
 from thinwire.data.readers.files import require_file
-from thinwire.data.readers.tables import select_columns
+from thinwire.data.readers.tables import Cells, read_cells, select_columns
 
 _GAPS = ("?", "-", ".")  # what else people write for "nothing"
 _DELIMITERS = ",;\t|"
@@ -71,15 +71,23 @@ class Arrays:
         near = [one for one in self.shapes if "test" in one.lower() and (stem in one.lower() or not stem)]
         return next((one for one in near if self.shapes[one][1:] == self.shapes[key][1:]), None)
 
+    def locate(self, key: str, folder: Path) -> dict[str, str]:
+        """An array, as a job file in `folder` names it."""
+        if key not in self.shapes:
+            raise BadColumn(f"{self.file}: there is no array {key!r}, it holds {self.names_text}")
+        return {"file": relative(self.file, folder), "key": key}
+
     @property
     def names_text(self) -> str:
         return ", ".join(f"{key} {list(shape)}" for key, shape in self.shapes.items()) or "nothing"
 
 
-Look = InspectedTable | Arrays
+def relative(file: Path, folder: Path) -> str:
+    """As a job file in `folder` names it."""
+    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
 
 
-def inspect_file(file: Path) -> Look:
+def inspect_file(file: Path) -> InspectedTable | Arrays:
     require_file(file)
     match file.suffix.lower():
         case ".npz":

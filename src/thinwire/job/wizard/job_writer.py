@@ -1,132 +1,77 @@
-"""The job file itself: every line that a newcomer will ask about says why it is there."""
+"""The job file itself, whole or in parts: every line that a newcomer will ask about says why it is there.
+
+Between organisations a job is the core that all of them share, and one party's part beside it.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from thinwire.base.errors import BadInput
-from thinwire.data.prepare import Task
-from thinwire.job.job_file import inline
+from jinja2 import Environment, StrictUndefined
+
+from thinwire.base.errors import BadColumn, BadInput
+from thinwire.base.format import did_you_mean
+from thinwire.data.readers.tables import select_columns
+from thinwire.job.job_file import build_text, inline, read_text
+from thinwire.job.messages import within
+from thinwire.job.party_view import build_party_view, read_roster
 from thinwire.job.registry import build_recipe
-from thinwire.job.schema import JobFile
-from thinwire.job.wizard.answers import JobAnswers
-from thinwire.job.wizard.sections import DraftSection, SectionDraft, draft_sections
-from thinwire.job.wizard.templates import Template
+from thinwire.job.schema import JobFile, RosterFile
+from thinwire.job.wizard.answers import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, Template
+from thinwire.job.wizard.file_inspection import Arrays, InspectedTable, guess_own_id, inspect_file, relative
+from thinwire.job.wizard.sections import (
+    DraftSection,
+    TableIds,
+    array_labels,
+    array_section,
+    draft_sections,
+    require_for_arrays,
+    require_parties,
+    table_labels,
+    table_section,
+)
 from thinwire.storage.atomic_file import replace_file
 
-TEST_SHARE = 0.2
-METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
+_TEST_SHARE = 0.2
+_CORE_BATCH_SIZE = 64  # where nobody's rows are known
+_METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
+_COMMANDS = {
+    "align": "find the rows that all parties hold, by their ids",
+    "check": "is everything right? what will it cost? who sees what?",
+    "train": "train it here, with simulated parties",
+    "doctor": "can it run? certificates, names, clocks, the way, data, memory",
+    "party": "train, together with the others",
+}
 
 
-def format_job(draft: SectionDraft, path: Path) -> str:
+def _render(**values: Any) -> str:
     """TOML with comments."""
-    test_share = 0.0 if draft.ids is None else TEST_SHARE
-    job = {"batch_size": _batch_size(int(draft.rows * (1 - test_share))), "metrics": METRICS[draft.task]}
-    fusion = {} if draft.template.fusion == "sum" else {"fusion": draft.template.fusion}
-    parts = [_head(draft, path), job_section(draft.template, job, test_share)]
-    parts += [recipe_section(draft.template), optimizer_section(), _network()]
-    parts += [party_section("[[party]]", section) for section in draft.parties]
-    parts.append(
-        party_section("[label_party]", draft.label_party, {**build_top(draft.task, draft.classes), **fusion})
-    )
-    return "\n\n".join(parts) + "\n"
+    environment = Environment(undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)  # noqa: S701
+    environment.filters |= {"toml": inline, "comment": format_comment}
+    source = files("thinwire.job.wizard").joinpath("job.toml.jinja").read_text(encoding="utf-8")
+    return environment.from_string(source).render(values)
 
 
-def list_commands(draft: SectionDraft, path: Path) -> list[str]:
-    """What to type next, each with what it does."""
-    align = [] if draft.ids is None or draft.ids.in_order else [f"thinwire align {path.name}"]
-    return [*align, f"thinwire check {path.name}", f"thinwire train {path.name}"]
+def _render_whole(template: Template, split: float, job: dict[str, Any], **values: Any) -> str:
+    """With all that parties share; `split` of the rows is kept back by their ids, 0: none."""
+    job = {"epochs": template.epochs, **job, **template.job}
+    return _render(template=template, split=split, job=job, **values)
 
 
-def _head(draft: SectionDraft, path: Path) -> str:
-    what = {
-        "align": "find the rows that all parties hold, by their ids",
-        "check": "is everything right? what will it cost? who sees what?",
-        "train": "train it here, with simulated parties",
-    }
-    lines = [f"  {line:32} {what[line.split()[1]]}" for line in list_commands(draft, path)]
-    said = [f"A job for {draft.template.title}. Change what you like: docs/jobs.md explains every key.", *lines]
-    return format_comment(said)
-
-
-def job_section(template: Template, keys: Mapping[str, Any], test_share: float) -> str:
-    """`test_share` of the rows is kept back by their ids; 0 where test rows are arrays of their own."""
-    keys = {"epochs": template.epochs, **keys, **template.job}
-    said = {
-        "epochs": "how often training sees every row",
-        "batch_size": "rows a round; smaller: more rounds, more bytes",
-        "metrics": "the first one decides which evaluation is best",
-        "training": "each row's gradient is clipped, and noise is added: so a row can be proven to matter little",
-    }
-    lines = ["[job]", *_lines(keys, said)]
-    if test_share:
-        lines.append(
-            "# The same rows are kept back for testing at every party: a hash of the id decides, nobody has to talk."
-        )
-        lines.append(f"split = {{ test = {test_share} }}")
-    if template.known:
-        lines.append("# budget = { epsilon = 8.0 }  # stop before a row has lost more; `thinwire privacy` plans it")
-    return "\n".join(lines)
-
-
-def recipe_section(template: Template) -> str:
-    other = "`thinwire compare` tries several, `thinwire methods` lists them."
-    said = format_comment([f"How the parties talk: {template.why}.", other])
-    return "\n".join([said, "[recipe]", *_lines(template.recipe)])
-
-
-def optimizer_section() -> str:
-    return "\n".join(["[optimizer]", *_lines({"name": "adam", "lr": 0.003})])
-
-
-def _network() -> str:
-    return format_comment(
-        [
-            "Between organisations (docs/network.md): `thinwire certs`, then `thinwire party` at each of them.",
-            "[network]",
-            'address = "fl.example.org:7443"  # where the label party can be reached',
-        ]
-    )
-
-
-def build_top(task: Task, classes: int) -> dict[str, Any]:
-    """The label party's keys that follow from the labels."""
-    loss = "squared_error" if task == "regression" else "cross_entropy"
-    return {"top": {"name": "linear_top", "classes": classes}, "loss": loss}
-
-
-def party_section(head: str, section: DraftSection, more: Mapping[str, Any] | None = None) -> str:
-    keys = {"name": section.name, **section.keys, **(more or {})}
-    said = {
-        "alignment": "written by `thinwire align`",
-        "prepare": "gaps, categories, dates and scales, fitted on training rows",
-    }
-    if section.keys.get("prepare", {}).get("known"):
-        said["prepare"] = "only what is public: nothing is fitted"
-    return "\n".join([*([format_comment(section.about)] if section.about else []), head, *_lines(keys, said)])
-
-
-def _lines(keys: Mapping[str, Any], said: Mapping[str, str] | None = None) -> list[str]:
-    found = {key: f"{key} = {inline(value)}" for key, value in keys.items()}
-    return [f"{text}  # {said[key]}" if said and key in said else text for key, text in found.items()]
-
-
-def format_comment(lines: list[str] | tuple[str, ...]) -> str:
+def format_comment(lines: Sequence[str]) -> str:
     """What came from a file must not end the comment."""
     printable = ("".join(sign if sign.isprintable() else "?" for sign in line) for line in lines)
     return "\n".join(f"# {line}".rstrip() for line in printable)
 
 
-def _batch_size(rows: int) -> int:
-    """A power of two, about a twentieth of the rows."""
-    size = 16
-    while size < 256 and size * 20 < rows:
-        size *= 2
-    return max(1, min(size, rows))
+def _explain(commands: Sequence[str]) -> list[str]:
+    longest = max(31, *map(len, commands))  # one column in most files
+    return [f"  {line:{longest}}  {_COMMANDS[line.split()[1]]}" for line in commands]
 
 
 def require_free(path: Path, force: bool) -> None:
@@ -137,11 +82,14 @@ def require_free(path: Path, force: bool) -> None:
         raise BadInput(f"{path.parent} is no folder")
 
 
-def save_file(path: Path, text: str) -> None:
+def _save(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode())
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+
+
+# A whole job ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -158,10 +106,199 @@ class WrittenJob:
 def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     """Looks at the files, then writes the job."""
     require_free(path, force)
-    draft = draft_sections(asked, path.parent)
-    text = format_job(draft, path)
+    draft, template = draft_sections(asked, path.parent), TEMPLATES[asked.template]
+    ids, task = draft.ids, draft.labels.task
+    align = [] if ids is None or ids.in_order else ["align"]
+    commands = [f"thinwire {command} {path.name}" for command in (*align, "check", "train")]
+    split = 0.0 if ids is None else _TEST_SHARE
+    text = _render_whole(
+        template,
+        split,
+        {"batch_size": _batch_size(int(draft.rows * (1 - split))), "metrics": _METRICS[task]},
+        head=[
+            f"A job for {template.title}. Change what you like: docs/jobs.md explains every key.",
+            *_explain(commands),
+        ],
+        parties=draft.parties,
+        label_party=replace(draft.label_party, keys={**draft.label_party.keys, **template.fusion_keys}),
+    )
     file = JobFile.model_validate(tomllib.loads(text))  # what is written can be read
     build_recipe("recipe", file.recipe).check(len(file.party), file.label_party.fusion)
-    save_file(path, text)
-    columns = None if draft.ids is None else draft.ids.columns
-    return WrittenJob(path, draft.rows, columns, draft.task, list_commands(draft, path))
+    _save(path, text)
+    return WrittenJob(path, draft.rows, None if ids is None else ids.columns, task, commands)
+
+
+def _batch_size(rows: int) -> int:
+    """A power of two, about a twentieth of the rows."""
+    size = 16
+    while size < 256 and size * 20 < rows:
+        size *= 2
+    return max(1, min(size, rows))
+
+
+# The core that all parties share ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WrittenCore:
+    """Where the core is, whom it names, and what each of them does next."""
+
+    path: Path
+    parties: list[str]
+    label_party: str
+    commands: list[str]
+
+
+def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCore:
+    require_free(path, force)
+    require_parties(asked.template, len(asked.parties))
+    template, every = TEMPLATES[asked.template], [*asked.parties, asked.label_party]
+    kind = "" if asked.template == "tabular" else f" --template {asked.template}"
+    begin = [f"thinwire init {name}.toml --core {path.name} --party {name}=FILE{kind}" for name in every]
+    begin[-1] += " --label COLUMN"
+    width = template.model["width"]
+    about = f"Embeddings are added up, so all bottom models are of one width: {width} here."
+    text = _render_whole(
+        template,
+        0.0 if template.arrays else _TEST_SHARE,
+        {"batch_size": _CORE_BATCH_SIZE},
+        head=[
+            f"The core of a job for {template.title}: the same file at every organisation.",
+            "It names no data and no code. Each writes its own part beside it, after a look at its own file alone:",
+            *(f"  {line}" for line in begin),
+        ],
+        address=asked.address,
+        parties=[DraftSection(name) for name in asked.parties],
+        label_party=DraftSection(
+            asked.label_party, () if template.fusion == "concat" else (about,), template.fusion_keys
+        ),
+    )
+    read_roster(build_text(path, tomllib.loads(text)))  # what is written can be read, and could run
+    _save(path, text)
+    certs = f"thinwire certs certs {' '.join(f'--party {name}' for name in every)}"
+    return WrittenCore(path, list(asked.parties), asked.label_party, [certs, *begin])
+
+
+def read_core(path: Path) -> RosterFile:
+    """What all parties share, judged before anybody's own file is looked at."""
+    with within(str(path)):
+        text = read_text(path)
+    with text.locate_errors():
+        return read_roster(text)
+
+
+# One party's part beside it ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WrittenPart:
+    """Where the part is, what was found, and what to do next."""
+
+    path: Path
+    core: Path
+    party: str
+    rows: int
+    id: str | None  # the column or key
+    task: str | None  # at the label party
+    commands: list[str]
+
+
+def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPart:
+    """Looks at the party's file, then writes its part."""
+    require_free(path, force)
+    if path.resolve() == asked.core.resolve():
+        raise BadInput(f"{path} is the core itself; give the part a name of its own, such as {asked.party}.toml")
+    core = read_core(asked.core)
+    _require_role(asked, core)
+    look = inspect_file(asked.file)
+    if isinstance(look, InspectedTable):
+        section = _draft_table(asked, look, core, path.parent)
+    else:
+        section = _draft_arrays(asked, look, core, path.parent)
+    commands = _list_commands(section, path)
+    text = _format_part(asked, section, core, path, commands)
+    read = build_text(path, tomllib.loads(text), me=asked.party)
+    with read.locate_errors():
+        build_party_view(read, asked.party)  # what is written can be read, and could run
+    _save(path, text)
+    task = None if section.labels is None else section.labels.task
+    ids = section.keys.get("ids", {})
+    return WrittenPart(path, asked.core, asked.party, section.rows, ids.get("column", ids.get("key")), task, commands)
+
+
+def _require_role(asked: PartAnswers, core: RosterFile) -> None:
+    features, label_party = [party.name for party in core.party], core.label_party.name
+    if asked.party not in (*features, label_party):
+        known = [*features, label_party]
+        raise BadInput(
+            f"--party: {asked.core} has no party {asked.party!r}; there are {', '.join(known)}"
+            f"{did_you_mean(asked.party, known)}"
+        )
+    if asked.party == label_party and asked.label is None:
+        raise BadInput(f"--label is missing: {asked.party!r} holds the label; say in which column, --label COLUMN")
+    if asked.party != label_party and asked.label is not None:
+        raise BadInput(f"--label {asked.label}: the label is held by {label_party!r}, not by {asked.party!r}")
+
+
+def _choose_template(asked: PartAnswers, core: RosterFile) -> str:
+    """Private training needs columns of which nothing is fitted."""
+    training = core.job.training
+    name = training.get("name") if isinstance(training, dict) else training
+    return asked.template or ("private" if name == "DPBottom" else "tabular")
+
+
+def _draft_table(asked: PartAnswers, table: InspectedTable, core: RosterFile, folder: Path) -> DraftSection:
+    labels = None if asked.label is None else table_labels(table, asked.label, folder)
+    column = asked.id or guess_own_id(table, asked.label)
+    select_columns(table.file, table.cells.names, [column])
+    ids = TableIds(column, f"named by {column!r}", aligned=True)
+    return table_section(asked.party, table, ids, TEMPLATES[_choose_template(asked, core)], folder, labels)
+
+
+def _draft_arrays(asked: PartAnswers, look: Arrays, core: RosterFile, folder: Path) -> DraftSection:
+    template = _choose_template(asked, core)
+    require_for_arrays(template)
+    if core.job.split is not None and asked.id is None:
+        raise BadColumn(
+            f"{look.file}: {asked.core} keeps rows back by their ids (job.split); say which array holds them by --id "
+            f"KEY, it holds {look.names_text}"
+        )
+    labels = None if asked.label is None else array_labels(look, asked.label, folder)
+    section = array_section(asked.party, look, labels, template, folder)
+    if core.job.split is not None:  # test rows come from the same arrays
+        section = replace(
+            section, keys={key: part for key, part in section.keys.items() if not key.startswith("test_")}
+        )
+    if asked.id is None:
+        return section
+    keys = {"ids": look.locate(asked.id, folder), "alignment": f"{asked.party}.alignment"}
+    test = look.test_of(asked.id)
+    if test is not None and {"test_features", "test_labels"} & section.keys.keys():
+        keys |= {"test_ids": look.locate(test, folder), "test_alignment": f"{asked.party}-test.alignment"}
+    return replace(section, keys={**keys, **section.keys})
+
+
+def _list_commands(section: DraftSection, path: Path) -> list[str]:
+    named = f"{path.name} --name {section.name}"
+    align = [f"thinwire align {named}"] if "alignment" in section.keys else []
+    tests = [f"thinwire align {named} --test"] if "test_alignment" in section.keys else []
+    return [*align, *tests, f"thinwire doctor {named}", f"thinwire party {named}"]
+
+
+def _format_part(
+    asked: PartAnswers, section: DraftSection, core: RosterFile, path: Path, commands: Sequence[str]
+) -> str:
+    """What the core says already is left to it."""
+    entry = next((party for party in core.party if party.name == asked.party), core.label_party)
+    own = replace(
+        section, keys={key: part for key, part in section.keys.items() if key not in entry.model_fields_set}
+    )
+    values: dict[str, Any] = {"parties": [own]} if section.labels is None else {"parties": [], "label_party": own}
+    if section.labels is not None and "metrics" not in core.job.model_fields_set:
+        values["metrics"] = _METRICS[section.labels.task]
+    head = [
+        f"The part of {asked.party} beside {asked.core.name}. Change what you like: docs/jobs.md explains every key.",
+        "Each at the same time as at the other parties:",
+        *_explain(commands),
+    ]
+    return _render(head=head, include=relative(asked.core, path.parent), **values)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from thinwire.data.prepare import LabelCoding, Task
 from thinwire.data.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
 from thinwire.data.readers.features import read_labels
 from thinwire.data.readers.tables import select_columns
-from thinwire.job.wizard.answers import JobAnswers
+from thinwire.job.wizard.answers import TEMPLATES, JobAnswers, Template
 from thinwire.job.wizard.file_inspection import (
     Arrays,
     InspectedTable,
@@ -22,8 +21,24 @@ from thinwire.job.wizard.file_inspection import (
     inspect_file,
     match_ids,
     propose_public,
+    relative,
 )
-from thinwire.job.wizard.templates import TEMPLATES, Template
+
+
+@dataclass(frozen=True)
+class LabelChoice:
+    """What the labels are, and the keys that name them."""
+
+    name: str  # of the column or array
+    keys: dict[str, Any]
+    task: Task
+    classes: int  # 1 for a regression
+
+    @property
+    def top(self) -> dict[str, Any]:
+        """The label party's keys that follow from the labels."""
+        loss = "squared_error" if self.task == "regression" else "cross_entropy"
+        return {"top": {"name": "linear_top", "classes": self.classes}, "loss": loss}
 
 
 @dataclass(frozen=True)
@@ -31,26 +46,18 @@ class DraftSection:
     """One party's: its keys, and what is worth saying about its file."""
 
     name: str
-    about: tuple[str, ...]
-    keys: dict[str, Any]
+    about: Sequence[str] = ()
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    rows: int = 0
+    labels: LabelChoice | None = None
 
-    def after(self, first: Mapping[str, Any]) -> DraftSection:
-        """With other keys before its own."""
-        return DraftSection(self.name, self.about, {**first, **self.keys})
-
-
-@dataclass(frozen=True)
-class LabelChoice:
-    """What the labels are, and the keys that name them."""
-
-    keys: dict[str, Any]
-    task: Task
-    classes: int  # 1 for a regression
-
-
-def relative(file: Path, folder: Path) -> str:
-    """As a job file in `folder` names it."""
-    return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
+    @classmethod
+    def of(
+        cls, name: str, about: Sequence[str], keys: Mapping[str, Any], rows: int, labels: LabelChoice | None
+    ) -> DraftSection:
+        """With what names the labels before its keys, and the top model after them."""
+        every = keys if labels is None else {**labels.keys, **keys, **labels.top}
+        return cls(name, about, every, rows, labels)
 
 
 def require_for_arrays(template: str) -> None:
@@ -58,27 +65,25 @@ def require_for_arrays(template: str) -> None:
         raise BadInput(f"the template {template!r} is for tables, .csv and .parquet")
 
 
-def array_section(name: str, look: Arrays, label: str | None, template: str, folder: Path) -> DraftSection:
+def array_section(name: str, look: Arrays, labels: LabelChoice | None, template: str, folder: Path) -> DraftSection:
     about = (f"{look.file.name} holds {look.names_text}",)
-    keys: dict[str, Any] = {}
+    label = None if labels is None else labels.name
     if label is not None and all(len(shape) < 2 for key, shape in look.shapes.items() if key != label):
-        return DraftSection(name, about, keys)
-    file = relative(look.file, folder)
+        return DraftSection.of(name, about, {}, look.shapes[label][0], labels)
     training, test = look.features(label)
-    keys["features"] = {"file": file, "key": training}
+    keys: dict[str, Any] = {"features": look.locate(training, folder)}
     if test is not None:
-        keys["test_features"] = {"file": file, "key": test}
-    return DraftSection(name, about, {**keys, "model": _model(look.shapes[training][1:], template)})
+        keys["test_features"] = look.locate(test, folder)
+    keys["model"] = _model(look.shapes[training][1:], template)
+    return DraftSection.of(name, about, keys, look.shapes[label or training][0], labels)
 
 
 def array_labels(look: Arrays, label: str, folder: Path) -> LabelChoice:
-    if label not in look.shapes:
-        raise BadColumn(f"{look.file}: there is no array {label!r}, it holds {look.names_text}")
-    keys: dict[str, Any] = {"labels": {"file": relative(look.file, folder), "key": label}}
+    keys = {"labels": look.locate(label, folder)}
     test = look.test_of(label)
     if test is not None:
-        keys["test_labels"] = {"file": relative(look.file, folder), "key": test}
-    return LabelChoice(keys, *_task(look.file, label))
+        keys["test_labels"] = look.locate(test, folder)
+    return LabelChoice(label, keys, *_task(look.file, label))
 
 
 def _task(file: Path, key: str) -> tuple[Task, int]:
@@ -104,24 +109,26 @@ class TableIds:
 
     column: str
     about: str  # the rows, for people
-    alignment: dict[str, str]  # the key, where rows have to be aligned first
+    aligned: bool  # rows have to be aligned first
 
 
 def table_section(
-    name: str, table: InspectedTable, ids: TableIds, template: Template, folder: Path, label: str | None = None
+    name: str, table: InspectedTable, ids: TableIds, template: Template, folder: Path, labels: LabelChoice | None
 ) -> DraftSection:
     """Of all columns but the id and the label."""
-    column, taken = ids.column, () if label is None else (label,)
-    keys: dict[str, Any] = {"ids": {**_file(table, folder), "column": column}, **ids.alignment}
-    about = [ids.about]
-    others = [one for one in table.cells.names if one not in (column, *taken)]
-    if not others:
-        if not taken:
-            raise BadColumn(f"{table.file}: it holds nothing beside {column!r}; there is nothing to learn from")
-        return DraftSection(name, (*about, "no columns of its own beside id and label"), keys)
-    preparation, settings = table.prepare((column, *taken), template.prepare)
+    taken = (ids.column,) if labels is None else (ids.column, labels.name)
+    keys: dict[str, Any] = {"ids": {**_file(table, folder), "column": ids.column}}
+    if ids.aligned:
+        keys["alignment"] = f"{name}.alignment"
+    about = [f"{table.file.name}: {table.rows} rows, {ids.about}"]
+    if set(table.cells.names) <= set(taken):
+        if labels is None:
+            raise BadColumn(f"{table.file}: it holds nothing beside {ids.column!r}; there is nothing to learn from")
+        about.append("no columns of its own beside id and label")
+        return DraftSection.of(name, about, keys, table.rows, labels)
+    preparation, settings = table.prepare(taken, template.prepare)
     left_out: tuple[str, ...] = ()
-    if template.known and not taken:
+    if template.known and labels is None:
         settings, left_out = propose_public(table, preparation, settings)
         about.append("REPLACE prepare.known by what is public: it was proposed from the file, and a guarantee for")
         about.append("single rows is whole only if it does not follow from them")
@@ -130,15 +137,16 @@ def table_section(
     about += [f"  {one.name:{longest}}  {_kind(one, table)}" for one in preparation.columns]
     features = {**_file(table, folder), **({"all_but": list(left_out)} if left_out else {})}
     prepare = settings.model_dump(exclude_defaults=True)
-    model = template.model if label is None else template.label_model or template.model
-    return DraftSection(name, tuple(about), {"features": features, **keys, "prepare": prepare, "model": model})
+    model = template.model if labels is None else template.label_model or template.model
+    keys = {"features": features, **keys, "prepare": prepare, "model": model}
+    return DraftSection.of(name, about, keys, table.rows, labels)
 
 
 def table_labels(table: InspectedTable, label: str, folder: Path) -> LabelChoice:
     select_columns(table.file, table.cells.names, [label])
     coding = LabelCoding.fit(table.cells, label)
     keys = {"labels": {**_file(table, folder), "column": label, "task": coding.task}}
-    return LabelChoice(keys, coding.task, len(coding.classes) or 1)
+    return LabelChoice(label, keys, coding.task, len(coding.classes) or 1)
 
 
 def _file(table: InspectedTable, folder: Path) -> dict[str, Any]:
@@ -165,18 +173,15 @@ def _kind(column: AnyColumn, table: InspectedTable) -> str:
 class SectionDraft:
     """All that was found out."""
 
-    template: Template
     parties: tuple[DraftSection, ...]
     label_party: DraftSection
-    task: Task
-    classes: int  # 1 for a regression
+    labels: LabelChoice
     rows: int  # that all parties hold
     ids: SharedIds | None  # of tables
 
 
 def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
     """`folder` is where the job file will stand: paths start from there."""
-    template = TEMPLATES[asked.template]
     require_parties(asked.template, len(asked.files) - 1)
     looks = {name: inspect_file(file) for name, file in asked.files.items()}
     tables = {name: look for name, look in looks.items() if isinstance(look, InspectedTable)}
@@ -186,8 +191,8 @@ def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
             f"--party {other}: tables and arrays do not mix here; give all files as .csv/.parquet, or all as .npz"
         )
     if tables:
-        return _of_tables(asked, template, tables, folder)
-    return _of_arrays(asked, template, {n: look for n, look in looks.items() if isinstance(look, Arrays)}, folder)
+        return _of_tables(asked, tables, folder)
+    return _of_arrays(asked, {name: look for name, look in looks.items() if isinstance(look, Arrays)}, folder)
 
 
 def require_parties(template: str, count: int) -> None:
@@ -200,41 +205,30 @@ def require_parties(template: str, count: int) -> None:
         )
 
 
-def _of_tables(
-    asked: JobAnswers, template: Template, tables: Mapping[str, InspectedTable], folder: Path
-) -> SectionDraft:
+def _of_tables(asked: JobAnswers, tables: Mapping[str, InspectedTable], folder: Path) -> SectionDraft:
     party, label = asked.label
     labels = table_labels(tables[party], label, folder)
     ids = guess_ids(tables) if asked.ids is None else match_ids(tables, asked.ids)
-
-    def section(name: str, label: str | None = None) -> DraftSection:
-        return table_section(name, tables[name], _ids(name, tables[name], ids), template, folder, label)
-
-    features = tuple(section(name) for name in tables if name != party)
-    own = section(party, label).after(labels.keys)
-    return SectionDraft(template, features, own, labels.task, labels.classes, ids.common, ids)
-
-
-def _ids(name: str, table: InspectedTable, ids: SharedIds) -> TableIds:
-    column = ids.columns[name]
-    about = f"{table.file.name}: {table.rows} rows, of which all parties hold {ids.common} by {column!r}"
-    return TableIds(column, about, {} if ids.in_order else {"alignment": f"{name}.alignment"})
+    sections = {}
+    for name, table in tables.items():
+        column = ids.columns[name]
+        named = TableIds(column, f"of which all parties hold {ids.common} by {column!r}", not ids.in_order)
+        own = labels if name == party else None
+        sections[name] = table_section(name, table, named, TEMPLATES[asked.template], folder, own)
+    label_party = sections.pop(party)
+    return SectionDraft(tuple(sections.values()), label_party, labels, ids.common, ids)
 
 
-def _of_arrays(asked: JobAnswers, template: Template, looks: Mapping[str, Arrays], folder: Path) -> SectionDraft:
+def _of_arrays(asked: JobAnswers, looks: Mapping[str, Arrays], folder: Path) -> SectionDraft:
     require_for_arrays(asked.template)
     party, label = asked.label
     labels = array_labels(looks[party], label, folder)
-    rows = {look.shapes[_first(look, label)][0] for look in looks.values()}
-    if len(rows) > 1:
-        raise BadInput(f"the files hold {' and '.join(map(str, sorted(rows)))} rows; arrays must be of the same rows")
     sections = {
-        name: array_section(name, look, label if name == party else None, asked.template, folder)
+        name: array_section(name, look, labels if name == party else None, asked.template, folder)
         for name, look in looks.items()
     }
-    own = sections.pop(party).after(labels.keys)
-    return SectionDraft(template, tuple(sections.values()), own, labels.task, labels.classes, rows.pop(), None)
-
-
-def _first(look: Arrays, label: str) -> str:
-    return label if label in look.shapes else look.features(None)[0]
+    rows = {section.rows for section in sections.values()}
+    if len(rows) > 1:
+        raise BadInput(f"the files hold {' and '.join(map(str, sorted(rows)))} rows; arrays must be of the same rows")
+    label_party = sections.pop(party)
+    return SectionDraft(tuple(sections.values()), label_party, labels, rows.pop(), None)

@@ -1,55 +1,201 @@
-"""The runs of a diagnosis: centralised, svfl, the recipe, and the recipe with one axis put back at a time.
-
-Centralised training is plain torch on all columns, with the job's weights, batches and optimisers. It shares no code
-with the parties' protocols, so it can tell what they cost.
-"""
+"""The runs of a diagnosis: centralised, svfl, the recipe, and the recipe with one axis put back at a time."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-from thinwire.base.errors import Diverged
+from thinwire.base.errors import Diverged, IncompatibleRecipe
+from thinwire.engine.compress import Identity
 from thinwire.engine.methods import svfl
-from thinwire.engine.models.fusion import fuse
+from thinwire.engine.models.networks import fuse
 from thinwire.engine.models.optimizers import set_lr
-from thinwire.engine.privacy.accounting.exposure import TrainedOnRawRows
-from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
+from thinwire.engine.privacy import Labels, Plain, SecureSum
+from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
+from thinwire.engine.privacy.defences import NoDefence
+from thinwire.engine.protocols.evaluation import begin_training, compute_outputs, embed_in_chunks
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Schedule
+from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
+from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
-from thinwire.lab.ablation.variants import Variant, list_variants
 from thinwire.lab.runner import train_to_end
 from thinwire.report.record import Evaluation
 from thinwire.training.result import compute_scores, require_finite_loss
+
+_EXACT = Direct(Identity())
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One axis as svfl has it."""
+
+    axis: str  # its name in tables
+    what: str  # the axis in words
+    instead: str  # what svfl does there
+    advice: str  # what to try where it costs too much
+    recipe: dict[str, Any] = field(default_factory=dict)  # fields of the recipe
+    job: dict[str, Any] = field(default_factory=dict)  # fields of the job
+
+    def of(self, job: Job) -> Job:
+        return replace(job, recipe=replace(job.recipe, **self.recipe), **self.job)
+
+
+def list_variants(job: Job) -> list[Variant]:
+    """Every axis on which the job differs from svfl, where it can be put back by itself."""
+    found = [_up(job), _down(job.recipe), _when(job.recipe), _labels(job.recipe), _defence(job.recipe)]
+    found += [_training(job), _budget(job)]
+    return [variant for variant in found if variant is not None and _works(variant, job)]
+
+
+def _works(variant: Variant, job: Job) -> bool:
+    try:
+        changed = variant.of(job)
+        changed.limit_rounds(changed.check())
+    except IncompatibleRecipe:
+        return False
+    return True
+
+
+def _up(job: Job) -> Variant | None:
+    recipe = job.recipe
+    # Error feedback's own settings mean nothing without it.
+    direct = {"uplink": _EXACT, "order": "exchange_first", "broadcast": "symbols", "warm_start": False}
+    if isinstance(recipe.aggregation, SecureSum):
+        return Variant(
+            "sum",
+            f"the secure sum with {recipe.uplink.compressor}",
+            "embeddings as they are, in the clear",
+            "less noise: narrower embeddings, fewer epochs, or a larger epsilon; `thinwire privacy` says what is "
+            "allowed",
+            {**direct, "aggregation": Plain()},
+            _without_budget(job) if is_noisy(recipe) else {},
+        )
+    if recipe.uplink == _EXACT:
+        return None
+    feedback = "" if isinstance(recipe.uplink, ErrorFeedback) else "; efvfl makes good later what is lost now"
+    return Variant(
+        "up",
+        f"what travels up ({_by(recipe, recipe.uplink)})",
+        "embeddings as they are",
+        f"send a little more up: {_finer(recipe, recipe.uplink, 'up_step')}" + feedback,
+        direct,
+    )
+
+
+def _down(recipe: Recipe) -> Variant | None:
+    if recipe.labels is Labels.SHARED:
+        if recipe.top == _EXACT:
+            return None
+        advice = f"send a little more of the top model: {_finer(recipe, recipe.top, 'up_step')}"
+        what = f"the top model on its way down ({recipe.top.compressor})"
+        return Variant("down", what, "the top model as it is", advice, {"top": _EXACT})
+    if recipe.downlink == _EXACT:
+        return None
+    what = f"what travels down ({_by(recipe, recipe.downlink)})"
+    advice = f"send a little more down: {_finer(recipe, recipe.downlink, 'down_step')}"
+    return Variant("down", what, "derivatives as they are", advice, {"downlink": _EXACT})
+
+
+def _by(recipe: Recipe, stream: StreamSpec) -> str:
+    return "as thin rounds it" if recipe.name == "thin" else str(stream.compressor)
+
+
+def _finer(recipe: Recipe, stream: StreamSpec, step: str) -> str:
+    if recipe.name == "thin":
+        return f"a smaller {step}"
+    known = {"fraction": "a larger fraction than", "bits": "more bits than", "step": "a smaller step than"}
+    found = [f"{said} {getattr(stream.compressor, name):g}" for name, said in known.items() if _has(stream, name)]
+    return found[0] if found else "a finer compressor"
+
+
+def _has(stream: StreamSpec, name: str) -> bool:
+    return isinstance(getattr(stream.compressor, name, None), (int, float))
+
+
+def _when(recipe: Recipe) -> Variant | None:
+    once: Schedule = LocalSteps(1) if recipe.labels is Labels.SHARED else EveryBatch()
+    cached = recipe.schedule if isinstance(recipe.schedule, CachedSteps) else None
+    ahead = cached is not None and cached.overlap is Overlap.AHEAD
+    if recipe.schedule == once or (cached is not None and cached.reuse == 1 and not ahead):
+        return None
+    if cached is not None and cached.reuse == 1:
+        what = "sending each embedding before the answer to the last"
+        advice = "overlap = false: embeddings are then of the newest weights; or a smaller learning rate"
+        return Variant("when", what, "one embedding at a time", advice, {"schedule": once})
+    return Variant(
+        "when",
+        "taking several steps an exchange",
+        "one step an exchange",
+        "fewer steps between exchanges: a smaller reuse, local_steps, xi_degrees or learning rate",
+        {"schedule": once, "on_outage": "wait"},
+    )
+
+
+def _labels(recipe: Recipe) -> Variant | None:
+    if recipe.labels is not Labels.SHARED or recipe.schedule != LocalSteps(1):
+        return None  # more local steps need the labels
+    changes = {"labels": Labels.PRIVATE, "schedule": EveryBatch(), "broadcast": "symbols"}
+    what, instead = "labels shared with every party", "labels with the label party, derivatives down"
+    return Variant("labels", what, instead, 'labels = "private"', changes)
+
+
+def _defence(recipe: Recipe) -> Variant | None:
+    if isinstance(recipe.defence, NoDefence):
+        return None
+    advice = "a weaker defence of the labels; `thinwire audit` puts what then leaks beside what is gained"
+    what = f"the labels' defence ({type(recipe.defence).__name__})"
+    return Variant("defence", what, "no defence", advice, {"defence": NoDefence()})
+
+
+def _training(job: Job) -> Variant | None:
+    if isinstance(job.training, TrainedOnRawRows):
+        return None
+    what = f"how bottom models are trained ({type(job.training).__name__})"
+    advice = "frozen models: better ones to begin with; private training: less noise, a larger batch, fewer epochs"
+    changes = {"training": TrainedOnRawRows(), **_without_budget(job)}
+    return Variant("training", what, "trained on the rows as they are", advice, {}, changes)
+
+
+def _without_budget(job: Job) -> dict[str, Any]:
+    """Without noise nothing bounds the budget: as many rounds as it allowed, so that the noise alone differs."""
+    if job.budget is None:
+        return {}
+    allowed = job.limit_rounds(job.check())
+    return {"budget": None, "epochs": allowed.rounds / allowed.rounds_per_epoch}
+
+
+def _budget(job: Job) -> Variant | None:
+    if job.budget is None or job.limit_rounds(job.check()).rounds == job.divide_rows().rounds:
+        return None
+    what = "the privacy budget, which ends the training early"
+    advice = "a larger epsilon, or noise that lets the budget last; `thinwire privacy` computes both"
+    return Variant("budget", what, "all rounds", advice, {}, {"budget": None})
+
+
+# Centralised training: plain torch on all columns, with the job's weights, batches and optimisers. It shares no code
+# with the parties' protocols, so it can tell what they cost
 
 
 def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> dict[str, float]:
     """Trains the job's modules in place; the metrics at the end, on test rows where there are any."""
     label, device = job.label_party, job.device
-    holders = [(party, party.bottom) for party in job.parties]
-    tables = [(party.features, party.test_features) for party in job.parties]
-    bottoms: list[nn.Module] = [bottom.to(device).train() for _, bottom in holders]
-    specs = [party.optimizer or job.optimizer for party, _ in holders]
-    if label.bottom is not None:
-        bottoms.append(label.bottom.to(device).train())
-        tables.append((label.features, label.test_features))
-        specs.append(label.optimizer or job.optimizer)
-    top = label.top.to(device).train()
-    steps = [
-        (spec, spec.build(module.parameters()))
-        for spec, module in zip([*specs, label.optimizer or job.optimizer], [*bottoms, top], strict=True)
-    ]
-    features = [table.to(device) for table, _ in tables]
-    labels = label.labels.to(device)
+    holders = [party for party in job.everyone if party.bottom is not None]
+    bottoms = [begin_training(bottom.to(device)) for party in holders if (bottom := party.bottom) is not None]
+    top = begin_training(label.top.to(device))
+    specs = [party.optimizer or job.optimizer for party in (*holders, label)]
+    steps = [(spec, spec.build(module.parameters())) for spec, module in zip(specs, (*bottoms, top), strict=True)]
+    features = [party.features.to(device) for party in holders]
+    labels, like = label.labels.to(device), next(top.parameters(), features[0])
     batches = job.divide_rows()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         for round in range(batches.rounds):
             rows = batches.rows(round).to(device)
-            h = [bottom(x[rows]) for bottom, x in zip(bottoms, features, strict=True)]
+            h = [bottom(x[rows]).to(like.dtype) for bottom, x in zip(bottoms, features, strict=True)]
             loss = label.loss(top(fuse(label.fusion, h)), labels[rows]).mean()
             require_finite_loss(loss.item())
             loss.backward()
@@ -61,7 +207,7 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
             if on_round is not None:
                 on_round(round + 1)
     tested = label.test_labels is not None
-    looked_at: list[Tensor] = [test if tested else training for training, test in tables]
+    looked_at = [party.test_features if tested else party.features for party in holders]
     found = [embed_in_chunks(bottom, x.to(device)) for bottom, x in zip(bottoms, looked_at, strict=True)]
     truth = label.test_labels if tested else label.labels
     return compute_scores(compute_outputs(top, label.fusion, found), truth, label.loss, job.metrics)
@@ -97,7 +243,7 @@ class AblationResult:
 
 def plan_runs(job: Job, seed: int) -> list[AblationRun]:
     """Without targets and byte budgets, which would end some runs earlier than others."""
-    job = replace(_fresh(job), target=None, byte_budget=None, link_seconds_budget=None, diagnostics=False)
+    job = replace(job.duplicate(), target=None, byte_budget=None, link_seconds_budget=None, diagnostics=False)
     plain = replace(job, recipe=svfl(), training=TrainedOnRawRows(), budget=None)
     runs = [AblationRun(CENTRALISED, seed, plain), AblationRun(SVFL, seed, plain), AblationRun(RECIPE, seed, job)]
     return runs + [AblationRun(variant.axis, seed, variant.of(job), variant) for variant in list_variants(job)]
@@ -105,7 +251,7 @@ def plan_runs(job: Job, seed: int) -> list[AblationRun]:
 
 def run_ablation(run: AblationRun, on_round: Callable[[int], None] | None = None) -> AblationResult:
     """Makes the run; the weights that the job was given stay as they are. Ctrl-C raises."""
-    job = _fresh(run.job)
+    job = run.job.duplicate()
     metric = next(iter(job.metrics), "loss")
     try:
         if run.name == CENTRALISED:
@@ -125,18 +271,3 @@ def _before_the_end(evaluations: Sequence[Evaluation], values: Sequence[float]) 
         return None
     most = 0.75 * evaluations[-1].round
     return [value for one, value in zip(evaluations, values, strict=True) if one.round <= most][-1]
-
-
-def _fresh(job: Job) -> Job:
-    """The same job with copies of its modules: training changes them in place."""
-    label = job.label_party
-    return replace(
-        job,
-        parties=[replace(party, bottom=copy.deepcopy(party.bottom)) for party in job.parties],
-        label_party=replace(
-            label,
-            top=copy.deepcopy(label.top),
-            bottom=copy.deepcopy(label.bottom),
-            class_weights=None,  # the loss has them already
-        ),
-    )

@@ -9,8 +9,8 @@ from math import inf, isinf, sqrt
 from typing import Any, TypeAlias
 
 from thinwire.job.job import Job
-from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL, AblationResult
-from thinwire.lab.ablation.variants import Variant
+from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL, AblationResult, Variant
+from thinwire.report.summary import MeanValue
 from thinwire.training.result import better
 
 # Student's t, two-sided 95 %, by degrees of freedom from 1; beyond the table its last value, which is the wider one.
@@ -31,14 +31,6 @@ class Difference:
     def is_clear(self) -> bool:
         return abs(self.mean) > self.margin
 
-    @property
-    def low(self) -> float:
-        return self.mean - self.margin
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.margin
-
 
 def compare_seeds(ours: Mapping[int, float], theirs: Mapping[int, float], chance: Chance | None) -> Difference | None:
     """ours - theirs, seed by seed: the same first weights and batches, so what seeds have in common cancels.
@@ -46,14 +38,13 @@ def compare_seeds(ours: Mapping[int, float], theirs: Mapping[int, float], chance
     `chance` gives the margin where there is one seed alone. None where no seed has both.
     """
     pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-    if not pairs:
+    found = MeanValue.of(pairs)
+    if found is None:
         return None
-    mean = sum(pairs) / len(pairs)
-    if len(pairs) == 1:
+    if found.count == 1:
         (middle,) = [(ours[seed] + theirs[seed]) / 2 for seed in ours if seed in theirs]
-        return Difference(mean, inf if chance is None else chance(middle))
-    deviation = sqrt(sum((pair - mean) ** 2 for pair in pairs) / (len(pairs) - 1))
-    return Difference(mean, _T[min(len(pairs) - 1, len(_T)) - 1] * deviation / sqrt(len(pairs)))
+        return Difference(found.mean, inf if chance is None else chance(middle))
+    return Difference(found.mean, _T[min(found.count - 1, len(_T)) - 1] * found.deviation / sqrt(found.count))
 
 
 def estimate_resolution(share: float, rows: int) -> float:
@@ -114,7 +105,8 @@ class Diagnosis:
             )
             for name in names
         )
-        rising = [sign * (one.value - one.earlier) for one in outcomes if _has_ends(one)]  # type: ignore[operator]
+        ends = [(one.earlier, one.value) for one in outcomes if one.name == RECIPE]
+        rising = [sign * (now - then) for then, now in ends if now is not None and then is not None]
         return cls(
             metric=metric,
             method=job.recipe.name,
@@ -130,7 +122,10 @@ class Diagnosis:
 
     def describe(self) -> list[str]:
         """In plain words: what costs what, and what to try next."""
-        return describe_diagnosis(self)
+        axes = [line for line in self.lines if line.variant is not None]
+        axes.sort(key=lambda line: -line.against_recipe.mean if line.against_recipe is not None else 0.0)
+        costs = [*_gap(self), *_splitting(self), *map(_axis, axes), *_together(self, axes)]
+        return [*costs, *_describe_chance(self), *_next(self, axes)]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -157,14 +152,16 @@ class Diagnosis:
 
 
 def _line(outcomes: Sequence[AblationResult], variant: Variant | None, against: Difference | None) -> DiagnosisLine:
-    values = [one.value for one in outcomes if one.value is not None]
-    sent = [one.bytes for one in outcomes if one.bytes is not None]
-    mean = sum(values) / len(values) if values else None
-    squares = sum((value - mean) ** 2 for value in values) if mean is not None else 0.0
-    deviation = (squares / (len(values) - 1)) ** 0.5 if len(values) > 1 else 0.0
-    failed = sum(one.value is None for one in outcomes)
+    found = MeanValue.of([one.value for one in outcomes if one.value is not None])
+    sent = MeanValue.of([one.bytes for one in outcomes if one.bytes is not None])
     return DiagnosisLine(
-        outcomes[0].name, mean, deviation, sum(sent) / len(sent) if sent else None, against, failed, variant
+        outcomes[0].name,
+        None if found is None else found.mean,
+        0.0 if found is None else found.deviation,
+        None if sent is None else sent.mean,
+        against,
+        sum(one.value is None for one in outcomes),
+        variant,
     )
 
 
@@ -179,10 +176,6 @@ def _chance(job: Job, metric: str) -> Chance | None:
     return partial(estimate_resolution, rows=rows)
 
 
-def _has_ends(one: AblationResult) -> bool:
-    return one.name == RECIPE and one.value is not None and one.earlier is not None
-
-
 def _plain(found: Difference | None) -> dict[str, float | bool | None] | None:
     if found is None:
         return None
@@ -190,18 +183,10 @@ def _plain(found: Difference | None) -> dict[str, float | bool | None] | None:
     return {"mean": found.mean, "margin": margin, "clear": found.is_clear}
 
 
-# A diagnosis in plain words. What cannot be told from chance is said to be so, and nothing is built on it ---------
+# A diagnosis in plain words. What is not statistically significant is said to be so, and nothing is built on it -----
 
 
 _RISING = 0.25  # of the gap, gained over the last quarter of the rounds: more of them would help
-
-
-def describe_diagnosis(found: Diagnosis) -> list[str]:
-    lines = [*_gap(found), *_splitting(found)]
-    axes = [line for line in found.lines if line.variant is not None]
-    axes.sort(key=lambda line: -line.against_recipe.mean if line.against_recipe is not None else 0.0)
-    lines += [_axis(line) for line in axes]
-    return [*lines, *_together(found, axes), *_describe_chance(found), *_next(found, axes)]
 
 
 def _gap(found: Diagnosis) -> list[str]:
@@ -211,10 +196,10 @@ def _gap(found: Diagnosis) -> list[str]:
     if ours.value is None:
         return [f"The recipe ({found.method}) diverged: its loss left the floats."]
     if found.gap is None or central.value is None:
-        return ["Centralised training itself diverged: use a smaller step size."]
+        return ["Centralised training itself diverged: use a smaller learning rate."]
     said = f"{found.metric}: {central.value:.4f} centralised, {ours.value:.4f} with your recipe ({found.method})"
     if not found.gap.is_clear:
-        return [f"{said}. The difference, {_size(found.gap)}, cannot be told from chance."]
+        return [f"{said}. The difference, {_size(found.gap)}, is not statistically significant."]
     if found.gap.mean < 0:
         return [f"{said}. Your recipe is better, by {_size(found.gap)}: there is no cost to explain."]
     return [f"{said}. Your recipe is worse, by {_size(found.gap)}."]
@@ -243,7 +228,7 @@ def _axis(line: DiagnosisLine) -> str:
     if change is None:
         return f"{what}: without it ({line.variant.instead}) the run ends at {line.value:.4f}, and does not diverge."
     if not change.is_clear:
-        return f"{what}: no cost that can be told from chance ({_signed(change)} with {line.variant.instead})."
+        return f"{what}: no statistically significant cost ({_signed(change)} with {line.variant.instead})."
     if change.mean > 0:
         return f"{what} costs {_size(change)}: with {line.variant.instead} the run ends at {line.value:.4f}."
     return f"{what} helps, by {_size(change)}: with {line.variant.instead} the run ends at {line.value:.4f}."
@@ -279,7 +264,7 @@ def _next(found: Diagnosis, axes: list[DiagnosisLine]) -> list[str]:
     if gap is None or not gap.is_clear or gap.mean <= 0:
         if found.gap is not None:
             return [
-                "Next: to get better, change the models, the columns or the step size; the recipe is not in the way."
+                "Next: to improve, change the models, the columns or the learning rate; the recipe is not the limit."
             ]
         return []
     tried = []
@@ -294,14 +279,9 @@ def _next(found: Diagnosis, axes: list[DiagnosisLine]) -> list[str]:
 
 
 def _size(change: Difference) -> str:
-    return f"{abs(change.mean):.4f}" + _interval(abs(change.mean), change)
+    return _signed(Difference(abs(change.mean), change.margin), "")
 
 
-def _signed(change: Difference) -> str:
-    return f"{change.mean:+.4f}" + _interval(change.mean, change)
-
-
-def _interval(mean: float, change: Difference) -> str:
-    if isinf(change.margin):
-        return ""
-    return f" ({mean - change.margin:.4f} to {mean + change.margin:.4f})"
+def _signed(change: Difference, sign: str = "+") -> str:
+    low, high = change.mean - change.margin, change.mean + change.margin
+    return f"{change.mean:{sign}.4f}" + ("" if isinf(change.margin) else f" ({low:.4f} to {high:.4f})")

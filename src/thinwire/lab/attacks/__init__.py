@@ -9,20 +9,10 @@ The attacks are functions over tensors, one file each; `dp_release` and `statefu
 
 from thinwire.lab.attacks.audit import audit_job, audit_run
 from thinwire.lab.attacks.dp_release import Release, ReleaseAudit, audit_release
-from thinwire.lab.attacks.eavesdropping import record_derivatives
 from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore
+from thinwire.lab.attacks.messages import MessageAudit, audit_messages
 from thinwire.lab.attacks.stateful import Scene, audit_stateful
+from thinwire.lab.attacks.views import record_derivatives
 
-__all__ = [
-    "AuditReport",
-    "Finding",
-    "ModelScore",
-    "Release",
-    "ReleaseAudit",
-    "Scene",
-    "audit_job",
-    "audit_release",
-    "audit_run",
-    "audit_stateful",
-    "record_derivatives",
-]
+__all__ = ["AuditReport", "Finding", "MessageAudit", "ModelScore", "Release", "ReleaseAudit", "Scene"]
+__all__ += ["audit_job", "audit_messages", "audit_release", "audit_run", "audit_stateful", "record_derivatives"]

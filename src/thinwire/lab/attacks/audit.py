@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
-from torch import Tensor, nn
+from torch import Tensor
 
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
@@ -24,9 +21,9 @@ from thinwire.engine.protocols.evaluation import compute_outputs
 from thinwire.job.job import Job
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data, require_same_text
+from thinwire.job.own_code import CodeSources
 from thinwire.lab.attacks.dp_release import FreshNoise, Release, ReleaseAudit, audit_release
-from thinwire.lab.attacks.eavesdropping import copy_modules, record_derivatives
-from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore, leak_auc, leak_r2
+from thinwire.lab.attacks.findings import AuditReport, Finding, ModelScore, join_verdicts, leak_auc, leak_r2
 from thinwire.lab.attacks.inference import (
     draw_labelled_rows,
     invert_embeddings,
@@ -36,10 +33,19 @@ from thinwire.lab.attacks.inference import (
     score_by_spectrum,
     score_from_scratch,
 )
-from thinwire.lab.attacks.views import AUDIT_KEY, THE_SUM, ObservedViews, embeddings, exact_views, looks_of, views
+from thinwire.lab.attacks.messages import MessageAudit, audit_messages, hides_messages, list_unseen
+from thinwire.lab.attacks.views import (
+    AUDIT_KEY,
+    THE_SUM,
+    ObservedViews,
+    embeddings,
+    exact_views,
+    looks_of,
+    record_derivatives,
+    views,
+)
+from thinwire.predict.model_store import RunFolder, load_model
 from thinwire.storage import layout
-from thinwire.storage.encrypted_files import Files
-from thinwire.storage.encryption_key import open_folder
 
 _KNOWN_OF_CLASS = 10  # rows of the class that a direction attacker knows
 _KNOWN_LABELS = 40  # that a completing attacker knows
@@ -62,14 +68,28 @@ class _Seen:
         once = views(job, rows, 1)
         return cls(exact_views(job, rows), once, once if looks == 1 else views(job, rows, looks))
 
+    def find_worst(
+        self, score: Callable[[ObservedViews, PartyName], float], parties: Sequence[PartyName]
+    ) -> tuple[PartyName, dict[str, float]]:
+        """The party with the highest score over all looks, and its scores as a `Finding` names them."""
+        found = {party: score(self.always, party) for party in parties}
+        worst = max(found, key=found.__getitem__)
+        controls = {"undefended_score": score(self.exact, worst), "once_score": score(self.once, worst)}
+        return worst, {**controls, "score": found[worst]}
+
 
 def audit_job(
-    job: Job, begun: Job | None = None, rows: int = 2000, heard: Mapping[PartyName, Tensor] | None = None
+    job: Job,
+    begun: Job | None = None,
+    rows: int = 2000,
+    heard: Mapping[PartyName, Tensor] | None = None,
+    messages: MessageAudit | None = None,
 ) -> AuditReport:
     """Attacks a job whose models are trained; `begun` is the same job with the models as they were before.
 
     `rows` are attacked at most, drawn at random. Nothing is sent, nothing is trained but the attackers' own models.
-    `heard` is what each feature party was told in all of a run, as `listening.heard(begun)` gives it.
+    `heard` is what each feature party was told in all of a run, as `record_derivatives(begun)` gives it; `messages`
+    what its messages were found to be, as `audit_messages(begun)` says.
     """
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 50:
         raise BadParameter(f"rows must be a whole number, 50 or more, got {rows!r}")
@@ -92,13 +112,17 @@ def audit_job(
         moments = {"after training": seen}
         if begun is not None:
             moments = {"before training": _Seen.of(begun, chosen, looks=1), **moments}
-        if heard is not None:
+        if heard:
             told = {name: table[chosen] for name, table in heard.items()}
             moments["whole run"] = replace(seen, always=ObservedViews(told, seen.always.embeddings))
         for moment, then in moments.items():
             findings += [_on_derivatives(name, moment, then, positive, leaks) for name in _ON_DERIVATIVES]
         findings.append(_completion(job, begun, chosen, positive, leaks))
     findings.append(_inversion(job, chosen, seen))
+    release = _release(job)
+    judged = [messages] if release is None else [release, messages]
+    if unseen := list(list_unseen(job, messages)):
+        notes.append(f"not looked at: {'; '.join(unseen)}")
     return AuditReport(
         method=job.recipe.name,
         defence=str(job.recipe.defence),
@@ -106,7 +130,9 @@ def audit_job(
         looks=looks_of(job),
         model=_model_score(job),
         findings=findings,
-        release=_release(job),
+        release=release,
+        messages=messages,
+        verdict=join_verdicts(judged) if hides_messages(job) else None,
         notes=notes,
     )
 
@@ -116,9 +142,14 @@ def audit_job(
 
 def _by_direction(derivatives: Tensor, positive: Tensor) -> float:
     known = torch.nonzero(positive).flatten()[:_KNOWN_OF_CLASS]
+    return _auc_of_others(score_by_direction(derivatives, known), positive, known)
+
+
+def _auc_of_others(scores: Tensor, positive: Tensor, known: Tensor) -> float:
+    """Over the rows that the attacker does not know."""
     unknown = torch.ones(len(positive), dtype=torch.bool)
     unknown[known] = False
-    return leak_auc(score_by_direction(derivatives, known)[unknown], positive[unknown])
+    return leak_auc(scores[unknown], positive[unknown])
 
 
 _ON_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -131,11 +162,10 @@ _ON_DERIVATIVES: dict[str, Callable[[Tensor, Tensor], float]] = {
 def _on_derivatives(name: str, moment: str, seen: _Seen, positive: Tensor, leaks: str) -> Finding:
     """The feature party that learns most."""
 
-    def score(shown: Mapping[PartyName, Tensor], party: PartyName) -> float:
-        return _ON_DERIVATIVES[name](shown[party].cpu(), positive)
+    def score(shown: ObservedViews, party: PartyName) -> float:
+        return _ON_DERIVATIVES[name](shown.derivatives[party].cpu(), positive)
 
-    always = {party: score(seen.always.derivatives, party) for party in seen.always.derivatives}
-    worst = max(always, key=always.__getitem__)
+    worst, scores = seen.find_worst(score, tuple(seen.always.derivatives))
     return Finding(
         attack=f"{name}, {moment}",
         attacker=f"feature party {worst}",
@@ -143,30 +173,25 @@ def _on_derivatives(name: str, moment: str, seen: _Seen, positive: Tensor, leaks
         measure="AUC",
         chance=0.5,
         needed=0.7,
-        undefended_score=score(seen.exact.derivatives, worst),
-        once_score=score(seen.once.derivatives, worst),
-        score=always[worst],
+        **scores,
     )
 
 
 def _completion(job: Job, begun: Job | None, rows: Tensor, positive: Tensor, leaks: str) -> Finding:
     """The feature party that learns most from its own trained model and a few labels."""
     known = draw_labelled_rows(positive, _KNOWN_LABELS, seed=0)
-    unknown = torch.ones(len(positive), dtype=torch.bool)
-    unknown[known] = False
 
     def completed(party: FeatureParty) -> float:
         scores = score_by_completion(embeddings(party.bottom, party.features[rows]), known, positive[known])
-        return leak_auc(scores[unknown], positive[unknown])
+        return _auc_of_others(scores, positive, known)
 
     found = {party.name: completed(party) for party in job.parties}
     worst = max(found, key=found.__getitem__)
-    place = [party.name for party in job.parties].index(worst)
     alone = 0.5
     if begun is not None:
-        party = begun.parties[place]
+        party = begun.parties[job.names.index(worst)]
         scratch = score_from_scratch(party.bottom, party.features[rows], known, positive[known])
-        alone = leak_auc(scratch[unknown], positive[unknown])
+        alone = _auc_of_others(scratch, positive, known)
     undefended = found[worst] if isinstance(job.recipe.defence, NoDefence) else None
     return Finding(
         attack=f"model completion, {len(known)} labels",
@@ -199,29 +224,26 @@ def _inversion(job: Job, rows: Tensor, seen: _Seen) -> Finding:
     """The feature party that loses most to the label party."""
     known = torch.arange(min(_KNOWN_FEATURES, len(rows) // 2))
 
-    def rebuilt(shown: Mapping[PartyName, Tensor], party: FeatureParty) -> float:
-        table = party.features[rows].double().flatten(1)
+    def rebuilt(shown: ObservedViews, party: PartyName) -> float:
+        table = job.parties[job.names.index(party)].features[rows].double().flatten(1)
         columns = torch.linspace(0, table.shape[1] - 1, min(table.shape[1], _MOST_COLUMNS)).round().long().unique()
         truth = table[:, columns]
         if bool((truth == truth[:1]).all()):
             return 0.0  # nothing to find
-        held = shown[THE_SUM] if THE_SUM in shown else shown[party.name]
+        held = shown.embeddings[THE_SUM if THE_SUM in shown.embeddings else party]
         guessed = invert_embeddings(held.cpu(), known, truth[known])
         return leak_r2(guessed[len(known) :], truth[len(known) :])
 
-    found = {party.name: rebuilt(seen.always.embeddings, party) for party in job.parties}
-    worst = max(job.parties, key=lambda party: found[party.name])
+    worst, scores = seen.find_worst(rebuilt, job.names)
     shared = job.recipe.labels is Labels.SHARED
     return Finding(
         attack=f"inversion, {len(known)} known rows",
         attacker="every other party" if shared else f"label party {job.label_party.name}",
-        leaks=f"the features of {worst.name}",
+        leaks=f"the features of {worst}",
         measure="R2",
         chance=0.0,
         needed=0.1,
-        undefended_score=rebuilt(seen.exact.embeddings, worst),
-        once_score=rebuilt(seen.once.embeddings, worst),
-        score=found[worst.name],
+        **scores,
     )
 
 
@@ -249,9 +271,11 @@ def _model_score(job: Job) -> ModelScore:
     label = job.label_party
     tested = label.test_labels is not None and all(party.test_features is not None for party in job.parties)
     labels = label.test_labels if tested else label.labels
-    tables = [embeddings(party.bottom, party.test_features if tested else party.features) for party in job.parties]
-    if label.bottom is not None:
-        tables.append(embeddings(label.bottom, label.test_features if tested else label.features))
+    tables = [
+        embeddings(party.bottom, party.test_features if tested else party.features)
+        for party in job.everyone
+        if party.bottom is not None
+    ]
     said = compute_outputs(label.top, label.fusion, tables)
     binary = said.dim() == 1 or said.shape[1] <= 2
     both = len(labels.unique()) == 2 and bool(((labels == 0) | (labels == 1)).all())
@@ -262,10 +286,14 @@ def _model_score(job: Job) -> ModelScore:
 # The audit of a run folder: its job, its data, its models as they began and as they ended -------------------------
 
 
-def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> AuditReport:
+def audit_run(
+    folder: str | Path, rows: int = 2000, replay: bool = False, code: CodeSources | None = None
+) -> AuditReport:
     """Runs the leakage attacks that apply against a finished run, on so many of its training rows.
 
-    `replay=True` trains it once more and attacks what the feature parties have heard in all its rounds together.
+    `replay=True` trains it once more, attacks what the feature parties have heard in all its rounds together, and
+    looks at the messages of its first rounds: whether noise and masks are what they are said to be.
+    Modules that its job names are built from `code` alone, never from the folder.
     """
     folder = Path(folder)
     if not (folder / layout.JOB).is_file():
@@ -273,35 +301,15 @@ def audit_run(folder: str | Path, rows: int = 2000, replay: bool = False) -> Aud
             f"{folder} is no run folder: it holds no job.toml. Give the folder that `thinwire train` named; "
             "a job of your own Python is audited with thinwire.audit.audit_job(job)"
         )
-    _require_all_parties(folder)
-    job = load_job(folder / layout.JOB)
+    RunFolder(folder).require_whole(
+        "an audit plays all parties. Audit the same job trained in one process: thinwire train, on data of your own"
+    )
+    job = load_job(folder / layout.JOB, code=code or CodeSources.parse())
     require_same_text(folder, (folder / layout.JOB).read_text(), digest_data(job))
-    begun = copy_modules(job)
+    begun = job.duplicate()
     for name, module in job.modules().items():
-        _load(layout.model_file(folder, name), module, open_folder(folder))
-    return audit_job(job, begun, rows, record_derivatives(begun) if replay else None)
-
-
-def _require_all_parties(folder: Path) -> None:
-    """A party of a run over the network keeps its own part only."""
-    try:
-        parties = tomllib.loads((folder / layout.JOB).read_text()).get("party", [])
-    except (OSError, ValueError):
-        return  # reading it as a job says what is wrong
-    absent = [str(party.get("name")) for party in parties if isinstance(party, dict) and "features" not in party]
-    if absent:
-        raise BadInput(
-            f"{folder} holds one party's part of a run over the network, without the data of {', '.join(absent)}; an "
-            "audit plays all parties. Audit the same job trained in one process: thinwire train, on data of your own"
-        )
-
-
-def _load(path: Path, module: nn.Module, files: Files) -> None:
-    try:
-        module.load_state_dict(load(files.read(path)))
-    except FileNotFoundError:
-        raise BadInput(
-            f"{path} is missing: the run has not ended. Go on with it: thinwire train ... --resume"
-        ) from None
-    except (SafetensorError, RuntimeError, OSError) as error:
-        raise BadInput(f"{path} does not hold this job's model: {error}") from None
+        load_model(folder, name, module)
+    if not replay:
+        return audit_job(job, begun, rows)
+    heard = None if job.recipe.labels is Labels.SHARED else record_derivatives(begun)
+    return audit_job(job, begun, rows, heard, audit_messages(begun))

@@ -9,7 +9,8 @@ times in either world. Attackers score each release:
     replay        how well it agrees with what a guessed key would have given
 
 The best of them, chosen on half of the releases and judged on the other half, gives an epsilon that the mechanism
-certainly has at least. Above the claim, the claim is wrong.
+certainly has at least. Above the claim, the claim is wrong. Where even noise of nothing could not show more than the
+claim on so many releases, nothing is said about it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from math import comb, inf, log, sqrt
+from math import comb, inf, log
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
+from scipy.special import betaincinv
 
 from thinwire.base.errors import BadParameter
-from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.randomness import Keystream
@@ -37,19 +39,7 @@ def at_least(hits: int, trials: int, error: float) -> float:
     """The chance of a hit is this or more; wrong with chance `error` at most (Clopper and Pearson, 1934)."""
     if not 0 <= hits <= trials or trials < 1:
         raise BadParameter(f"{hits} hits in {trials} trials cannot be")
-    if hits == 0:
-        return 0.0
-    low, high = 0.0, hits / trials
-    # Below hits / trials all that counts of P(X >= hits) lies within a few deviations of it.
-    last = min(trials, hits + int(12 * sqrt(hits)) + 200)
-    counts = np.arange(hits, last + 1)
-    factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, trials + 1)))])
-    ways = factorials[trials] - factorials[counts] - factorials[trials - counts]
-    for _ in range(60):
-        chance = (low + high) / 2
-        tail = np.exp(ways + counts * log(chance) + (trials - counts) * np.log1p(-chance)).sum()
-        low, high = (low, chance) if tail > error else (chance, high)
-    return low
+    return float(betaincinv(hits, trials - hits + 1, error)) if hits else 0.0
 
 
 def at_most(hits: int, trials: int, error: float) -> float:
@@ -93,12 +83,6 @@ def best_threshold(one: Array, other: Array, delta: float) -> Threshold:
     return max(found)
 
 
-def epsilon_lower_bound(one: Array, other: Array, delta: float, error: float = 0.05) -> float:
-    """The epsilon that scores of two worlds certainly show: a threshold chosen on one half, judged on the other."""
-    half = min(len(one), len(other)) // 2
-    return best_threshold(one[:half], other[:half], delta).epsilon(one[half:], other[half:], delta, error)
-
-
 def _promising(hits: Array, misses: Array, delta: float) -> tuple[float, float]:
     """The largest bound, about, and the threshold that gives it."""
     hits, misses = np.sort(hits), np.sort(misses)
@@ -125,6 +109,7 @@ def _wilson(share: Array, trials: int, side: float, deviations: float = 2.24) ->
 # Does the noise of the Poisson binomial mechanism keep what its accounting claims? --------------------------------
 
 
+Verdict: TypeAlias = Literal["holds", "refuted", "inconclusive"]
 Noise = Callable[[str, int, int], Keystream]  # (world, party, look) -> the bits of one message's noise
 
 
@@ -136,26 +121,6 @@ class FreshNoise:
 
     def __call__(self, world: str, party: int, look: int) -> Keystream:
         return self.key.for_round(0, look, 0, f"{world}/{party}")
-
-
-@dataclass(frozen=True, slots=True)
-class ReusedNoise:
-    """Wrong: a secret, but the same bits at every look."""
-
-    key: NoiseKey
-
-    def __call__(self, world: str, party: int, look: int) -> Keystream:
-        return self.key.for_round(0, 0, 0, f"{world}/{party}")
-
-
-@dataclass(frozen=True, slots=True)
-class SeededNoise:
-    """Wrong: bits that follow from a seed that others know."""
-
-    seed: int
-
-    def __call__(self, world: str, party: int, look: int) -> Keystream:
-        return Keystream.from_seed(derive_seed(self.seed, party, look))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,15 +140,27 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAudit:
-    """What was claimed, and what was measured: a lower bound, at 95 % confidence."""
+    """What was claimed, and what was measured: a lower bound, at 95 % confidence.
+
+    `reach` is what so many samples show at most, of worlds that nothing hides. A claim beyond it cannot be refuted,
+    and so is not confirmed either.
+    """
 
     claimed: float
     measured: float
     attacker: str
+    reach: float
 
     @property
-    def holds(self) -> bool:
-        return self.measured <= self.claimed
+    def verdict(self) -> Verdict:
+        if self.measured > self.claimed:
+            return "refuted"
+        return "holds" if self.claimed < self.reach else "inconclusive"
+
+
+def largest_epsilon(samples: int, delta: float) -> float:
+    """What an attacker who is always right measures on so many samples of either world."""
+    return Threshold(inf, 0.5, 1.0, False).epsilon(np.ones(samples), np.zeros(samples), delta)
 
 
 def release_sums(release: Release, signs: Sequence[int], world: str, noise: Noise, samples: int) -> Array:
@@ -226,7 +203,7 @@ def audit_release(
             chosen = best_threshold(scores[0][:half], scores[1][:half], delta)
             if chosen.promise > best[0]:
                 best = chosen.promise, chosen.epsilon(scores[0][half:], scores[1][half:], delta), name
-    return ReleaseAudit(claimed, best[1], best[2])
+    return ReleaseAudit(claimed, best[1], best[2], largest_epsilon(samples - half, delta))
 
 
 def _neighbours(looks: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -236,9 +213,8 @@ def _neighbours(looks: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]
         yield (1,) * looks, (1,) * (looks - 1) + (-1,)
 
 
-Score = Callable[
-    [Array], Array
-]  # sums [samples, looks, width] -> [samples], the larger the more like the first world
+# Sums [samples, looks, width] -> [samples], the larger the more like the first world.
+Score = Callable[[Array], Array]
 
 
 def _scorers(release: Release, log_ratios: Array) -> Iterator[tuple[str, Score]]:

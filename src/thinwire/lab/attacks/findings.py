@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from thinwire.base.errors import BadTensor
 from thinwire.engine.models.metrics import metric
-from thinwire.lab.attacks.dp_release import ReleaseAudit
+from thinwire.lab.attacks.dp_release import ReleaseAudit, Verdict
+from thinwire.lab.attacks.messages import MessageAudit
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,25 @@ class AuditReport:
     model: ModelScore
     findings: list[Finding]
     release: ReleaseAudit | None = None  # of the noise on embeddings, where there is some
+    messages: MessageAudit | None = None  # of the run made anew, where noise or masks are to hide them
+    verdict: Verdict | None = None  # on what noise and masks promise; None: they promise nothing here
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         found = [{**asdict(one), "works": one.works, "meaning": one.meaning} for one in self.findings]
-        release = None if self.release is None else {**asdict(self.release), "holds": self.release.holds}
-        return {**asdict(self), "findings": found, "release": release}
+        judged = {name: getattr(self, name) for name in ("release", "messages")}
+        parts = {name: part and {**asdict(part), "verdict": part.verdict} for name, part in judged.items()}
+        return {**asdict(self), "findings": found, **parts}
+
+
+def join_verdicts(parts: Sequence[ReleaseAudit | MessageAudit | None]) -> Verdict:
+    """One that is refuted refutes all; all must hold, and None was not looked at."""
+    verdicts = {"inconclusive" if part is None else part.verdict for part in parts}
+    return next(one for one in _WORST_FIRST if one in verdicts)
+
+
+_WORST_FIRST: tuple[Verdict, ...] = ("refuted", "inconclusive", "holds")
 
 
 def leak_auc(scores: Tensor, positive: Tensor) -> float:

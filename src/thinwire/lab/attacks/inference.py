@@ -46,15 +46,6 @@ def score_by_direction(derivatives: Tensor, known: Tensor) -> Tensor:
     return (unit @ unit[known].mean(dim=0)).round(decimals=6)
 
 
-def find_longest_rows(derivatives: Tensor, count: int) -> Tensor:
-    """For an attacker who knows no row: those with the longest derivatives, most of them of the rare class."""
-    norms = derivatives.detach().double().norm(dim=1)
-    return torch.topk(norms, min(count, len(norms))).indices
-
-
-# Labels from the main axis of derivatives (Sun et al., 2022, "Label leakage and protection from forward embedding")
-
-
 def score_by_spectrum(rows: Tensor) -> Tensor:
     """Each row of [N, E] along the main axis, towards the rare side."""
     centred = rows.detach().double()
@@ -65,9 +56,6 @@ def score_by_spectrum(rows: Tensor) -> Tensor:
     # A few far rows on one side, many near ones on the other: the third moment has the sign of the few.
     scores: Tensor = along * torch.sign(along.pow(3).sum())
     return scores
-
-
-# Labels by completing the model (Fu et al., 2022, "Label inference attacks against vertical federated learning") --
 
 
 _DECAY = 1e-2

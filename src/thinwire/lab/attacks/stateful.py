@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from thinwire.engine.compress import Keystream, PoissonBinomial
+from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.compress.message import Array
 from thinwire.engine.privacy import NoiseKey
-from thinwire.engine.privacy.defences import standard_normal
-from thinwire.lab.attacks.dp_release import ReleaseAudit, best_threshold
+from thinwire.lab.attacks.dp_release import ReleaseAudit, best_threshold, largest_epsilon
 
 
 class ManyBottoms(nn.Module):
@@ -37,42 +36,8 @@ class ManyBottoms(nn.Module):
         """Embeddings [R, N, E] of rows [N]."""
         return torch.tanh(self.weight[:, None, :] * rows[None, :, None])
 
-    def row_gradients(self, rows: Tensor, derivative: Tensor) -> Tensor:
-        """What each row adds to the gradient: [R, N, E]."""
-        with torch.no_grad():
-            slope: Tensor = 1 - self(rows).square()
-            return derivative * slope * rows[None, :, None]
-
 
 TrainStep = Callable[[ManyBottoms, Tensor, Tensor], None]  # (module, rows [N], derivative [R, N, E]): one update
-
-
-@dataclass(frozen=True, slots=True)
-class RawStep:
-    """As ordinary training does: every row's gradient counts as it is."""
-
-    lr: float
-
-    def __call__(self, module: ManyBottoms, rows: Tensor, derivative: Tensor) -> None:
-        with torch.no_grad():
-            module.weight.sub_(self.lr * module.row_gradients(rows, derivative).sum(dim=1))
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateStep:
-    """As `DPBottom` does for one model: each row's gradient clipped, Gaussian noise on the sum."""
-
-    lr: float
-    clip: float
-    noise_multiplier: float
-    noise: Keystream
-
-    def __call__(self, module: ManyBottoms, rows: Tensor, derivative: Tensor) -> None:
-        gradients = module.row_gradients(rows, derivative)
-        clipped = gradients * (self.clip / gradients.norm(dim=2, keepdim=True).clamp(min=self.clip))
-        normal = torch.from_numpy(standard_normal(self.noise, tuple(module.weight.shape))).float()
-        with torch.no_grad():
-            module.weight.sub_(self.lr * (clipped.sum(dim=1) + self.noise_multiplier * self.clip * normal))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +94,5 @@ def audit_stateful(
     scores = [(one[:, look].sum(axis=1), other[:, look].sum(axis=1)) for look in looks]
     tried = [(best_threshold(a[:half], b[:half], delta), a[half:], b[half:]) for a, b in scores]
     chosen, a, b = max(tried, key=lambda found: found[0].promise)
-    return ReleaseAudit(claimed, chosen.epsilon(a, b, delta), "the other rows' sums")
+    reach = largest_epsilon(len(a), delta)
+    return ReleaseAudit(claimed, chosen.epsilon(a, b, delta), "the other rows' sums", reach)

@@ -3,27 +3,36 @@
 The conversation is that of `engine/protocols/derivatives.py`: embeddings through the uplink's compressor, and under
 secure sum only their sum; derivatives of the batch's mean loss through the defence and the downlink's compressor.
 Error feedback is taken at its word: the surrogates have become the embeddings.
+
+A patient feature party has heard more by the end of a run: the average of every row's derivatives, all messages. For
+that the job is trained once more, from its first weights, with an ear on the downlink. Early messages say more about
+labels than late ones, when the model is right about most rows, so this is worse news than any look at the trained
+models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from math import ceil
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 
-from thinwire.base.types import PartyName
-from thinwire.engine.compress import Hint
-from thinwire.engine.models.fusion import fuse, fusion_width
+from thinwire.base.errors import BadInput
+from thinwire.base.types import PartyName, Round
+from thinwire.engine.compress import Hint, Symbols
+from thinwire.engine.models.networks import fuse, fusion_width
 from thinwire.engine.privacy import Labels, NoiseKey, SecureSum
 from thinwire.engine.protocols.context import cast_like
+from thinwire.engine.protocols.ends import Guard, count_classes
 from thinwire.engine.protocols.evaluation import embed_in_chunks
-from thinwire.engine.protocols.label_side import Guard, count_classes
-from thinwire.engine.streams import ErrorFeedback, StreamSpec
+from thinwire.engine.streams import ErrorFeedback, Flow, Rows, Stream, StreamSpec
 from thinwire.job.job import Job
+from thinwire.training.train import train
 
 THE_SUM = "the sum"
 _MOST_LOOKS = 100
@@ -154,3 +163,81 @@ def _through(job: Job, spec: StreamSpec, x: Tensor, look: int, name: str) -> Ten
 
 def _batches(job: Job, rows: int) -> Iterator[Tensor]:
     yield from torch.arange(rows).split(job.batch_size or rows)
+
+
+# What a feature party has heard by the end of a run ---------------------------------------------------------------
+
+
+def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
+    """Trains a copy of a job whose models are as they began; average derivatives [N, E] by who heard any."""
+    if begun.recipe.labels is Labels.SHARED:
+        raise BadInput("no derivatives go down under shared labels: there is nothing to listen to")
+    tallies: dict[str, _Tally] = {}
+
+    def hear(flow: Flow, rows: Rows, _: Symbols, derivative: Tensor, __: Round) -> None:
+        if flow.name not in tallies:
+            tallies[flow.name] = _Tally(flow)
+        tallies[flow.name].add(rows, derivative)
+
+    job = begun.duplicate()
+    job.recipe = replace(begun.recipe, downlink=tap_stream(begun.recipe.downlink, "incoming", hear))
+    job.noise_secret = AUDIT_KEY.secret
+    train(job, callbacks=[])
+    summed = isinstance(begun.recipe.aggregation, SecureSum)
+    owners = {party.name: job.label_party.name if summed else party.name for party in job.parties}
+    heard = {name: tallies.get(f"{owner}/downlink") for name, owner in owners.items()}
+    return {name: tally.average() for name, tally in heard.items() if tally is not None}
+
+
+class _Tally:
+    """Sums and counts for each row."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._total = torch.zeros(flow.rows, flow.width, dtype=torch.float64)
+        self._seen = torch.zeros(flow.rows, 1, dtype=torch.float64)
+
+    def add(self, rows: Rows, derivative: Tensor) -> None:
+        self._total[rows] += derivative.cpu().double()
+        self._seen[rows] += 1
+
+    def average(self) -> Tensor:
+        return self._total / self._seen.clamp(min=1)
+
+
+# An ear on a stream -----------------------------------------------------------------------------------------------
+
+
+Ear: TypeAlias = Callable[[Flow, Rows, Any, Any, Round], None]  # what the stream was given, and what it made of it
+
+
+def tap_stream(spec: StreamSpec, end: Literal["outgoing", "incoming"], ear: Ear) -> StreamSpec:
+    """The same streams, with an ear at their sending or their receiving end."""
+    return cast(StreamSpec, _TappedSpec(spec, partial(_TappedStream, end, ear)))
+
+
+@dataclass(frozen=True)
+class _TappedSpec:
+    spec: StreamSpec
+    tap: InitVar[Callable[[Flow, Stream], _TappedStream]]  # not a field: it is no part of the recipe's digest
+
+    def __post_init__(self, tap: Callable[[Flow, Stream], _TappedStream]) -> None:
+        object.__setattr__(self, "_tap", tap)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.spec, name)
+
+    def open(self, flow: Flow) -> Stream:
+        return cast(Stream, self.__dict__["_tap"](flow, self.spec.open(flow)))
+
+
+class _TappedStream:
+    def __init__(self, end: str, ear: Ear, flow: Flow, stream: Stream) -> None:
+        self._end, self._ear, self._stream = end, partial(ear, flow), stream
+
+    def __getattr__(self, name: str) -> Any:
+        return self._pass if name == self._end else getattr(self._stream, name)
+
+    def _pass(self, rows: Rows, given: Any, round: Round) -> Any:
+        made = getattr(self._stream, self._end)(rows, given, round)
+        self._ear(rows, given, made, round)
+        return made

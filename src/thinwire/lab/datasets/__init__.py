@@ -6,38 +6,21 @@ from pathlib import Path
 
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.format import did_you_mean
-from thinwire.lab.datasets.cifar import CIFAR10, CIFAR100, CifarSet
-from thinwire.lab.datasets.click_logs import Avazu, Criteo
-from thinwire.lab.datasets.dataset_files import find_data_folder
-from thinwire.lab.datasets.mimic3 import Mimic3
-from thinwire.lab.datasets.mnist import FASHION_MNIST, MNIST, DigitSet
-from thinwire.lab.datasets.modelnet10 import ModelNet10
-from thinwire.lab.datasets.movielens import MovieLens
-from thinwire.lab.datasets.physionet2012 import VITALS_AND_LABS, PhysioNet2012
+from thinwire.lab.datasets.click_sets import Avazu, Criteo, MovieLens
+from thinwire.lab.datasets.dataset_files import find_data_folder, read_catalogue
+from thinwire.lab.datasets.hospital_sets import VITALS_AND_LABS, Mimic3, PhysioNet2012
+from thinwire.lab.datasets.picture_sets import CifarSet, DigitSet, ModelNet10
 from thinwire.lab.datasets.sampling import Subset
-from thinwire.lab.datasets.tables import BANK_MARKETING, COVTYPE, CREDIT_CARD, TabularSet
+from thinwire.lab.datasets.tabular_sets import BANK_MARKETING, COVTYPE, CREDIT_CARD, TabularSet
 from thinwire.lab.datasets.vertical import DataSet, Request, Scale, Split, VerticalData
 
-__all__ = [
-    "DATA_SETS",
-    "VITALS_AND_LABS",
-    "Avazu",
-    "CifarSet",
-    "Criteo",
-    "DataSet",
-    "DigitSet",
-    "Mimic3",
-    "ModelNet10",
-    "MovieLens",
-    "PhysioNet2012",
-    "Request",
-    "Scale",
-    "TabularSet",
-    "load_split",
-]
+__all__ = ["DATA_SETS", "VITALS_AND_LABS", "Avazu", "CifarSet", "Criteo", "DataSet", "DigitSet", "Mimic3"]
+__all__ += ["ModelNet10", "MovieLens", "PhysioNet2012", "Request", "Scale", "TabularSet", "load_split"]
 
 _ALL: tuple[DataSet, ...] = (
-    *(MNIST, FASHION_MNIST, CIFAR10, CIFAR100, ModelNet10()),
+    *(read_catalogue(DigitSet, name) for name in ("mnist", "fashion_mnist")),
+    *(read_catalogue(CifarSet, name) for name in ("cifar10", "cifar100")),
+    ModelNet10(),
     *(Criteo(), Avazu(), MovieLens()),
     *(Mimic3(), PhysioNet2012()),
     *(CREDIT_CARD, BANK_MARKETING, COVTYPE),

@@ -1,5 +1,7 @@
 """A data set's files: where they are, how to get them, and tables of numbers and words in blocks of rows.
 
+What is known of each set stands in catalogue.toml.
+
 A download is whole and has the published checksum, or there is none. Text may have any delimiter, gzipped or not;
 unlike `data/readers/tables.py`, this keeps words and gaps, and never holds more than a block.
 """
@@ -10,6 +12,7 @@ import csv
 import gzip
 import hashlib
 import os
+import tomllib
 import urllib.error
 import urllib.request
 import zlib
@@ -17,11 +20,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.types
+from pydantic import ConfigDict, TypeAdapter
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.files import read_gzip, require_file
@@ -76,16 +80,35 @@ def _copied(download: Download, out: int) -> str:
 
 
 VARIABLE = "THINWIRE_DATA"
+CHECKED = ConfigDict(extra="forbid")  # for what is read from the catalogue: it has no other keys
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
 class DataSource:
     """Who publishes a data set, and why it is not downloaded where it is not."""
 
+    __pydantic_config__ = CHECKED
+
     title: str
     page: str  # the publisher's
     files: tuple[str, ...]  # as published, each where it is looked for first
+    others: tuple[str, ...] = ()  # where else to look, and for which other file, when the first one is not there
     terms: str = ""  # "" where anyone may download it
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (self.files[0], *self.others)
+
+
+_CATALOGUE = tomllib.loads(Path(__file__).with_name("catalogue.toml").read_text(encoding="utf-8"))
+
+
+def read_catalogue(kind: type[Kind], name: str, key: str | None = None) -> Kind:
+    """What the catalogue says of the data set of this name, under one key or in whole, as a value of this kind."""
+    found = {"name": name, **_CATALOGUE[name]} if key is None else _CATALOGUE[name][key]
+    return TypeAdapter(kind).validate_python(found)
 
 
 def find_data_folder(folder: Path | None, source: DataSource) -> Path:
@@ -105,24 +128,24 @@ def find(folder: Path, places: Sequence[str]) -> Path | None:
     return next((folder / place for place in places if (folder / place).exists()), None)
 
 
-def find_or_fetch(source: DataSource, folder: Path, places: Sequence[str], download: Download | None) -> Path:
-    """The first of these places that is there; else the first one, downloaded if a download is given."""
-    found = find(folder, places)
+def find_or_fetch(source: DataSource, folder: Path, download: Download | None = None) -> Path:
+    """The first of the source's places that is there; else the first one, downloaded if a download is given."""
+    found = find(folder, source.places)
     if found is not None:
         return found
     if download is None:
-        raise missing_file(source, folder, places)
+        raise missing_file(source, folder)
     try:
-        fetch(download, folder / places[0])
+        fetch(download, folder / source.files[0])
     except BadInput as error:
-        raise missing_file(source, folder, places, f"downloading it was tried and failed: {error}") from None
-    return folder / places[0]
+        raise missing_file(source, folder, f"downloading it was tried and failed: {error}") from None
+    return folder / source.files[0]
 
 
-def missing_file(source: DataSource, folder: Path, places: Sequence[str], why: str = "") -> BadInput:
+def missing_file(source: DataSource, folder: Path, why: str = "") -> BadInput:
     """One message: the file, where to put it, whose it is, and why it was not downloaded."""
-    wanted = folder / places[0]
-    others = f" (or {', '.join(places[1:])})" if places[1:] else ""
+    wanted = folder / source.files[0]
+    others = f" (or {', '.join(source.others)})" if source.others else ""
     return BadInput(
         f"{source.title}: there is no {wanted.name} in {wanted.parent}{others}. Get it from {source.page} and put it "
         f"there; {why or _why_not_downloaded(source)}"
@@ -186,10 +209,7 @@ def table_blocks(
 
 
 def _text_blocks(file: Path, numbers: Sequence[str], words: Sequence[str], style: TextStyle) -> Iterator[Any]:
-    types = {
-        **dict.fromkeys(numbers, pa.float64()),
-        **dict.fromkeys(words, pa.string()),
-    }
+    types = {**dict.fromkeys(numbers, pa.float64()), **dict.fromkeys(words, pa.string())}
     zipped = file.suffix == ".gz"
     try:
         with pa.input_stream(str(file), compression="gzip" if zipped else None) as stream:

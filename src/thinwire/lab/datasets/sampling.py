@@ -134,11 +134,7 @@ def _part(whole: RowSample, keep: NDArray[np.bool_]) -> RowSample:
 
 
 def _taken(
-    labels: NDArray[np.int64],
-    keys: NDArray[np.uint64],
-    rows: int,
-    name: str,
-    counts: dict[int, int] | None = None,
+    labels: NDArray[np.int64], keys: NDArray[np.uint64], rows: int, name: str, counts: dict[int, int] | None = None
 ) -> NDArray[np.bool_]:
     """Of each class the rows with the smallest keys, as many as its share of all rows says."""
     if counts is None:

@@ -5,19 +5,22 @@ A party called "label" is the label party; what nobody is given is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from fnmatch import fnmatchcase
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from thinwire.base.errors import BadParameter, BadTensor
+from thinwire.base.errors import BadInput, BadParameter, BadTensor
 from thinwire.base.format import did_you_mean, quote_names
+from thinwire.data.hashing import code_known_words
 from thinwire.lab.datasets.dataset_files import DataSource
 from thinwire.lab.datasets.sampling import Subset
 
@@ -154,6 +157,16 @@ class ColumnsByPattern:
         return _checked("ColumnsByPattern", found, fields)
 
 
+SPLITS: dict[str, Callable[..., Split]] = {
+    "quadrants": Quadrants,
+    "halves": Halves,
+    "views": Views,
+    "columns_by_count": ColumnsByCount,
+    "columns_by_name": ColumnsByName,
+    "columns_by_pattern": ColumnsByPattern,
+}
+
+
 def _halves(size: int) -> tuple[slice, slice]:
     return slice(0, size // 2), slice(size // 2, size)
 
@@ -252,3 +265,75 @@ class DataSet(Protocol):
     def default_split(self) -> Split: ...
 
     def load(self, split: Split, request: Request) -> VerticalData: ...
+
+
+# Fields of tables and time series become parties' columns ---------------------------------------------------------
+
+
+ClassLabels: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]  # of training rows, and of test rows
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """One field of training and test rows: a column, or several that belong together."""
+
+    name: str
+    train: NDArray[np.float32]  # [N] or [N, ..., columns]
+    test: NDArray[np.float32]
+    categories: int = 0  # how many codes it has; 0 = it holds numbers
+
+    def array(self, part: str) -> NDArray[np.float32]:
+        array: NDArray[np.float32] = getattr(self, part)
+        return array[:, None] if array.ndim == 1 else array
+
+
+def split_fields(name: str, fields: Sequence[Field], labels: ClassLabels, split: Split, about: str) -> VerticalData:
+    """Each party's fields side by side: category codes first, then numbers."""
+    if not isinstance(split, ColumnSplit):
+        raise BadParameter(
+            f"{name}: {split} cuts pictures; use ColumnsByCount, ColumnsByName or ColumnsByPattern over its fields"
+        )
+    by_name = {field.name: field for field in fields}
+    held = {
+        party: sorted((by_name[one] for one in names), key=lambda field: not field.categories)
+        for party, names in split.assign(list(by_name)).items()
+    }
+    own = held.pop(LABEL, None)
+    left_out = by_name.keys() - {field.name for some in (*held.values(), own or []) for field in some}
+    without = f", without {', '.join(one for one in by_name if one in left_out)}" if left_out else ""
+    return VerticalData(
+        names=tuple(held),
+        features=tuple(_joined(some, "train") for some in held.values()),
+        test_features=tuple(_joined(some, "test") for some in held.values()),
+        labels=torch.from_numpy(labels[0]),
+        test_labels=torch.from_numpy(labels[1]),
+        label_features=_joined(own, "train") if own else None,
+        test_label_features=_joined(own, "test") if own else None,
+        categories={
+            party: sizes
+            for party, some in {**held, LABEL: own or []}.items()
+            if (sizes := tuple(field.categories for field in some if field.categories))
+        },
+        about=f"{about}{without}; {len(labels[0])} training and {len(labels[1])} test rows",
+    )
+
+
+def _joined(fields: list[Field], part: str) -> Tensor:
+    return torch.from_numpy(np.concatenate([field.array(part) for field in fields], axis=-1))
+
+
+def label_reader(file: Path, column: str, words: Sequence[str]) -> Callable[[Any, int], NDArray[np.int64]]:
+    """A function that reads a block's column: the place of each label among `words`."""
+    places = {word: place for place, word in enumerate(words)}
+
+    def labels(block: Any, start: int) -> NDArray[np.int64]:
+        found = code_known_words(block[column], places, -1, -1).astype(np.int64)
+        if len(found) and found.min() < 0:
+            row = int(np.argmin(found))
+            raise BadInput(
+                f"{file}: row {start + row + 1}, column {column!r} holds {block[column][row].as_py()!r}; a label "
+                f"is one of {', '.join(words)}"
+            )
+        return found
+
+    return labels

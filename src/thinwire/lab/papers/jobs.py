@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput
-from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, MODELS, fusion_width
 from thinwire.engine.models.optimizers import OptimizerSpec, StepMilestones
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
+from thinwire.job.job_loader import build_link
 from thinwire.job.messages import within
+from thinwire.job.own_code import CodeSources
 from thinwire.job.registry import (
     build_module,
     build_optimizer,
@@ -27,28 +28,8 @@ from thinwire.job.registry import (
     look_up,
 )
 from thinwire.lab.datasets import DATA_SETS, load_split
-from thinwire.lab.datasets.vertical import (
-    LABEL,
-    ColumnsByCount,
-    ColumnsByName,
-    ColumnsByPattern,
-    Halves,
-    Quadrants,
-    Split,
-    VerticalData,
-    Views,
-)
-from thinwire.lab.papers.experiment import Curve, Experiment
-from thinwire.lab.papers.schema import SettingsSection
-
-_SPLITS: dict[str, Callable[..., Split]] = {
-    "quadrants": Quadrants,
-    "halves": Halves,
-    "views": Views,
-    "columns_by_count": ColumnsByCount,
-    "columns_by_name": ColumnsByName,
-    "columns_by_pattern": ColumnsByPattern,
-}
+from thinwire.lab.datasets.vertical import LABEL, SPLITS, Split, VerticalData
+from thinwire.lab.papers.experiment import Curve, Experiment, SettingsSection
 
 
 def load_data(experiment: Experiment, folder: str | None) -> VerticalData:
@@ -81,8 +62,8 @@ def build_split(given: str | Mapping[str, Any] | None) -> Split | None:
     if given is None:
         return None
     table = {"name": given} if isinstance(given, str) else given
-    name, arguments = look_up("experiment.split", table, "name", _SPLITS)
-    return call("experiment.split", _SPLITS[name], name, arguments)
+    name, arguments = look_up("experiment.split", table, "name", SPLITS)
+    return call("experiment.split", SPLITS[name], name, arguments)
 
 
 # One run of an experiment as a job: the data's parties, the models by name, a curve's recipe and settings ---------
@@ -93,38 +74,32 @@ def build_job(experiment: Experiment, curve: Curve, seed: int, data: VerticalDat
     with within(f"{experiment.name}, curve {curve.name!r}"):
         settings = curve.settings
         recipe = build_recipe("recipe", curve.recipe)
-        held = zip(data.names, data.features, data.test_features, strict=True)
-        parties = [_feature_party(experiment, seed, data, *one) for one in held]
+        parties = [
+            FeatureParty(name, x, _build_bottom("model.bottom", experiment.model.bottom, seed, data, name, x), test)
+            for name, x, test in zip(data.names, data.features, data.test_features, strict=True)
+        ]
         job = Job(
             parties=parties,
             label_party=_label_party(experiment, parties, seed, data),
             recipe=recipe,
             optimizer=_optimizer(settings, len(data.labels)),
             batch_size=None if settings.batch_size is None else min(settings.batch_size, len(data.labels)),
-            epochs=settings.epochs or 10.0,
             seed=seed,
-            eval_every=settings.eval_every,
-            metrics=settings.metrics or ["accuracy"],
-            link=build_link(settings),
-            diagnostics=bool(settings.diagnostics),
-            effort=settings.effort or "small",
+            link=None if settings.link is None else build_link(settings.link, data.names),
+            **settings.model_dump(include=_AS_IN_A_JOB, exclude_none=True),
         )
         _require_widths(experiment, job)
         return job
 
 
-def build_link(settings: SettingsSection) -> Link | None:
-    given = settings.link
-    return None if given is None else Link(**given.model_dump(exclude_none=True, exclude={"parties"}))
+_AS_IN_A_JOB = {"epochs", "eval_every", "metrics", "diagnostics", "effort"}
 
 
-def _feature_party(
-    experiment: Experiment, seed: int, data: VerticalData, name: str, features: Tensor, test_features: Tensor
-) -> FeatureParty:
-    table = add_categories(experiment.model.bottom, data.categories.get(name))
-    shape = tuple(features.shape[1:])
-    bottom = build_module("model.bottom", table, shape, derive_weight_seed(seed, name, "bottom"), Path())
-    return FeatureParty(name, features, bottom, test_features)
+def _build_bottom(
+    place: str, table: Mapping[str, Any], seed: int, data: VerticalData, name: str, features: Tensor
+) -> nn.Module:
+    table, shape = add_categories(table, data.categories.get(name)), tuple(features.shape[1:])
+    return build_module(place, table, shape, derive_weight_seed(seed, name, "bottom"), CodeSources())
 
 
 def _label_party(
@@ -136,9 +111,7 @@ def _label_party(
     if data.label_features is not None:
         if model.label_bottom is None:
             raise BadInput("model.label_bottom is missing: the label party of this split holds features")
-        table = add_categories(model.label_bottom, data.categories.get(LABEL))
-        shape = tuple(data.label_features.shape[1:])
-        bottom = build_module("model.label_bottom", table, shape, derive_weight_seed(seed, LABEL, "bottom"), Path())
+        bottom = _build_bottom("model.label_bottom", model.label_bottom, seed, data, LABEL, data.label_features)
         widths.append(find_embedding_width("model.label_bottom:", bottom, data.label_features))
     fused = fusion_width(model.fusion, widths)
     if model.loss not in LOSSES:
@@ -146,7 +119,7 @@ def _label_party(
     return LabelParty(
         LABEL,
         data.labels,
-        build_module("model.top", model.top, (fused,), derive_weight_seed(seed, LABEL, "top"), Path()),
+        build_module("model.top", model.top, (fused,), derive_weight_seed(seed, LABEL, "top"), CodeSources()),
         data.test_labels,
         features=data.label_features,
         test_features=data.test_label_features,

@@ -21,9 +21,10 @@ import numpy as np
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.channel.link import Link
 from thinwire.job.job_file import toml_text
+from thinwire.job.job_loader import build_link
 from thinwire.lab.datasets.vertical import LABEL, VerticalData
 from thinwire.lab.papers.experiment import Curve, Experiment
-from thinwire.lab.papers.jobs import add_categories, build_link
+from thinwire.lab.papers.jobs import add_categories
 from thinwire.lab.papers.runs import ExperimentPlan, ExperimentRun, load_plan_data
 from thinwire.net.pki import authority
 from thinwire.report.record import Evaluation
@@ -31,7 +32,7 @@ from thinwire.storage import layout
 from thinwire.storage.json_file import read_lines
 from thinwire.training.result import meets
 
-_LABELS = "labels.npz"
+_LABELS = "labels"
 
 
 def write_job_folder(
@@ -41,20 +42,21 @@ def write_job_folder(
     if curve.settings.lr_factors:
         raise BadInput(f"{experiment.name}: lr_factors are in epochs; a job file has none")
     folder.mkdir(parents=True, exist_ok=True)
-    held = dict(zip(data.names, zip(data.features, data.test_features, strict=True), strict=True))
-    for name, (features, test_features) in held.items():
-        np.savez(folder / f"{name}.npz", train=features.numpy(), test=test_features.numpy())
-    np.savez(folder / _LABELS, train=data.labels.numpy(), test=data.test_labels.numpy())
+    tables = [
+        *zip(data.names, data.features, data.test_features, strict=True),
+        (_LABELS, data.labels, data.test_labels),
+    ]
     if data.label_features is not None and data.test_label_features is not None:
-        own = data.label_features.numpy(), data.test_label_features.numpy()
-        np.savez(folder / f"{LABEL}.npz", train=own[0], test=own[1])
-    authority.issue(folder / "certs", [*held, LABEL], [address.rpartition(":")[0]], 30)
+        tables.append((LABEL, data.label_features, data.test_label_features))
+    for name, training, test in tables:
+        np.savez(folder / f"{name}.npz", train=training.numpy(), test=test.numpy())
+    authority.issue(folder / "certs", [*data.names, LABEL], [address.rpartition(":")[0]], 30)
     document = {
         "job": _settings(curve, seed),
         "recipe": dict(curve.recipe),
         "optimizer": curve.settings.optimizer,
         "network": {"listen": address, "address": address, "certs": "certs"},
-        "party": [_party_section(experiment, name, data) for name in held],
+        "party": [_party_section(experiment, name, data) for name in data.names],
         "label_party": _label_section(experiment, data),
     }
     path = folder / layout.JOB
@@ -63,42 +65,28 @@ def write_job_folder(
 
 
 def _settings(curve: Curve, seed: int) -> dict[str, Any]:
-    settings = curve.settings
-    asked = {
-        "epochs": settings.epochs,
-        "batch_size": settings.batch_size,
-        "eval_every": settings.eval_every,
-        "metrics": settings.metrics,
-        "effort": settings.effort,
-        "seed": seed,
-    }
-    return {key: value for key, value in asked.items() if value is not None}
+    kept = {"epochs", "batch_size", "eval_every", "metrics", "effort"}
+    return {**curve.settings.model_dump(include=kept, exclude_none=True), "seed": seed}
 
 
 def _party_section(experiment: Experiment, name: str, data: VerticalData) -> dict[str, Any]:
     model = add_categories(experiment.model.bottom, data.categories.get(name))
-    return {"name": name, **_features(name), "model": model}
+    return {"name": name, **_tables("features", name), "model": model}
 
 
-def _features(name: str) -> dict[str, Any]:
-    file = f"{name}.npz"
-    return {"features": {"file": file, "key": "train"}, "test_features": {"file": file, "key": "test"}}
+def _tables(kind: str, name: str) -> dict[str, Any]:
+    return {key: {"file": f"{name}.npz", "key": part} for key, part in ((kind, "train"), (f"test_{kind}", "test"))}
 
 
 def _label_section(experiment: Experiment, data: VerticalData) -> dict[str, Any]:
     model = experiment.model
-    found: dict[str, Any] = {
-        "name": LABEL,
-        "labels": {"file": _LABELS, "key": "train"},
-        "test_labels": {"file": _LABELS, "key": "test"},
-        "top": model.top,
-        "fusion": model.fusion,
-        "loss": model.loss,
-    }
-    if model.class_weights is not None:
-        found["class_weights"] = model.class_weights
+    own = model.model_dump(include={"top", "fusion", "loss", "class_weights"}, exclude_none=True)
+    found = {"name": LABEL, **_tables("labels", _LABELS), **own}
     if data.label_features is not None and model.label_bottom is not None:
-        found |= {**_features(LABEL), "model": add_categories(model.label_bottom, data.categories.get(LABEL))}
+        found |= {
+            **_tables("features", LABEL),
+            "model": add_categories(model.label_bottom, data.categories.get(LABEL)),
+        }
     return found
 
 
@@ -145,12 +133,12 @@ def run_on_real_link(plan: ExperimentPlan, tools: Path, simulated: list[Experime
     experiment = plan.experiment()
     seed = experiment.seeds[0]
     for curve in experiment.curves:
-        link = build_link(curve.settings)
-        if link is None:
-            raise BadInput(f"{experiment.name}: curve {curve.name!r} has no link to shape")
+        link = curve.settings.link
+        if link is None or link.parties:
+            raise BadInput(f"{experiment.name}: curve {curve.name!r} has no link to shape that all parties share")
         twin = next(one for one in simulated if one.curve == curve.name and one.seed == seed)
         folder = plan.out / "real" / curve.folder
-        with shape_link(tools, link):
+        with shape_link(tools, build_link(link, [])):
             history = _run_parties(plan, experiment, curve, seed, folder)
         scores = [row.test for row in history], [row["test"] for row in twin.history]
         yield RealRun(curve.name, seed, history, scores[0] == scores[1])

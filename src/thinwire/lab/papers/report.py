@@ -12,12 +12,12 @@ from typing import Any
 
 from thinwire.base.format import format_bytes, format_number
 from thinwire.base.process import environment
-from thinwire.lab.papers.experiment import Experiment
+from thinwire.lab.papers.experiment import Experiment, PlotSection
 from thinwire.lab.papers.real_link import RealRun
-from thinwire.lab.papers.results import ClaimVerdict, CurveResult, SeedMean, check_claims, collect_results
+from thinwire.lab.papers.results import ClaimVerdict, CurveResult, check_claims, collect_results
 from thinwire.lab.papers.runs import ExperimentRun, value_at
-from thinwire.lab.papers.schema import PlotSection
 from thinwire.report.rendering import render_page
+from thinwire.report.summary import MeanValue
 from thinwire.report.svg.line_chart import Chart, Line
 from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
@@ -126,7 +126,7 @@ def _curve(experiment: Experiment, result: CurveResult) -> dict[str, Any]:
     }
 
 
-def _number(number: SeedMean | None) -> dict[str, Any] | None:
+def _number(number: MeanValue | None) -> dict[str, Any] | None:
     return None if number is None else _plain({"mean": number.mean, "std": number.deviation})
 
 
@@ -229,7 +229,7 @@ def _heads(experiment: Experiment, results: Sequence[CurveResult]) -> list[str]:
 
 def _figures(result: CurveResult, metric: str) -> list[str]:
     """A curve's line of the table."""
-    numbers: list[tuple[SeedMean | None, Callable[[float], str]]] = [
+    numbers: list[tuple[MeanValue | None, Callable[[float], str]]] = [
         (result.best(f"test.{metric}"), format_number),
         (result.final(f"test.{metric}"), format_number),
         (result.final("train.loss"), format_number),
@@ -249,12 +249,10 @@ def _real_link(one: Mapping[str, Any]) -> list[str]:
     return [f"{one['curve']}, seed {one['seed']}", *seconds, "the same" if one["same_scores"] else "other"]
 
 
-def _format(number: SeedMean | None, how: Callable[[float], str]) -> str:
+def _format(number: MeanValue | None, how: Callable[[float], str]) -> str:
     if number is None:
         return "-"
-    if isinf(number.mean):
-        return "never"
-    return how(number.mean) + (f" ± {how(number.deviation)}" if number.seeds > 1 else "")
+    return "never" if isinf(number.mean) else number.format(how)
 
 
 def _format_epsilon(result: CurveResult) -> str:

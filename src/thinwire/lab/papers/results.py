@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isinf, isnan, sqrt
+from math import inf, isinf, isnan
 from typing import Any
 
-from thinwire.lab.papers.experiment import Experiment
+from thinwire.lab.papers.experiment import ExpectSection, Experiment, ExperimentTarget
 from thinwire.lab.papers.runs import ExperimentRun, value_at
-from thinwire.lab.papers.schema import ExpectSection, ExperimentTarget
 from thinwire.report.record import Evaluation
+from thinwire.report.summary import MeanValue
 from thinwire.report.svg.line_chart import Point
 from thinwire.training.result import better, meets
-
-
-@dataclass(frozen=True)
-class SeedMean:
-    """Mean and standard deviation over seeds; infinite where some seed never got there."""
-
-    mean: float
-    deviation: float
-    seeds: int
 
 
 @dataclass(frozen=True)
@@ -32,56 +23,54 @@ class CurveResult:
     runs: tuple[ExperimentRun, ...]  # in the order of the seeds
     target: tuple[str, float] | None
 
-    def final(self, place: str) -> SeedMean | None:
+    def final(self, place: str) -> MeanValue | None:
         """At the last evaluation; None where a run diverged or has no such value."""
         if any(run.diverged for run in self.runs):
             return None
-        return _number([value_at(run.history[-1], place) for run in self.runs])
+        return MeanValue.of([value_at(run.history[-1], place) for run in self.runs])
 
-    def best(self, place: str) -> SeedMean | None:
+    def best(self, place: str) -> MeanValue | None:
         """The best value of each run, whichever way is better."""
         sign = better(place.rsplit(".", 1)[-1])
         each = [[value for value in run.at(place) if value is not None] for run in self.runs]
-        return _number([max(values, key=lambda value: sign * value) if values else None for values in each])
+        return MeanValue.of([max(values, key=lambda value: sign * value) if values else None for values in each])
 
-    def cost(self, place: str) -> SeedMean | None:
+    def cost(self, place: str) -> MeanValue | None:
         """What it took to reach the target: infinite where one seed did not reach it."""
         if self.target is None:
             return None
-        reached = [self._reached(run) for run in self.runs]
+        reached = [_find_reached(run, self.target) for run in self.runs]
         if any(event is None for event in reached):
-            return SeedMean(inf, 0.0, len(self.runs))
-        return _number([value_at(event, place) for event in reached if event is not None])
+            return MeanValue(inf, 0.0, len(self.runs))
+        return MeanValue.of([value_at(event, place) for event in reached if event is not None])
 
-    def success_rate(self) -> SeedMean | None:
+    def success_rate(self) -> MeanValue | None:
         """The share of the seeds that reached the target."""
         if self.target is None:
             return None
-        return _number([float(self._reached(run) is not None) for run in self.runs])
+        return MeanValue.of([float(_find_reached(run, self.target) is not None) for run in self.runs])
 
     def points(self, x: str, y: str) -> list[Point]:
         """One for every evaluation that all runs have."""
-        each = [list(zip(run.at(x), run.at(y), strict=True)) for run in self.runs]
         found = []
-        for place in range(min(len(one) for one in each)):
-            xs = [one[place][0] for one in each]
-            ys = _number([one[place][1] for one in each])
-            known = [value for value in xs if value is not None]
-            if len(known) == len(xs) and ys is not None:
-                found.append(Point(sum(known) / len(known), ys.mean, ys.deviation))
+        for events in zip(*(run.history for run in self.runs), strict=False):
+            across, up = (MeanValue.of([value_at(event, place) for event in events]) for place in (x, y))
+            if across is not None and up is not None:
+                found.append(Point(across.mean, up.mean, up.deviation))
         return found
 
-    def _reached(self, run: ExperimentRun) -> dict[str, Any] | None:
-        target = self.target
-        if target is None:
-            return None
-        return next((event for event in run.history if meets(Evaluation.model_validate(event), target)), None)
+
+def _find_reached(run: ExperimentRun, target: tuple[str, float]) -> dict[str, Any] | None:
+    """The first evaluation at the target."""
+    return next((event for event in run.history if meets(Evaluation.model_validate(event), target)), None)
 
 
 def collect_results(experiment: Experiment, outcomes: Sequence[ExperimentRun]) -> list[CurveResult]:
     """The curves in the order of the file, their runs in the order of the seeds."""
     by_curve = {
-        curve.name: tuple(sorted((one for one in outcomes if one.curve == curve.name), key=_seed(experiment)))
+        curve.name: tuple(
+            one for seed in experiment.seeds for one in outcomes if (one.curve, one.seed) == (curve.name, seed)
+        )
         for curve in experiment.curves
     }
     target = find_target(experiment, by_curve)
@@ -95,19 +84,6 @@ def find_target(experiment: Experiment, by_curve: dict[str, tuple[ExperimentRun,
         return None if asked is None else (asked.metric, asked.value)
     best = CurveResult(asked.best_of, by_curve[asked.best_of], None).best(f"test.{asked.metric}")
     return None if best is None else (asked.metric, best.mean - better(asked.metric) * asked.less)
-
-
-def _seed(experiment: Experiment) -> Any:
-    return lambda outcome: experiment.seeds.index(outcome.seed)
-
-
-def _number(values: Sequence[float | None]) -> SeedMean | None:
-    known = [value for value in values if value is not None]
-    if not known or len(known) < len(values):
-        return None
-    mean = sum(known) / len(known)
-    squares = sum((value - mean) ** 2 for value in known)
-    return SeedMean(mean, sqrt(squares / (len(known) - 1)) if len(known) > 1 else 0.0, len(known))
 
 
 # A paper's claims, checked against what was measured --------------------------------------------------------------

@@ -1,4 +1,12 @@
-"""The runs of an experiment, curves by seeds: trained, resumed where they stopped, read where they are finished."""
+"""The runs of an experiment, curves by seeds: trained, resumed where they stopped, read where they are finished.
+
+Beside the bytes that were really sent stand those that the paper counts:
+
+efvfl   the uplink alone: 4 bytes a value, times the share kept (top-k, its indices left out) or (bits + 1) / 32
+cvfl    every party's symbols and the top model to each of the M parties: M (B sum P_m + |theta_0|) at b bits; in its
+        private variant (Q = 1) symbols up and plain derivatives down
+pbm     log2 M + log2 b bits a value up, plain derivatives down
+"""
 
 from __future__ import annotations
 
@@ -7,20 +15,87 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log2
 from pathlib import Path
 from typing import Any
 
 from thinwire.base.errors import BadInput, Diverged, NotFinite
+from thinwire.engine.compress import QSGD, Compressor, HexLattice, Identity, PoissonBinomial, TopK, Uniform
+from thinwire.engine.privacy import Labels
 from thinwire.job.job import Job
 from thinwire.lab.datasets.vertical import VerticalData
-from thinwire.lab.papers.experiment import Experiment, Size, read_experiment, resolve_size
-from thinwire.lab.papers.formulas import PaperBytes
+from thinwire.lab.papers.experiment import Experiment, Formula, Size, read_experiment, resolve_size
 from thinwire.lab.papers.jobs import build_job, load_data
-from thinwire.lab.papers.schema import Formula
 from thinwire.lab.runner import can_resume, run_each, train_to_end
 from thinwire.storage import layout
 from thinwire.storage.json_file import read_lines
 from thinwire.storage.run_directory import RunDirectory
+
+_PLAIN = 32  # bits of a float
+
+
+@dataclass(frozen=True)
+class PaperBytes:
+    """What a paper's formula says of one job."""
+
+    formula: Formula
+    parties: int
+    width: int  # of all parties' embeddings together
+    top_parameters: int
+    bits: float  # a value, as the paper counts the compressor
+    shared: bool  # labels
+    trials: int
+
+    @classmethod
+    def of(cls, formula: Formula | None, job: Job) -> PaperBytes | None:
+        """None where the paper has no formula, or none for this compressor."""
+        compressor = job.recipe.uplink.compressor
+        bits = paper_bits(compressor)
+        if formula is None or bits is None:
+            return None
+        widths = job.check()
+        return cls(
+            formula,
+            parties=len(job.parties),
+            width=sum(widths[party.name] for party in job.parties),
+            top_parameters=sum(parameter.numel() for parameter in job.label_party.top.parameters()),
+            bits=bits,
+            shared=job.recipe.labels is Labels.SHARED,
+            trials=compressor.trials if isinstance(compressor, PoissonBinomial) else 1,
+        )
+
+    def after(self, rows: int, rounds: int) -> float:
+        """Bytes after this many rounds, which took this many rows in all."""
+        values = rows * self.width
+        if self.formula == "efvfl":
+            return values * self.bits / 8
+        if self.formula == "cvfl" and self.shared:
+            return self.parties * (values + rounds * self.top_parameters) * self.bits / 8
+        if self.formula == "cvfl":
+            return values * (self.bits + _PLAIN) / 8
+        up = log2(self.parties) + log2(self.trials) if self.trials > 1 else _PLAIN
+        return values * (up + _PLAIN) / 8
+
+
+def paper_bits(compressor: Compressor) -> float | None:
+    """Bits a value, as the papers say it; None for compressors they do not have."""
+    match compressor:
+        case Identity():
+            return float(_PLAIN)
+        case TopK(fraction=float() as fraction):
+            return _PLAIN * fraction
+        case QSGD(bits=int() as bits):
+            return bits + 1.0  # a sign too
+        case Uniform(bits=int() as levels):
+            return float(levels)
+        case HexLattice(bits=int() | float() as cells):
+            return float(cells)
+        case PoissonBinomial(trials=trials):
+            return log2(trials + 1)
+    return None
+
+
+# The runs of an experiment, curves by seeds: trained, resumed where they stopped, read where they are finished ----
 
 
 @dataclass(frozen=True)
@@ -107,15 +182,14 @@ def _with_columns(events: list[dict[str, Any]], job: Job, formula: Formula | Non
     """The paper's bytes, and the gradient norm relative to the first step, as EF-VFL's authors show it."""
     count = PaperBytes.of(formula, job)
     first = next((norm for event in events if event["round"] and (norm := _gradient(event))), None)
-    batches = job.divide_rows()
-    seen = _rows_seen(job)
+    per_epoch = job.divide_rows().rounds_per_epoch
     history = []
     for event in events:
         more: dict[str, Any] = {}
         if count is not None:
-            more["paper_bytes"] = count.after(seen(event["round"]), event["round"])
+            more["paper_bytes"] = count.after(_rows_seen(job, event["round"], per_epoch), event["round"])
         norm = _gradient(event)
-        if first and norm is not None and batches.rounds_per_epoch == 1:
+        if first and norm is not None and per_epoch == 1:
             more["gradient_norm_since_first_step"] = norm / first
         history.append({**event, **more})
     return history
@@ -125,16 +199,10 @@ def _gradient(event: Mapping[str, Any]) -> float | None:
     return value_at(event, "diagnostics.squared_gradient_norm")
 
 
-def _rows_seen(job: Job) -> Callable[[int], int]:
+def _rows_seen(job: Job, rounds: int, per_epoch: int) -> int:
     """How many rows the first rounds take; an epoch's last batch may be short."""
-    batches = job.divide_rows()
-    size = job.batch_size or job.rows
-
-    def seen(rounds: int) -> int:
-        epochs, more = divmod(rounds, batches.rounds_per_epoch)
-        return epochs * job.rows + min(more * size, job.rows)
-
-    return seen
+    epochs, more = divmod(rounds, per_epoch)
+    return epochs * job.rows + min(more * (job.batch_size or job.rows), job.rows)
 
 
 # All runs of an experiment: curves by seeds, in this process or in several ----------------------------------------

@@ -4,14 +4,5 @@ from thinwire.lab.runner import EXECUTORS, WorkerLost, run_each
 from thinwire.lab.sweep.page import average_runs
 from thinwire.lab.sweep.trials import Grid, SweepResult, Trial, TrialResult, sweep
 
-__all__ = [
-    "EXECUTORS",
-    "Grid",
-    "SweepResult",
-    "Trial",
-    "TrialResult",
-    "WorkerLost",
-    "average_runs",
-    "run_each",
-    "sweep",
-]
+__all__ = ["EXECUTORS", "Grid", "SweepResult", "Trial", "TrialResult", "WorkerLost", "average_runs", "run_each"]
+__all__ += ["sweep"]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, sqrt
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
 from thinwire.job.job_file import inline
-from thinwire.report.figures import Figure, curve_figures, totals_figure
-from thinwire.report.keeping import write_page
-from thinwire.report.reading import is_run, read_run
+from thinwire.report.figures import curve_figures, totals_figure
+from thinwire.report.folder import is_run, read_run, write_page
 from thinwire.report.rendering import render_page
-from thinwire.report.summary import RunGroup, Tile, on_what
+from thinwire.report.summary import MeanValue, RunGroup, Tile, on_what
 from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
@@ -24,17 +23,20 @@ FIGURES = ("rounds", "bytes_up", "bytes_down", "link_seconds", "best", "last")
 
 def average_runs(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(mean, standard deviation) of every figure; None where no run has it."""
-    mean: dict[str, Any] = {}
-    deviation: dict[str, Any] = {}
+    mean: dict[str, Any] = dict.fromkeys(FIGURES)
+    deviation: dict[str, Any] = dict.fromkeys(FIGURES)
     for name in FIGURES:
-        values = [outcome[name] for outcome in outcomes if outcome[name] is not None]
-        if not values:
-            mean[name] = deviation[name] = None
-            continue
-        mean[name] = sum(values) / len(values)
-        squares = sum((value - mean[name]) ** 2 for value in values)
-        deviation[name] = sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
+        found = MeanValue.of([outcome[name] for outcome in outcomes if outcome[name] is not None])
+        if found is not None:
+            mean[name], deviation[name] = found.mean, found.deviation
     return mean, deviation
+
+
+def pool_runs(runs: Sequence[Mapping[str, Any]], errors: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs of one kind together: means and deviations, for a table or for --json."""
+    mean, deviation = average_runs(runs)
+    reached = sum(bool(run["reached"]) for run in runs)
+    return {"runs": runs, "errors": errors, "reached": reached, "mean": mean, "std": deviation}
 
 
 # Which settings did best ------------------------------------------------------------------------------------------
@@ -83,14 +85,15 @@ def render_sweep(found: Mapping[str, Any]) -> str:
     points: list[dict[str, Any]] = found["points"]
     metric, target = found["metric"], found["target"]
     groups = [group for point in points[:_MOST_DRAWN] if (group := _group(point)) is not None]
+    totals = totals_figure(groups)
     values = {
         "on_what": "" if not groups else on_what(groups[0].first),
         "tiles": _tiles(points, metric, target),
         "ranking": describe_ranking(metric, target),
-        "heads": ("", *_heads(metric, target)),
+        "heads": ("", f"best {metric}", f"last {metric}", *(["reached"] if target else []), *_HEADS),
         "rows": [(format_point_name(point), *_cells(point, target)) for point in points],
-        "axes": _axes(points, metric, target),
-        "figures": _figures(groups),
+        "axes": _axes(points, target),
+        "figures": [*curve_figures(groups), *([] if totals is None else [totals])],
         "left_out": max(0, len(points) - _MOST_DRAWN),
         "errors": [error for point in points for error in point["errors"]],
         "folders": [Path(run["run_dir"]).name for point in points for run in point["runs"]],
@@ -100,11 +103,12 @@ def render_sweep(found: Mapping[str, Any]) -> str:
 
 def format_point_name(point: Mapping[str, Any]) -> str:
     """Its settings, as people say them."""
-    said = [f"{key} {_word(value)}" for key, value in point["settings"].items()]
+    said = [f"{key} {format_setting(value)}" for key, value in point["settings"].items()]
     return ", ".join(said) or "the job as it is"
 
 
-def _word(value: Any) -> str:
+def format_setting(value: Any) -> str:
+    """As people say it: words without quotes."""
     return value if isinstance(value, str) else inline(value)
 
 
@@ -131,15 +135,6 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
     return found
 
 
-def _figures(groups: Sequence[RunGroup]) -> list[Figure]:
-    totals = totals_figure(groups)
-    return [*curve_figures(groups), *([] if totals is None else [totals])]
-
-
-def _heads(metric: str, target: Mapping[str, Any] | None) -> list[str]:
-    return [f"best {metric}", f"last {metric}", *(["reached"] if target else []), *_HEADS]
-
-
 def _cells(point: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[str]:
     if not point["runs"]:
         return ["failed"]
@@ -150,33 +145,20 @@ def _cells(point: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[s
 
 def _shown(point: Mapping[str, Any], name: str, how: Callable[[float], str]) -> str:
     mean, deviation = point["mean"][name], point["std"][name]
-    if mean is None:
-        return "-"
-    return how(mean) + (f" ± {how(deviation)}" if len(point["runs"]) > 1 else "")
+    return "-" if mean is None else MeanValue(mean, deviation, len(point["runs"])).format(how)
 
 
-def _axes(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+def _axes(points: Sequence[Mapping[str, Any]], target: Mapping[str, Any] | None) -> dict[str, list[tuple[str, ...]]]:
     """What each value of a key did, over all that it was combined with; only where that says more than the table."""
     keys = list(points[0]["settings"])
-    if len(keys) < 2:
-        return []
-    return [
-        {"key": key, "heads": ("", *_heads(metric, target)), "rows": _values(points, key, target)} for key in keys
-    ]
+    return {key: _values(points, key, target) for key in keys} if len(keys) > 1 else {}
 
 
 def _values(points: Sequence[Mapping[str, Any]], key: str, target: Mapping[str, Any] | None) -> list[tuple[str, ...]]:
-    by_value: dict[str, list[Mapping[str, Any]]] = {}
+    by_value: dict[str, list[Mapping[str, Any]]] = {}  # runs
     for point in points:
-        by_value.setdefault(_word(point["settings"][key]), []).append(point)
-    rows = []
-    for value in sorted(by_value, key=_order):
-        runs = [run for point in by_value[value] for run in point["runs"]]
-        mean, deviation = average_runs(runs)
-        reached = sum(bool(run["reached"]) for run in runs)
-        pooled = {"runs": runs, "reached": reached, "mean": mean, "std": deviation}
-        rows.append((value, *_cells(pooled, target)))
-    return rows
+        by_value.setdefault(format_setting(point["settings"][key]), []).extend(point["runs"])
+    return [(value, *_cells(pool_runs(by_value[value]), target)) for value in sorted(by_value, key=_order)]
 
 
 def _order(word: str) -> tuple[int, float, str]:

@@ -15,7 +15,7 @@ from typing import Any
 from thinwire.base.errors import BadInput, BadParameter, ThinwireError
 from thinwire.job.job_file import inline
 from thinwire.lab.runner import can_resume, run_each, train_to_end
-from thinwire.lab.sweep.page import average_runs
+from thinwire.lab.sweep.page import format_setting, pool_runs
 from thinwire.storage import layout
 
 _LONGEST_NAME = 80
@@ -40,12 +40,15 @@ class Trial:
     def label(self) -> str:
         """For people."""
         seed = [] if self.seed is None else [f"seed {self.seed}"]
-        return ", ".join([*(f"{key} {_shown(value)}" for key, value in self.point), *seed]) or Path(self.job).stem
+        return (
+            ", ".join([*(f"{key} {format_setting(value)}" for key, value in self.point), *seed])
+            or Path(self.job).stem
+        )
 
     @property
     def folder(self) -> str:
         """Of its run, below the sweep's: readable, and its own whatever the values are."""
-        words = [*(f"{key.rpartition('.')[2]}={_shown(value)}" for key, value in self.point)]
+        words = [*(f"{key.rpartition('.')[2]}={format_setting(value)}" for key, value in self.point)]
         words += [] if self.seed is None else [f"seed={self.seed}"]
         readable = re.sub(r"[^A-Za-z0-9=.-]+", "_", ",".join(words) or "run").strip(".")[:_LONGEST_NAME]
         digest = hashlib.sha256("\n".join((Path(self.job).stem, *self.overrides)).encode()).hexdigest()
@@ -95,10 +98,6 @@ def read_axis(text: str) -> tuple[str, list[Any]]:
     return key.strip(), values
 
 
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else inline(value)
-
-
 # A sweep: its runs made, resumed where they were stopped, kept where they are finished ----------------------------
 
 
@@ -145,7 +144,7 @@ class SweepResult:
         """Runs that differ in the seed alone, together: means and deviations, for a table or for --json."""
         grouped: dict[tuple[Any, ...], list[TrialResult]] = {}
         for one in self.runs:
-            grouped.setdefault((one.trial.job, one.trial.settings, _hashable(one.trial)), []).append(one)
+            grouped.setdefault((one.trial.job, one.trial.settings, json.dumps(one.trial.point)), []).append(one)
         return [_point(runs) for runs in grouped.values()]
 
 
@@ -209,18 +208,7 @@ def _run(trial: Trial, folder: Path) -> TrialResult:
     return TrialResult(trial, folder, result.summary())
 
 
-def _hashable(trial: Trial) -> tuple[tuple[str, str], ...]:
-    return tuple((key, json.dumps(value)) for key, value in trial.point)
-
-
 def _point(runs: list[TrialResult]) -> dict[str, Any]:
-    figures = [one.figures() for one in runs if one.summary is not None]
-    mean, deviation = average_runs(figures)
-    return {
-        "settings": dict(runs[0].trial.point),
-        "runs": figures,
-        "errors": [f"{one.trial.label}: {one.error}" for one in runs if one.error is not None],
-        "reached": sum(bool(one["reached"]) for one in figures),
-        "mean": mean,
-        "std": deviation,
-    }
+    errors = [f"{one.trial.label}: {one.error}" for one in runs if one.error is not None]
+    pooled = pool_runs([one.figures() for one in runs if one.summary is not None], errors)
+    return {"settings": dict(runs[0].trial.point), **pooled}

@@ -59,23 +59,22 @@ class Candidate:
     @property
     def prediction(self) -> Prediction | None:
         """The mean over the seeds; None where one of them says nothing."""
-        every = [one.prediction for one in self.probes]
-        said = [one for one in every if one is not None]
-        if len(said) < len(every):
+        said = [one.prediction for one in self.probes if one.prediction is not None]
+        if len(said) < len(self.probes):
             return None
-        return Prediction(
-            rounds=round(fmean(one.rounds for one in said)),
-            up=fmean(one.up for one in said),
-            down=fmean(one.down for one in said),
-            seconds=fmean(one.seconds for one in said),
-            extrapolated=any(one.extrapolated for one in said),
-        )
+        means = {name: fmean(getattr(one, name) for one in said) for name in ("up", "down", "seconds")}
+        extrapolated = any(one.extrapolated for one in said)
+        return Prediction(round(fmean(one.rounds for one in said)), **means, extrapolated=extrapolated)
+
+    @property
+    def seconds(self) -> float:
+        """To the target; infinite where a seed says nothing."""
+        return fmean(one.seconds for one in self.probes)
 
     def to_dict(self, metric: str) -> dict[str, Any]:
-        said = self.prediction
         return {
             "recipe": dict(self.recipe),
-            "to_target": None if said is None else _cost(said),
+            "to_target": _cost(self.prediction),
             "probes": [_probe(one, metric) for one in self.probes],
         }
 
@@ -112,7 +111,7 @@ class TuningResult:
     def _rank(self, one: Candidate) -> tuple[int, float]:
         """What is predicted, by its seconds; what is not, by how near it came."""
         if one.prediction is not None:
-            return 0, one.prediction.seconds
+            return 0, one.seconds
         points = [point for probe in one.probes for point in probe.points]
         return (1, abs(best_value(points, self.aim.metric) - self.aim.value)) if points else (2, 0.0)
 
@@ -138,16 +137,15 @@ class TuningResult:
 
 
 def _probe(one: ProbeResult, metric: str) -> dict[str, Any]:
-    said = one.prediction
     return {
         "seed": one.seed,
         "ended": one.ended,
         "error": one.error,
         "rounds": one.points[-1].round if one.points else 0,
         "best": best_value(one.points, metric) if one.points else None,
-        "to_target": None if said is None else _cost(said),
+        "to_target": _cost(one.prediction),
     }
 
 
-def _cost(said: Prediction) -> dict[str, Any]:
-    return {**asdict(said), "total": said.total}
+def _cost(said: Prediction | None) -> dict[str, Any] | None:
+    return None if said is None else {**asdict(said), "total": said.total}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import Any, Literal
@@ -151,6 +151,8 @@ class ProbeSettings:
     metric: str
     aim: Aim | None = None  # None: to the last round
     pace: tuple[ProbePoint, ...] = ()  # svfl's evaluations
+    handling_seconds: Mapping[str, float] = field(default_factory=dict)  # a round, by method, beyond the link's clock
+    beside: Mapping[str, Any] = field(default_factory=dict)  # of every recipe: what the job asks of any method
 
     def build_job(self, recipe: Mapping[str, Any]) -> Job:
         """The job under this recipe, without limits of its own."""
@@ -169,7 +171,6 @@ class Probe:
 
     ground: ProbeSettings
     recipe: Mapping[str, Any]  # as a job file says it
-    handling_seconds: float = 0.0  # a round, on top of the link's clock
     limit_seconds: float = inf  # the best so far: what cannot be below it is given up
 
     def verdict(self, points: list[ProbePoint]) -> Ended | None:
@@ -201,6 +202,11 @@ class ProbeResult:
     prediction: Prediction | None = None
     error: str | None = None
 
+    @property
+    def seconds(self) -> float:
+        """To the target; infinite where nothing can be said."""
+        return inf if self.prediction is None else self.prediction.seconds
+
 
 class _Enough(Exception):
     """Ends a run from inside one of its callbacks."""
@@ -209,18 +215,14 @@ class _Enough(Exception):
         self.why = why
 
 
-def never() -> bool:
-    """Nobody asks a probe to stop."""
-    return False
-
-
-def run_probe(probe: Probe, stopped: Callable[[], bool] = never) -> ProbeResult:
+def run_probe(probe: Probe, stopped: Callable[[], bool] = lambda: False) -> ProbeResult:
     """Runs the probe; a recipe that fails says why. `stopped` is asked after every round."""
     ground = probe.ground
+    handling = ground.handling_seconds.get(probe.recipe["method"], 0.0)
     points: list[ProbePoint] = []
 
     def look(event: dict[str, Any]) -> None:
-        points.append(ProbePoint.of(event, ground.metric, probe.handling_seconds))
+        points.append(ProbePoint.of(event, ground.metric, handling))
         why = probe.verdict(points)
         if why is not None:
             raise _Enough(why)

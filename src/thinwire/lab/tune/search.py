@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from math import inf
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from thinwire.engine.methods import METHODS
@@ -28,25 +28,17 @@ METHODS_TRIED = ("thin", "celu", "efvfl")  # svfl is what they are held against
 
 
 @dataclass(frozen=True)
-class _Whole:
-    low: int
-    high: int
+class _Range:
+    """Numbers by steps; whole ones where the step is one."""
 
-    def suggest(self, trial: Trial, name: str) -> int:
-        return trial.suggest_int(name, self.low, self.high)
-
-    def nearest(self, value: float) -> int:
-        return min(self.high, max(self.low, round(value)))
-
-
-@dataclass(frozen=True)
-class _Number:
     low: float
     high: float
     step: float
 
     def suggest(self, trial: Trial, name: str) -> float:
-        return trial.suggest_float(name, self.low, self.high, step=self.step)
+        suggest: Any = trial.suggest_int if isinstance(self.step, int) else trial.suggest_float
+        found: float = suggest(name, self.low, self.high, step=self.step)
+        return found
 
     def nearest(self, value: float) -> float:
         return self.low + self.step * round((min(self.high, max(self.low, value)) - self.low) / self.step)
@@ -63,11 +55,11 @@ class _Choice:
         return value
 
 
-_RANGES: dict[str, _Whole | _Number | _Choice] = {
-    "up_step": _Number(1.0, 4.0, 0.5),
-    "down_step": _Number(2.0, 10.0, 1.0),
-    "capacity": _Whole(1, 10),
-    "reuse": _Whole(1, 12),
+_RANGES: dict[str, _Range | _Choice] = {
+    "up_step": _Range(1.0, 4.0, 0.5),
+    "down_step": _Range(2.0, 10.0, 1.0),
+    "capacity": _Range(1, 10, 1),
+    "reuse": _Range(1, 12, 1),
     "overlap": _Choice((False, True, "ahead")),
 }
 _FRACTIONS = (0.02, 0.05, 0.1, 0.2)
@@ -101,19 +93,20 @@ def _searched(method: str) -> list[str]:
 def suggest_recipe(trial: Trial) -> dict[str, Any]:
     """The search's next recipe, as a job file's table."""
     method = trial.suggest_categorical("method", METHODS_TRIED)
-    table: dict[str, Any] = {"method": method}
-    if method == "efvfl":
-        fraction = trial.suggest_categorical("fraction", _FRACTIONS)
-        table |= {"compressor": {"name": "TopK", "fraction": fraction}, "labels": "private"}
-    return table | {key: _RANGES[key].suggest(trial, key) for key in _searched(method)}
+    fraction = trial.suggest_categorical("fraction", _FRACTIONS) if method == "efvfl" else None
+    return _table(method, fraction) | {key: _RANGES[key].suggest(trial, key) for key in _searched(method)}
+
+
+def _table(method: str, fraction: float | None) -> dict[str, Any]:
+    compressed = {"compressor": {"name": "TopK", "fraction": fraction}, "labels": "private"}
+    return {"method": method} | ({} if fraction is None else compressed)
 
 
 def one_step(method: str) -> dict[str, Any]:
     """The method with one step a round, whose handling can be told from its steps."""
-    table: dict[str, Any] = {"method": method}
-    if method == "efvfl":
-        table |= {"compressor": {"name": "TopK", "fraction": 0.1}, "labels": "private"}
-    return table | {key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])}
+    return _table(method, _STARTS.get(method, {}).get("fraction")) | {
+        key: 1 for key in ("capacity", "reuse") if key in list_parameters(METHODS[method])
+    }
 
 
 def format_recipe(table: Mapping[str, Any]) -> str:
@@ -134,64 +127,38 @@ def _word(value: Any) -> str:
 # The search: optuna asks, probes answer, in this process or in several --------------------------------------------
 
 
-@dataclass(frozen=True)
-class SearchBudget:
-    """How much is tried. One process: the same seed tries the same recipes in the same order."""
-
-    trials: int
-    jobs: int = 1  # processes
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class SearchSpace:
-    """What the search is over."""
-
-    ground: ProbeSettings
-    handling_seconds: Mapping[str, float]  # a round, by method
-    beside: Mapping[str, Any]  # of every recipe: what the job asks for whatever the method
-
-    def probe(self, recipe: Mapping[str, Any], limit_seconds: float = inf) -> Probe:
-        return Probe(self.ground, recipe, self.handling_seconds[recipe["method"]], limit_seconds)
-
-
-@dataclass(frozen=True)
-class SearchResult:
-    """All that was probed, in the order in which it ended."""
-
-    probes: list[ProbeResult]
-    interrupted: bool = False
-
-
 def search(
-    over: SearchSpace, budget: SearchBudget, limit: float, told: Callable[[ProbeResult], None]
-) -> SearchResult:
-    """Probes recipes until the budget is spent or Ctrl-C; what cannot beat `limit` seconds is given up."""
-    study = _study(budget)
+    ground: ProbeSettings, trials: int, jobs: int, limit: float, told: Callable[[ProbeResult], None]
+) -> tuple[list[ProbeResult], bool]:
+    """Probes so many recipes, `jobs` at a time; what cannot beat `limit` seconds is given up. (probes, interrupted).
+
+    One process: the same seed tries the same recipes in the same order.
+    """
+    study = _study(ground.seed)
     done: dict[str, ProbeResult] = {}  # by recipe: a probe repeats, so none is made twice
     running: dict[Future[ProbeResult], Trial] = {}
     asked = 0
-    with RunnerPool(budget.jobs, in_thread=budget.jobs == 1) as pool:
+    probe_here = partial(run_probe, stopped=is_stopping)
+    with RunnerPool(jobs, in_thread=jobs == 1) as pool:
         try:
-            while asked < budget.trials or running:
-                while asked < budget.trials and len(running) < budget.jobs:
+            while asked < trials or running:
+                while asked < trials and len(running) < jobs:
                     trial = study.ask()
                     asked += 1
-                    recipe = {**suggest_recipe(trial), **over.beside}
+                    recipe = {**suggest_recipe(trial), **ground.beside}
                     if inline(recipe) in done:
                         _tell(study, trial, done[inline(recipe)])
                     else:
-                        running[pool.submit(_run_probe, over.probe(recipe, limit))] = trial
+                        running[pool.submit(probe_here, Probe(ground, recipe, limit))] = trial
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     one = future.result()
                     _tell(study, running.pop(future), one)
                     done[inline(one.recipe)] = one
-                    if one.prediction is not None:
-                        limit = min(limit, one.prediction.seconds)
+                    limit = min(limit, one.seconds)
                     told(one)
         except KeyboardInterrupt:
-            return SearchResult([*done.values()], interrupted=True)
-    return SearchResult([*done.values()])
+            return [*done.values()], True
+    return [*done.values()], False
 
 
 def _tell(study: Study, trial: Trial, one: ProbeResult) -> None:
@@ -203,16 +170,12 @@ def _tell(study: Study, trial: Trial, one: ProbeResult) -> None:
         study.tell(trial, state=TrialState.PRUNED if one.error is None else TrialState.FAIL)
 
 
-def _study(budget: SearchBudget) -> Study:
+def _study(seed: int) -> Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(seed=budget.seed, n_startup_trials=2 * len(METHODS_TRIED))
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * len(METHODS_TRIED))
     study = optuna.create_study(sampler=sampler, direction="minimize")
     for start in list_starts():
         study.enqueue_trial(start)
     return study
-
-
-def _run_probe(probe: Probe) -> ProbeResult:
-    return run_probe(probe, is_stopping)

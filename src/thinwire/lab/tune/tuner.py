@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from math import inf
 from pathlib import Path
+from time import perf_counter
 from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, Diverged
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
+from thinwire.engine.models.networks import fuse
+from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import SecureSum
+from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.job.job import Job
 from thinwire.job.job_file import inline, read_job_file
@@ -28,9 +37,85 @@ from thinwire.lab.tune.probe import (
     run_probe,
     time_rounds,
 )
-from thinwire.lab.tune.search import METHODS_TRIED, SearchBudget, SearchSpace, format_recipe, one_step, search
-from thinwire.lab.tune.step_times import charge_link, compute_handling_ms, measure_step_ms
+from thinwire.lab.tune.search import METHODS_TRIED, format_recipe, one_step, search
 from thinwire.training.result import better
+
+_REPEATS = 5  # at least
+_ENOUGH_SECONDS = 0.5  # of one party's repeats
+_MOST = 25
+
+
+def measure_step_ms(job: Job) -> dict[PartyName, float]:
+    """One update of each party on the first batch, forward, backward and optimiser: milliseconds of the fastest."""
+    job = job.duplicate()
+    rows, label = job.divide_rows().rows(0), job.label_party
+    found: dict[PartyName, float] = {}
+    embeddings: list[Tensor] = []
+    with torch.random.fork_rng(devices=[]):
+        for party in job.parties:
+            bottom = party.bottom.to(job.device).requires_grad_(not isinstance(job.training, Frozen))
+            x = party.features[rows].to(job.device)
+            embeddings.append(bottom(x).detach().requires_grad_())
+            found[party.name] = _fastest_ms(partial(bottom, x), party.optimizer or job.optimizer, [bottom])
+        modules = [module.to(job.device) for module in (label.top, label.bottom) if module is not None]
+        own = None if label.features is None else label.features[rows].to(job.device)
+        y = label.labels[rows].to(job.device)
+
+        def loss() -> Tensor:
+            mine = [] if label.bottom is None else [label.bottom(own)]
+            mean: Tensor = label.loss(label.top(fuse(label.fusion, [*embeddings, *mine])), y).mean()
+            return mean
+
+        found[label.name] = _fastest_ms(loss, label.optimizer or job.optimizer, modules)
+    return found
+
+
+def _fastest_ms(compute: Callable[[], Tensor], spec: OptimizerSpec, modules: Sequence[nn.Module]) -> float:
+    """Of the step that computes, goes back, and moves the modules."""
+    optimizer = spec.build(parameter for module in modules for parameter in module.parameters())
+
+    def step() -> None:
+        found = compute()
+        if found.requires_grad:
+            found.backward(torch.ones_like(found))
+        if optimizer is not None:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    step()
+    times: list[float] = []
+    while len(times) < _REPEATS or (sum(times) < _ENOUGH_SECONDS and len(times) < _MOST):
+        start = perf_counter()
+        step()
+        times.append(perf_counter() - start)
+    return 1e3 * min(times)  # what else this machine does is not the job's
+
+
+def charge_link(link: Link, ms: Mapping[PartyName, float], label_party: PartyName) -> Link:
+    """The link with what a step costs each party, so that its clock repeats; a `compute_ms` that is given stays."""
+    if link.compute_ms is not None:
+        return link
+    parties = {}
+    for name, own in ms.items():
+        if name != label_party:
+            one = replace(link.parties.get(name, link), parties={})
+            parties[name] = replace(one, compute_ms=own if one.compute_ms is None else one.compute_ms)
+    return replace(link, compute_ms=ms[label_party], parties=parties)
+
+
+def compute_handling_ms(events: Sequence[Mapping[str, Any]], ms: Mapping[PartyName, float]) -> float:
+    """What a round took beyond one step: compressing, encoding, framing, and the label party's own computing.
+
+    `events` are of a run with one step a round over a link that costs nothing, its time as it really passed.
+    """
+    pairs = pairwise(events[1:])  # not from the start: the first rounds warm up
+    rounds: list[float] = [(b["link_seconds"] - a["link_seconds"]) / (b["round"] - a["round"]) for a, b in pairs]
+    # Steps of different parties run at the same time, so the slowest one counts.
+    return max(0.0, 1e3 * min(rounds) - max(ms.values()))
+
+
+# From a job and a link to a recipe --------------------------------------------------------------------------------
+
 
 _MOST_ROUNDS = 300  # of a probe, unless asked for
 _FEWEST_ROUNDS = 4
@@ -61,21 +146,24 @@ class Watch:
     probed: Callable[[ProbeResult], None] = lambda _: None
 
 
-def tune(asked: TuningRequest, watch: Watch = Watch()) -> TuningResult:  # noqa: B008
+def tune(asked: TuningRequest, watch: Watch = Watch()) -> TuningResult:
     """A recipe for the job on its link. Ctrl-C after svfl's own probes gives the best so far."""
     job, ground, aim_from = _prepared(asked)
-    beside = _beside(asked)
-    step, handling = _measured(job, ground, beside, watch)
-    plain, ground = ground.link, replace(ground, link=charge_link(ground.link, step, job.label_party.name))
-    seconds = {method: one / 1e3 for method, one in handling.items()}
+    step, handling = _measured(job, ground, watch)
+    plain = ground.link
+    ground = replace(
+        ground,
+        link=charge_link(plain, step, job.label_party.name),
+        handling_seconds={method: one / 1e3 for method, one in handling.items()},
+    )
     watch.stage("svfl, to be held against")
-    svfl, aim = _baseline(SearchSpace(ground, seconds, beside), watch)
-    first = SearchSpace(replace(ground, aim=aim, pace=svfl.probes[0].points), seconds, beside)
-    second = SearchSpace(replace(first.ground, seed=ground.seed + 1, pace=svfl.probes[1].points), seconds, beside)
+    svfl, aim = _baseline(ground, watch)
+    first = replace(ground, aim=aim, pace=svfl.probes[0].points)
+    second = replace(first, seed=ground.seed + 1, pace=svfl.probes[1].points)
     watch.stage("probes")
-    found = search(first, SearchBudget(asked.trials, asked.jobs, ground.seed), _limit(svfl), watch.probed)
-    candidates = [Candidate((one,)) for one in found.probes]
-    interrupted = found.interrupted
+    limit = max(one.seconds for one in svfl.probes)  # that a recipe must stay below to be of use
+    probes, interrupted = search(first, asked.trials, asked.jobs, limit, watch.probed)
+    candidates = [Candidate((one,)) for one in probes]
     if not interrupted:
         watch.stage("the best ones with another seed")
         candidates, interrupted = _with_second_seed(candidates, second, watch)
@@ -94,7 +182,7 @@ def tune(asked: TuningRequest, watch: Watch = Watch()) -> TuningResult:  # noqa:
     return (
         tuned
         if interrupted
-        else _verified(tuned, replace(second.ground, link=plain), job.divide_rows().rounds, watch)
+        else _verified(tuned, replace(second, link=plain, handling_seconds={}), job.divide_rows().rounds, watch)
     )
 
 
@@ -122,7 +210,7 @@ def _prepared(asked: TuningRequest) -> tuple[Job, ProbeSettings, str]:
         )
     metric = next(iter(job.metrics), "loss") if aim is None else aim.metric
     seed = job.seed if asked.seed is None else asked.seed
-    ground = ProbeSettings(asked.job, asked.settings, seed, rounds, link, metric, aim)
+    ground = ProbeSettings(asked.job, asked.settings, seed, rounds, link, metric, aim, beside=_beside(asked))
     return job, ground, "what svfl reaches" if aim is None else aim_from
 
 
@@ -148,9 +236,7 @@ def _beside(asked: TuningRequest) -> dict[str, Any]:
     return {"defence": recipe["defence"]} if "defence" in recipe else {}
 
 
-def _measured(
-    job: Job, ground: ProbeSettings, beside: Mapping[str, Any], watch: Watch
-) -> tuple[dict[PartyName, float], dict[str, float]]:
+def _measured(job: Job, ground: ProbeSettings, watch: Watch) -> tuple[dict[PartyName, float], dict[str, float]]:
     """Milliseconds: a step by party, a round beyond its step by method; not where the link has compute_ms."""
     methods = ("svfl", *METHODS_TRIED)
     given = ground.link.compute_ms
@@ -163,46 +249,38 @@ def _measured(
     handling = {}
     for method in methods:
         watch.stage(f"measuring a round of {method} beyond its step")
-        events = time_rounds(ground, {**one_step(method), **beside}, rounds, rounds // _FEWEST_ROUNDS)
+        events = time_rounds(ground, {**one_step(method), **ground.beside}, rounds, rounds // _FEWEST_ROUNDS)
         handling[method] = compute_handling_ms(events, step)
     return step, handling
 
 
-def _baseline(over: SearchSpace, watch: Watch) -> tuple[Candidate, Aim]:
+def _baseline(ground: ProbeSettings, watch: Watch) -> tuple[Candidate, Aim]:
     """svfl with two seeds, and the target: what was asked for, or what both of them reach."""
     probes = []
-    for seed in (over.ground.seed, over.ground.seed + 1):
-        recipe = {"method": "svfl", **over.beside}
-        svfl = run_probe(replace(over, ground=replace(over.ground, seed=seed)).probe(recipe))
+    for seed in (ground.seed, ground.seed + 1):
+        svfl = run_probe(Probe(replace(ground, seed=seed), {"method": "svfl", **ground.beside}))
         if svfl.ended == "stopped":
             raise KeyboardInterrupt
         if svfl.error is not None:
             raise Diverged(f"svfl, against which other recipes are held, failed: {svfl.error}")
         probes.append(svfl)
-    metric = over.ground.metric
+    metric = ground.metric
     reached = [better(metric) * best_value(one.points, metric) for one in probes]
-    aim = over.ground.aim or Aim(metric, better(metric) * min(reached))
+    aim = ground.aim or Aim(metric, better(metric) * min(reached))
     known = tuple(replace(one, prediction=predict_cost(one.points, aim, one.points)) for one in probes)
     for one in known:
         watch.probed(one)
     return Candidate(known), aim
 
 
-def _limit(svfl: Candidate) -> float:
-    """Seconds that a recipe must stay below to be of use."""
-    said = [one.prediction for one in svfl.probes]
-    return max(inf if one is None else one.seconds for one in said)
-
-
 def _with_second_seed(
-    candidates: Sequence[Candidate], second: SearchSpace, watch: Watch
+    candidates: Sequence[Candidate], second: ProbeSettings, watch: Watch
 ) -> tuple[list[Candidate], bool]:
     """The few that promise most, probed once more: a target may be met early by luck. And whether Ctrl-C came."""
-    promising = [one for one in candidates if one.prediction is not None]
-    promising.sort(key=lambda one: inf if one.prediction is None else one.prediction.seconds)
+    promising = sorted((one for one in candidates if one.seconds < inf), key=lambda one: one.seconds)
     found = list(candidates)
     for one in promising[:_FINALISTS]:
-        again = run_probe(second.probe(one.recipe))
+        again = run_probe(Probe(second, one.recipe))
         if again.ended == "stopped":
             return found, True
         watch.probed(again)
@@ -212,10 +290,8 @@ def _with_second_seed(
 
 def _best(candidates: Sequence[Candidate], seeds: int) -> Candidate | None:
     """The fewest seconds to the target, of those with so many seeds; the first of them where they are alike."""
-    promising = [
-        (one.prediction.seconds, one) for one in candidates if one.prediction is not None and len(one.probes) >= seeds
-    ]
-    return min(promising, key=lambda pair: pair[0])[1] if promising else None
+    promising = (one for one in candidates if one.seconds < inf and len(one.probes) >= seeds)
+    return min(promising, key=lambda one: one.seconds, default=None)
 
 
 def _verified(tuned: TuningResult, ground: ProbeSettings, most_rounds: int, watch: Watch) -> TuningResult:

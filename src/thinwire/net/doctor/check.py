@@ -20,6 +20,8 @@ from thinwire.net.pki.certificates import (
     read_key,
 )
 
+_FEW_DAYS = 30
+
 
 class CheckVerdict(Enum):
     OK = "ok"
@@ -44,26 +46,15 @@ BytesShown: TypeAlias = Callable[[float], str]
 Checks: TypeAlias = Generator[Check, None, _Value]  # and what they leave to the ones that follow
 
 
-def ok(name: str, says: str, *more: str, **facts: Any) -> Check:
-    return Check(name, CheckVerdict.OK, says, more, facts)
+def _judge(verdict: CheckVerdict) -> Callable[..., Check]:
+    return lambda name, says, *more, **facts: Check(name, verdict, says, more, facts)
 
 
-def warning(name: str, says: str, *more: str, **facts: Any) -> Check:
-    return Check(name, CheckVerdict.WARNING, says, more, facts)
-
-
-def problem(name: str, says: str, *more: str, **facts: Any) -> Check:
-    return Check(name, CheckVerdict.PROBLEM, says, more, facts)
+ok, warning, problem = map(_judge, (CheckVerdict.OK, CheckVerdict.WARNING, CheckVerdict.PROBLEM))
 
 
 def skip_checks(names: Sequence[str], why: str) -> Iterator[Check]:
     return (Check(name, CheckVerdict.NOT_CHECKED, why) for name in names)
-
-
-# A party's own key and certificate, and the list of revoked ones --------------------------------------------------
-
-
-_FEW_DAYS = 30
 
 
 def check_certificates(own: NetworkParty) -> Checks[Credentials | None]:

@@ -27,6 +27,9 @@ _SIZES = (16_000, 64_000, 256_000, MOST_FILLER)
 _ROUND_TRIPS = 10
 _PROBE_SECONDS = 30.0
 _LONG_ENOUGH = 1.0  # seconds that a probe took: a larger one would say no more
+_CLOCK_SECONDS = 60.0
+_OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
+_NEEDED = ("address", "connection", "TLS", "version there")  # by the checks of a call that follow
 
 
 @dataclass(frozen=True)
@@ -92,14 +95,6 @@ def _rate(round_trip: float, seconds_for: Callable[[int], float]) -> LinkRate:
         if took > _LONG_ENOUGH:
             break
     return found
-
-
-# A feature party calls the label party, or its doctor, and measures the way there ---------------------------------
-
-
-_CLOCK_SECONDS = 60.0
-_OF_THE_CALL = ("address", "connection", "TLS", "version there", "same job", "clock", "round trip", "bandwidth")
-_NEEDED = ("address", "connection", "TLS", "version there")  # by the checks of a call that follow
 
 
 def check_call(

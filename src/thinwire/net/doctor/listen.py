@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import socket
 from pathlib import Path
-from threading import Lock
 from time import monotonic, sleep, time
 from typing import Any
 
@@ -14,7 +13,6 @@ from thinwire.base.format import printable
 from thinwire.base.types import PartyName
 from thinwire.net.doctor.check import Check, Checks, CheckVerdict, ok, problem, skip_checks, warning
 from thinwire.net.grpc.client import ask
-from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import RPCS, NotYet, Refused, Rpc
 from thinwire.net.handshake import ProbeHello, answer_probe
 from thinwire.net.links.endpoint import Endpoint
@@ -85,16 +83,8 @@ def _in_use(own: NetworkParty, address: str) -> Check:
 def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[dict[PartyName, int]]:
     """Answers the other parties' doctors, until all have measured and agree, or the time is over."""
     reception = ProbeDesk(brought)
-    roster = own.access_list()
     try:
-        listener = Listener(
-            own.listen_address(),
-            own.load_credentials,
-            roster,
-            reception,
-            reception.report,
-            len(own.feature_parties),
-        )
+        listener = own.listener(reception, reception.report)
     except BadInput as error:
         yield problem("doctors", "cannot be answered", str(error))
         return {}
@@ -108,16 +98,16 @@ def _receive(own: NetworkParty, brought: ProbeHello, seconds: float) -> Checks[d
         pass  # enough was seen
     finally:
         listener.stop()
-    seen = reception.list_callers()
+    seen = dict(reception.callers)
     for name in own.feature_parties:
         yield _guest(name, seen.get(name), brought)
-    for why in reception.refusals():
+    for why in list(reception.refusals):
         yield warning("refused", why)
     return {name: one.width for name in own.feature_parties if (one := seen.get(name)) is not None and one.width}
 
 
 def _all_well(own: NetworkParty, reception: ProbeDesk, brought: ProbeHello) -> bool:
-    done = reception.list_measured()
+    done = dict(reception.measured)
     return set(done) == set(own.feature_parties) and not any(one.differences_to(brought) for one in done.values())
 
 
@@ -140,10 +130,10 @@ class ProbeDesk:
 
     def __init__(self, ours: ProbeHello) -> None:
         self._ours = ours
-        self._lock = Lock()
-        self._seen: dict[PartyName, ProbeHello] = {}
-        self._done: dict[PartyName, ProbeHello] = {}
-        self._refusals: dict[str, None] = {}
+        # Other threads add to these: copy them before going through them.
+        self.callers: dict[PartyName, ProbeHello] = {}  # who has probed, as it said last
+        self.measured: dict[PartyName, ProbeHello] = {}  # whose measurements are over
+        self.refusals: dict[str, None] = {}
 
     def admit(self, peer: PartyName, hello: dict[str, Any]) -> PeerLink:
         raise NotYet(self._NOT_THE_RUN)
@@ -159,28 +149,12 @@ class ProbeDesk:
         found = answer_probe(request, caller, self._ours, time())
         if "brought" in request:
             theirs = ProbeHello.read(request["brought"]).model_copy(update={"party": caller})
-            with self._lock:
-                self._seen[caller] = theirs
-                if request.get("done") is True:
-                    self._done[caller] = theirs
+            self.callers[caller] = theirs
+            if request.get("done") is True:
+                self.measured[caller] = theirs
         return found
 
     def report(self, event: str, peer: PartyName | None, **facts: Any) -> None:
         """What the listener reports; refused callers are worth knowing."""
         if event in ("denied", "refused", "certificate_problem"):
-            with self._lock:
-                self._refusals[printable(facts.get("why", event))] = None
-
-    def list_callers(self) -> dict[PartyName, ProbeHello]:
-        """Who has probed, as it said last."""
-        with self._lock:
-            return dict(self._seen)
-
-    def list_measured(self) -> dict[PartyName, ProbeHello]:
-        """Whose measurements are over."""
-        with self._lock:
-            return dict(self._done)
-
-    def refusals(self) -> list[str]:
-        with self._lock:
-            return list(self._refusals)
+            self.refusals[printable(facts.get("why", event))] = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Event, Thread
 from time import monotonic
@@ -20,7 +21,7 @@ from thinwire.base.format import printable
 from thinwire.base.process import GrpcNotConfigured, is_grpc_configured
 from thinwire.engine.channel.base import TransportError
 from thinwire.net.grpc.service import CLAIM, RPCS, Denied, Refused, Rpc, RunAborted
-from thinwire.net.links.peer_link import SILENCE_SECONDS, LinkProtocol
+from thinwire.net.links.peer_end import SILENCE_SECONDS, PeerEnd
 from thinwire.net.links.records import CHUNK, MAX_JSON, Record, json_record, parse_count, parse_json
 from thinwire.net.pki.certificates import BadCertificate, Credentials
 
@@ -30,6 +31,7 @@ _BACK_OFF = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0)
 # gRPC's words for two certificates that do not agree; a line that breaks in a handshake is only a broken line.
 _OF_TLS = ("CERTIFICATE", "Hostname Verification", "certificate", "UNKNOWN_CA", "WRONG_VERSION")
 _OF_LINES = ("reset", "closed", "Broken pipe")
+_TELL_SECONDS = 10.0
 _PATIENT_WITH_DAMAGE = 3  # connections in a row that broke on bytes that cannot be
 
 OPTIONS: list[tuple[str, Any]] = [
@@ -133,14 +135,14 @@ class Greeter(Protocol):
     def check_welcome(self, welcome: dict[str, Any]) -> None:
         """Looks at the label party's words; raises Refused where it cannot go on with them."""
 
-    def report_no_answer(self, why: str, seconds: float) -> None:
-        """Nobody answered for so long."""
+    def report_no_answer(self, why: str) -> None:
+        """Nobody answered; said once, and then now and then."""
 
 
 class Dialer:
     """Keeps a link connected: dials, talks, and dials again, until closed or refused."""
 
-    def __init__(self, target: DialTarget, link: LinkProtocol, greeter: Greeter) -> None:
+    def __init__(self, target: DialTarget, link: PeerEnd, greeter: Greeter) -> None:
         self._target = target
         self._link = link
         self._greeter = greeter
@@ -148,6 +150,7 @@ class Dialer:
         self._call: Any = None
         self._ever = False  # connected before
         self._met = False  # connected in this attempt
+        self._said = ("", 0.0)  # why nobody answered, and after how many seconds
         self._thread = Thread(target=self._run, name="dial", daemon=True)
 
     def start(self) -> None:
@@ -173,17 +176,15 @@ class Dialer:
                 if not self._ever and (type(error) is not Unreached):
                     self._link.fail(error)
                     return
-                self._greeter.report_no_answer(str(error), 0.0 if self._met else monotonic() - away_since)
+                self._report(str(error), 0.0 if self._met else monotonic() - away_since)
             except Malformed as error:
                 damaged += 1
                 if damaged >= _PATIENT_WITH_DAMAGE:
                     self._link.fail(error)
                     return
-            except ThinwireError as error:
-                self._link.fail(error)
-                return
             except Exception as error:  # noqa: BLE001  the end of a thread: its program must not wait for ever
-                self._link.fail(TransportError(f"dialling failed: {type(error).__name__}: {error}"))
+                unknown = TransportError(f"dialling failed: {type(error).__name__}: {error}")
+                self._link.fail(error if isinstance(error, ThinwireError) else unknown)
                 return
             if self._link.describe_state()["received"] > received:
                 damaged = 0
@@ -192,20 +193,31 @@ class Dialer:
             self._closed.wait(_BACK_OFF[min(attempt, len(_BACK_OFF) - 1)])
             attempt += 1
 
+    def _report(self, why: str, seconds: float) -> None:
+        said_why, said_at = self._said
+        if why != said_why or seconds < said_at or seconds - said_at >= _TELL_SECONDS:
+            self._said = (why, seconds)
+            self._greeter.report_no_answer(why)
+
     def _talk(self) -> None:
         """One connection, from its first word to its end."""
         with self._target.open() as channel:
-            records = _Outgoing(json_record(Record.HELLO, self._greeter.hello()))
+            following: Future[Iterator[bytes]] = Future()  # known only after the answer to HELLO
+            records = _greet(json_record(Record.HELLO, self._greeter.hello()), following)
             talk: Any = channel.stream_stream(RPCS["Talk"].path)
-            self._call = call = talk(iter(records), metadata=self._target.claim)
-            watch = _Watch(call)
+            self._call = call = talk(records, metadata=self._target.claim)
+            over, began, attached = Event(), monotonic(), None
+
+            def count_silence() -> float:
+                return monotonic() - began if attached is None else attached.silent_seconds()
+
+            Thread(target=_watch, args=(call, count_silence, over), name="watch", daemon=True).start()
             try:
                 welcome = parse_json(next(call))
                 self._greeter.check_welcome(welcome)
                 received, kept = parse_count(welcome, "received"), parse_count(welcome, "kept")
-                attached = self._link.attach(_Call(call), received, kept)
-                records.go_on(attached.outgoing())
-                watch.silent = attached.silent_seconds
+                attached = self._link.attach(call.cancel, received, kept)
+                following.set_result(attached.outgoing())
                 self._ever = self._met = True
                 try:
                     for record in call:
@@ -217,57 +229,19 @@ class Dialer:
             except grpc.RpcError as error:
                 raise _mapped(error, self._target) from None
             finally:
-                watch.end()
-                records.end()
+                over.set()
+                if not following.done():
+                    following.set_result(iter(()))
                 call.cancel()
 
 
-class _Call:
-    """gRPC's call as a link's connection."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-
-    def end(self, why: str) -> None:
-        self._call.cancel()
+def _greet(hello: bytes, following: Future[Iterator[bytes]]) -> Iterator[bytes]:
+    yield hello
+    yield from following.result()
 
 
-class _Outgoing:
-    """HELLO first; what follows is known only after the answer."""
-
-    def __init__(self, hello: bytes) -> None:
-        self._hello = hello
-        self._more: Iterator[bytes] = iter(())
-        self._known = Event()
-
-    def go_on(self, records: Iterator[bytes]) -> None:
-        self._more = records
-        self._known.set()
-
-    def end(self) -> None:
-        self._known.set()
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._hello
-        self._known.wait()
-        yield from self._more
-
-
-class _Watch:
+def _watch(call: Any, silent_seconds: Callable[[], float], over: Event) -> None:
     """Ends a call on which nothing is heard: a stalled peer and a dead link look the same."""
-
-    def __init__(self, call: Any) -> None:
-        began = monotonic()
-        self.silent: Callable[[], float] = lambda: monotonic() - began
-        self._call = call
-        self._over = Event()
-        Thread(target=self._watch, name="watch", daemon=True).start()
-
-    def end(self) -> None:
-        self._over.set()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.5):
-            if self.silent() > SILENCE_SECONDS:
-                self._call.cancel()
-                return
+    while not over.wait(0.5):
+        if silent_seconds() > SILENCE_SECONDS:
+            call.cancel()

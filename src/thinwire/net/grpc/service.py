@@ -1,4 +1,4 @@
-"""The service that a label party offers, who may call what, and how a caller is known: by its certificate alone."""
+"""The service of a label party: who may call what, and how much, and that only a certificate says who calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thinwire.engine.channel.base import TransportError
 from thinwire.net.pki.certificates import Revocations, read_names
 
 SERVICE = "thinwire.Run"
-PROTOCOL = 1
+PROTOCOL = 2  # 1 did not say in HELLO how many messages a log has held
 CLAIM = "thinwire-party"  # who a caller says it is; compared with its certificate, never believed
 
 
@@ -20,6 +20,8 @@ class Role(Enum):
     LABEL_PARTY = "label party"
     FEATURE_PARTY = "feature party"
     CLIENT = "client"  # no party: it may ask for scores
+    STRANGER = "stranger"  # a certificate of the same authority, and no part in this run
+    ADDRESS = "address"  # no certificate so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,34 @@ RPCS = {
         Rpc("Logs", streams=False, callers=_ALL),  # what happened, where the label party shares it
     )
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CallerBudget:
+    """How much one caller may take up at a time, over all its connections."""
+
+    connections: int
+    calls: int  # that are open: not answered, or answered and the answer not taken
+    call_bytes: int  # of a request; an answer has as many
+    unread_bytes: int  # of frames that the program has not taken yet; then the caller waits
+    log_lines: int  # a minute, about each kind of event
+    cpu_ms: int  # a second, of the threads that hear it; addresses and strangers have it together
+
+
+_PARTY = CallerBudget(8, calls=32, call_bytes=1 << 20, unread_bytes=64 << 20, log_lines=120, cpu_ms=500)
+BUDGETS = {
+    Role.ADDRESS: CallerBudget(32, calls=0, call_bytes=0, unread_bytes=0, log_lines=30, cpu_ms=100),
+    Role.STRANGER: CallerBudget(4, calls=0, call_bytes=0, unread_bytes=0, log_lines=30, cpu_ms=100),
+    Role.CLIENT: CallerBudget(8, calls=32, call_bytes=1 << 20, unread_bytes=0, log_lines=30, cpu_ms=500),
+    Role.FEATURE_PARTY: _PARTY,
+    Role.LABEL_PARTY: _PARTY,
+}
+REFUSAL_MS = 0.5  # of CPU that a call costs which is refused
+# Twice as many fit into a caller's budget: the server hears a little late that an answer was taken.
+CALLS_PER_CONNECTION = 16
+BODY_SECONDS = 30.0  # that a caller has for its request
+HELLO_SECONDS = 5.0  # and for its HELLO, where it comes to talk
+HANDSHAKE_SECONDS = 10.0
 
 
 class Denied(TransportError):
@@ -82,7 +112,12 @@ class AccessList:
         self._clients = frozenset(clients) - set(certificate_names.values())
         self._parties = {name: name for name in self._clients}
         self._parties |= {name: party for party, name in certificate_names.items()}
-        self._revocations = revocations
+        self.revocations = revocations
+
+    @property
+    def callers(self) -> int:
+        """How many there can be."""
+        return len(self._parties)
 
     def role(self, party: PartyName) -> Role:
         if party in self._clients:
@@ -93,7 +128,7 @@ class AccessList:
         """Who calls; raises Denied unless the certificate, and nothing else, allows it."""
         if tls_version != "TLSv1.3":
             raise Denied(f"{tls_version or 'no TLS'}: this service speaks TLS 1.3 only")
-        refusal = self.find_refusal(certificate_pem)
+        refusal = self.revocations.find_refusal(certificate_pem)
         if refusal is not None:
             raise Denied(refusal)
         names = read_names(certificate_pem)
@@ -111,12 +146,3 @@ class AccessList:
         if self.role(party) not in rpc.callers:
             raise Denied(f"{party!r} is the {self.role(party).value}; {rpc.name} is not for it")
         return party
-
-    @property
-    def problem(self) -> str | None:
-        """Why the list of revoked certificates cannot be read as it is now."""
-        return self._revocations.problem
-
-    def find_refusal(self, certificate_pem: bytes) -> str | None:
-        """Why this certificate does not hold now; None if it does."""
-        return self._revocations.find_refusal(certificate_pem)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
-from ipaddress import IPv6Address
-
-from thinwire.base.errors import BadInput
+from ipaddress import IPv6Address, ip_address
+from socket import gethostname
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\.?")
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  compared with, not listened at
@@ -50,22 +50,18 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def choose_listen_address(listen: str | None, address: str | None) -> str:
-    """Where the label party listens: everywhere, at the address's port, unless given."""
-    if listen is not None:
-        return listen
-    if address is not None:
-        return str(Endpoint("0.0.0.0", Endpoint.parse(address).port))  # noqa: S104
-    raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
+def is_own_host(header: str, names: Collection[str]) -> bool:
+    """Whether a Host header says an address, localhost, this machine's name or one of `names`.
 
-
-def choose_dial_address(listen: str | None, address: str | None) -> str:
-    """Where feature parties find the label party: where it listens, unless given."""
-    if address is not None:
-        return address
-    if listen is not None and Endpoint.parse(listen).is_callable:
-        return listen
-    raise BadInput(
-        "network.address is missing: where the feature parties find the label party, such as "
-        'address = "fl.shop.example:7443"'
-    )
+    A page elsewhere can have a domain of its own lead here (DNS rebinding), but none of these.
+    """
+    try:
+        host = Endpoint.parse(header if re.search(r":\d+$", header) else f"{header}:80").host.rstrip(".").lower()
+    except ValueError:
+        return False
+    if host in {"localhost", gethostname().lower(), *map(str.lower, names)}:
+        return True
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False

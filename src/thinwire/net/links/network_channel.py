@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
@@ -11,10 +11,10 @@ from typing import Any
 
 from thinwire.base.errors import ThinwireError
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.channel.base import NO_TIMEOUT, Activity, Message, Stopwatch, Timeout, TransportError
+from thinwire.engine.channel.base import Activity, Message, Stopwatch, TransportError
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.wire.frame import HEADER_SIZE
-from thinwire.net.links.outgoing_log import AnswerLog
+from thinwire.net.links.outgoing_log import OutgoingLog, append_answer, read_answer
 from thinwire.net.links.peer_link import PeerLink
 
 _SYNC_SECONDS = 1.0
@@ -40,9 +40,9 @@ class NetworkChannel:
         me: PartyName,
         links: Mapping[PartyName, PeerLink],
         ledger: Ledger,
-        journal: AnswerLog,
+        journal: OutgoingLog,
         patience: Patience,
-        durable: Collection[Kind] = (),
+        durable: bool = False,
     ) -> None:
         self.me = me
         self.links = dict(links)
@@ -55,7 +55,7 @@ class NetworkChannel:
         self._journal = journal
         self._answers = 0  # questions about time that the program has asked
         self._patience = patience
-        self._durable = frozenset(durable)  # noised or masked: on the disk before they travel
+        self._durable = durable  # noised or masked messages are on the disk before they travel
         self._closed = Event()
         self._kept: list[dict[str, Any]] = []  # the states of the checkpoints that are on disk, oldest first
         self._syncing = Thread(target=self._sync, name="sync", daemon=True)
@@ -66,22 +66,21 @@ class NetworkChannel:
         if message.sender != self.me:
             raise TransportError(f"{self.me!r} cannot send as {message.sender!r}")
         with self._timed("send"):
-            size = self._link(message.receiver).post(
-                message.kind, message.round, message.body, durable=message.kind in self._durable
-            )
+            size = self._link(message.receiver).post(message.kind, message.round, message.body, self._durable)
         self.ledger.add(message.sender, message.receiver, message.kind, size)
 
-    def receive(self, sender: PartyName, kind: Kind, round: Round, timeout: Timeout = NO_TIMEOUT) -> Message:
+    def receive(self, sender: PartyName, kind: Kind, round: Round) -> Message:
         """Waits for the message; names a peer that keeps it waiting, and gives it up after a while."""
         link = self._link(sender)
         with self._timed("wait"):
             message = link.take(kind, round, _LOOK_SECONDS)
             if message is None:
-                message = self._wait(link, kind, round, timeout.seconds or self._patience.seconds)
-        self.ledger.add(sender, self.me, kind, _frame_size(message))
+                message = self._wait(link, kind, round)
+        self.ledger.add(sender, self.me, kind, HEADER_SIZE + len(message.body))
         return message
 
-    def _wait(self, link: PeerLink, kind: Kind, round: Round, patience: float) -> Message:
+    def _wait(self, link: PeerLink, kind: Kind, round: Round) -> Message:
+        patience = self._patience.seconds
         peer, began, told = link.ends.peer, monotonic(), monotonic()
         self.waiting_for = peer
         try:
@@ -92,7 +91,7 @@ class NetworkChannel:
                     return message
                 waited = monotonic() - began
                 # One that is here and sends nothing may compute, or wait itself: it has longer.
-                silent = min(waited, link.idle_seconds())
+                silent = min(waited, monotonic() - link.last_frame)
                 left = (_BUSY * patience if link.is_connected else patience) - silent
                 if left <= 0:
                     raise PartyMissing(peer, f"{kind.name} of round {round} was next", silent)
@@ -114,7 +113,7 @@ class NetworkChannel:
     def _is_away(self, awaited: Sequence[tuple[PartyName, Kind, Round]]) -> bool:
         began = monotonic()
         for sender, kind, round in awaited:
-            while not self._link(sender).await_frame(kind, round, _LOOK_SECONDS):
+            while not self._link(sender).holds(kind, round, _LOOK_SECONDS):
                 self._patience.interrupted()
                 if monotonic() - began > _BUSY * self._patience.seconds:
                     raise PartyMissing(sender, f"{kind.name} of round {round} was next", monotonic() - began)
@@ -139,10 +138,10 @@ class NetworkChannel:
         self._since = now
 
     def _answered(self, question: Callable[[], bool]) -> bool:
-        logged = self._journal.read(self._answers)
+        logged = read_answer(self._journal, self._answers)
         answer = question() if logged is None else bool(logged)
         if logged is None:
-            self._journal.append(int(answer))
+            append_answer(self._journal, int(answer))
         self._answers += 1
         return answer
 
@@ -227,10 +226,6 @@ class NetworkChannel:
         if peer not in self.links:
             raise TransportError(f"{self.me!r} has no link to {peer!r}; it has links to {', '.join(self.links)}")
         return self.links[peer]
-
-
-def _frame_size(message: Message) -> int:
-    return HEADER_SIZE + len(message.body)
 
 
 class PartyMissing(TransportError):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.net.grpc.client import DialTarget
+from thinwire.net.grpc.server import Desk, Listener
 from thinwire.net.grpc.service import AccessList
-from thinwire.net.links.endpoint import Endpoint, choose_dial_address, choose_listen_address
+from thinwire.net.links.endpoint import Endpoint
+from thinwire.net.links.peer_end import Events
 from thinwire.net.pki.certificates import CertificateFiles, Credentials, Revocations, load_credentials
 from thinwire.net.pki.signing import CertifiedIdentity
 
@@ -36,10 +39,23 @@ class NetworkParty:
         return self.feature_parties if self.is_label_party else (self.label_party,)
 
     def listen_address(self) -> str:
-        return choose_listen_address(self.listen, self.address)
+        """Where the label party listens: everywhere, at the address's port, unless given."""
+        if self.listen is not None:
+            return self.listen
+        if self.address is not None:
+            return str(Endpoint("0.0.0.0", Endpoint.parse(self.address).port))  # noqa: S104
+        raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
 
     def dial_address(self) -> str:
-        return choose_dial_address(self.listen, self.address)
+        """Where feature parties find the label party: where it listens, unless given."""
+        if self.address is not None:
+            return self.address
+        if self.listen is not None and Endpoint.parse(self.listen).is_callable:
+            return self.listen
+        raise BadInput(
+            "network.address is missing: where the feature parties find the label party, such as "
+            'address = "fl.shop.example:7443"'
+        )
 
     def load_credentials(self) -> Credentials:
         """Read anew each time: they may have been renewed."""
@@ -52,9 +68,10 @@ class NetworkParty:
         """Who this party is to the others, where keys are agreed on."""
         return CertifiedIdentity(self.load_credentials, self.certificate_names, self.read_revocations())
 
-    def access_list(self, clients: Iterable[str] = ()) -> AccessList:
-        """Who may call the label party."""
-        return AccessList(self.label_party, self.certificate_names, self.read_revocations(), clients)
+    def listener(self, desk: Desk, events: Events, clients: Iterable[str] = ()) -> Listener:
+        """The label party's port, for the feature parties and for clients by the names in their certificates."""
+        callers = AccessList(self.label_party, self.certificate_names, self.read_revocations(), clients)
+        return Listener(self.listen_address(), self.load_credentials, callers, desk, events)
 
     def target(self) -> DialTarget:
         """The label party; at the label party itself, its own process on this machine."""

@@ -15,13 +15,13 @@ that does not fit is damage.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -29,7 +29,15 @@ from threading import Lock
 import xxhash
 
 from thinwire.base.errors import BadInput, BadState
-from thinwire.storage.atomic_file import WriteFailed, sync_file, sync_folder, write_all
+from thinwire.storage.atomic_file import (
+    WriteFailed,
+    make_folder,
+    map_write_errors,
+    open_descriptor,
+    sync_file,
+    sync_folder,
+    write_all,
+)
 from thinwire.storage.encrypted_files import PLAIN_LOGS, PLAIN_RECORDS, Logs, Wrapped
 
 _HEAD = struct.Struct("<QI")
@@ -38,6 +46,8 @@ _CHECKSUM = struct.Struct("<Q")
 _CHECKED = _HEAD.size + _CHECK.size
 HEADER_SIZE = _CHECKED + _CHECKSUM.size
 _NAME = re.compile(r"(\d{6,})-(\d{10,})\.log")
+_WIDTH = 8  # bytes an answer
+SEGMENT_SIZE = 64 << 20  # bytes
 
 
 class DamagedLog(BadState):
@@ -80,12 +90,12 @@ class LogSegment:
         offset = self.offsets[index]
         until = self.offsets[index + 1] if index + 1 < len(self.offsets) else self.size
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
+            with open_descriptor(self.path, os.O_RDONLY) as descriptor:
                 record = os.pread(descriptor, until - offset, offset)
-            finally:
-                os.close(descriptor)
         except OSError as error:
+            failed = LogFailed(self.path, 0, error)
+            if failed.is_out_of_files:
+                raise failed from error
             raise DamagedLog(self.path, offset, f"number {sequence} cannot be read: {error.strerror}") from None
         if len(record) != until - offset or not _is_whole(memoryview(record), sequence):
             raise DamagedLog(self.path, offset, f"the record is damaged: number {sequence} is lost")
@@ -161,13 +171,6 @@ def _is_whole(record: memoryview, sequence: int) -> bool:
     return bool(digest.intdigest() == checksum)
 
 
-# The exact bytes of every frame to one peer, on disk before they travel -------------------------------------------
-
-
-SEGMENT_SIZE = 64 << 20  # bytes
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-
-
 class LogFailed(WriteFailed):
     """A record could not be written, for another reason than a full disk."""
 
@@ -175,12 +178,13 @@ class LogFailed(WriteFailed):
 class OutgoingLog:
     """Numbered records, each whole or not there at all; one process writes, any thread may read.
 
-    `on_full` gets the path and the bytes that are missing room; it sleeps or raises, then the append is tried again.
+    `on_full` hears what could not be written, or read, for want of room or of open files; it sleeps or raises, then
+    the same is tried again.
     `logs` says how records lie on the disk: as they are, or encrypted.
     """
 
     def __init__(
-        self, folder: Path, incarnation: int, on_full: Callable[[Path, int], None], logs: Logs = PLAIN_LOGS
+        self, folder: Path, incarnation: int, on_full: Callable[[WriteFailed], None], logs: Logs = PLAIN_LOGS
     ) -> None:
         self._folder = folder
         self._wrapped = logs.begin()
@@ -191,15 +195,13 @@ class OutgoingLog:
         self._unsynced = False
         self._roll = False
         self._descriptor = -1
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        with map_write_errors(folder, kind=LogFailed):
+            make_folder(folder)
             self._segments = _held(folder, incarnation, logs)
             self._next = self._segments[-1].end if self._segments else 0
             self._start_segment()
             sync_folder(folder)
             sync_folder(folder.parent)
-        except OSError as error:
-            raise LogFailed(folder, 0, error) from error
 
     @property
     def next_sequence(self) -> int:
@@ -224,8 +226,8 @@ class OutgoingLog:
         wrapped = self._wrapped.wrap(sequence, parts)
         record = [pack_header(sequence, wrapped), *wrapped]
         size = sum(map(len, record))
-        while not self._appended(sequence, record, size):
-            self._on_full(self._segments[-1].path, size)
+        while (failed := self._append(sequence, record, size)) is not None:
+            self._on_full(failed)
         if durable:
             self.sync()
 
@@ -238,11 +240,15 @@ class OutgoingLog:
 
     def find(self, sequence: int) -> bytes | None:
         """The frame, or None where it is not held, or no longer: peers may let it be pruned at any moment."""
-        with self._lock:
-            if sequence not in self:
-                return None
-            index = bisect_right(self._segments, sequence, key=lambda segment: segment.first) - 1
-            return self._segments[index].read(sequence)
+        while True:
+            try:
+                with self._lock:
+                    if sequence not in self:
+                        return None
+                    index = bisect_right(self._segments, sequence, key=lambda segment: segment.first) - 1
+                    return self._segments[index].read(sequence)
+            except LogFailed as failed:  # too many files are open
+                self._on_full(failed)
 
     def roll(self) -> None:
         """The next append begins a new segment: prune removes whole ones."""
@@ -251,21 +257,36 @@ class OutgoingLog:
 
     def sync(self) -> None:
         """A power cut loses nothing that was appended before."""
+        while (failed := self._sync()) is not None:
+            self._on_full(failed)
+
+    def _sync(self) -> LogFailed | None:
+        """What it lacks, where too many files are open."""
         with self._syncing:  # who comes second waits until the first is through
             with self._lock:
                 if not self._unsynced:
-                    return
-                self._unsynced = False
-                descriptor = os.dup(self._descriptor)
+                    return None
             try:
-                os.fsync(descriptor)
-                sync_folder(self._folder)
+                self._sync_copy()
             except OSError as error:
                 with self._lock:
                     self._unsynced = True
-                raise LogFailed(self._folder, 0, error) from error
-            finally:
-                os.close(descriptor)
+                failed = LogFailed(self._folder, 0, error)
+                if failed.is_out_of_files:
+                    return failed
+                raise failed from error
+        return None
+
+    def _sync_copy(self) -> None:
+        """Of the descriptor: an append may begin another segment meanwhile."""
+        with self._lock:
+            descriptor = os.dup(self._descriptor)  # there is none in a log that takes no more
+            self._unsynced = False
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_folder(self._folder)
 
     def prune(self, below: int) -> None:
         """Removes the segments that hold nothing from this number on."""
@@ -273,7 +294,9 @@ class OutgoingLog:
             if self._segments[0].end > below or self._segments[0].first == self._next:
                 return
             if self._segments[-1].offsets and self._next <= below:
-                self._try_new_segment()
+                with suppress(OSError):  # room is made later if there is none for an empty file
+                    self._start_segment()
+                    sync_folder(self._folder)
             known = {segment.path for segment in self._segments}
             for other in list_segments(self._folder):
                 if other.incarnation < self._incarnation and other.path not in known:
@@ -290,8 +313,8 @@ class OutgoingLog:
                 os.close(self._descriptor)
                 self._descriptor = -1
 
-    def _appended(self, sequence: int, record: Sequence[bytes | memoryview], size: int) -> bool:
-        """False: there is no room, and nothing was written."""
+    def _append(self, sequence: int, record: Sequence[bytes | memoryview], size: int) -> LogFailed | None:
+        """What it lacks, where there is no room; then nothing was written."""
         with self._lock:
             if sequence != self._next:
                 raise BadInput(f"{self._folder}: number {sequence} is appended, {self._next} is due")
@@ -303,14 +326,15 @@ class OutgoingLog:
                 write_all(self._descriptor, record)
             except OSError as error:
                 self._drop_unfinished()
-                if error.errno in _FULL:
-                    return False
-                raise LogFailed(self._segments[-1].path, size, error) from error
+                failed = LogFailed(self._segments[-1].path, size, error)
+                if failed.lacks_room:
+                    return failed
+                raise failed from error
             segment = self._segments[-1]
             segment.offsets.append(segment.size)
             segment.size += size
             self._next += 1
-            return True
+            return None
 
     def _drop_unfinished(self) -> None:
         """Back to the end of the last whole record; a log that cannot go back takes no more."""
@@ -344,14 +368,6 @@ class OutgoingLog:
             self._segments.pop()
         self._segments.append(new)
 
-    def _try_new_segment(self) -> None:
-        """Room is made later if there is none for an empty file."""
-        try:
-            self._start_segment()
-            sync_folder(self._folder)
-        except OSError:
-            return
-
 
 def _held(folder: Path, incarnation: int, logs: Logs) -> list[LogSegment]:
     """The segments that count, without a hole; what is void is removed. Raises DamagedLog."""
@@ -377,36 +393,13 @@ def _held(folder: Path, incarnation: int, logs: Logs) -> list[LogSegment]:
     return held
 
 
-_WIDTH = 8  # bytes an answer
+def append_answer(log: OutgoingLog, value: int) -> None:
+    """To a program's question, which a replay is given again; it is there after a crash once this returns."""
+    log.append(log.next_sequence, (value.to_bytes(_WIDTH, "little"),))
 
 
-class AnswerLog:
-    """A durable list of unsigned numbers; an answer that `append` took is there after a crash."""
-
-    def __init__(self, log: OutgoingLog) -> None:
-        self._log = log
-
-    @property
-    def next_index(self) -> int:
-        return self._log.next_sequence
-
-    def append(self, value: int) -> None:
-        self._log.append(self._log.next_sequence, (value.to_bytes(_WIDTH, "little"),))
-
-    def read(self, index: int) -> int | None:
-        """None: not asked yet."""
-        if index >= self._log.next_sequence:
-            return None
-        return int.from_bytes(self._log.read(index), "little")
-
-    def prune(self, below: int) -> None:
-        self._log.prune(below)
-
-    def roll(self) -> None:
-        self._log.roll()
-
-    def sync(self) -> None:
-        self._log.sync()
-
-    def close(self) -> None:
-        self._log.close()
+def read_answer(log: OutgoingLog, index: int) -> int | None:
+    """None: not asked yet."""
+    if index >= log.next_sequence:
+        return None
+    return int.from_bytes(log.read(index), "little")

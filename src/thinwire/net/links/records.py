@@ -26,9 +26,11 @@ from pydantic import Field
 
 from thinwire.base.errors import Malformed, TooLarge
 from thinwire.engine.wire.frame import HEADER_SIZE, body_length
+from thinwire.net.grpc.service import BUDGETS, Role
 
 CHUNK = 1 << 16  # bytes; a slow link must carry one well before its silence counts as the peer's
-MAX_JSON = 1 << 20
+MIN_PIECE = 64  # bytes; smaller pieces would fill memory with what each costs to hold
+MAX_JSON = BUDGETS[Role.FEATURE_PARTY].call_bytes
 _NUMBERED = struct.Struct("<BQ")
 FRAME_PREFIX = _NUMBERED.size
 
@@ -120,13 +122,12 @@ class FrameAssembler:
         return self.add(record[FRAME_PREFIX + HEADER_SIZE :])
 
     def add(self, piece: bytes) -> WholeFrame | None:
-        """What a MORE record holds."""
-        if len(piece) > self._missing or not self._pieces:
+        """What a MORE record holds: cut as the sender likes, but not into crumbs."""
+        if not min(MIN_PIECE, self._missing) <= len(piece) <= self._missing or not self._pieces:
             raise Malformed(f"{len(piece)} bytes came where a frame had {self._missing} to go")
         self._pieces.append(piece)
         self._missing -= len(piece)
         if self._missing:
             return None
-        header, *body = self._pieces
-        self._pieces = []
+        (header, *body), self._pieces = self._pieces, []
         return WholeFrame(self._sequence, header, body[0] if len(body) == 1 else b"".join(body))

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from difflib import get_close_matches
 from fcntl import LOCK_EX, flock
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,12 +27,14 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.net.pki.certificates import (
     BadCertificate,
     CertificateFiles,
     PrivateKey,
     Revocations,
+    find_extension,
     find_names,
     format_moment,
     is_party_name,
@@ -43,7 +44,7 @@ from thinwire.net.pki.certificates import (
     read_key,
     require_party_name,
 )
-from thinwire.storage.atomic_file import new_file, stage_file, write_all
+from thinwire.storage.atomic_file import new_file, open_descriptor, stage_file, write_all
 
 AUTHORITY_DAYS = 3653  # ten years
 PARTY_DAYS = 365
@@ -66,7 +67,8 @@ class IssuedCertificate:
 
 def ensure_authority(folder: Path) -> bool:
     """Makes the folder and an authority in it, unless there is one; says whether it did."""
-    _make_folder(folder)
+    with _mapped_errors(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _alone_in(folder):
         if not (folder / "revoked.txt").exists():
             _replace((folder / "revoked.txt", b"", 0o644))
@@ -155,7 +157,7 @@ def list_certificates(folder: Path) -> list[IssuedCertificate]:
         found.append(
             IssuedCertificate(
                 name=file.stem,
-                hosts=tuple(host for host in _alternative_names(certificate) if host != file.stem),
+                hosts=tuple(host for host in _alternative_names(certificate, file) if host != file.stem),
                 serial=certificate.serial_number,
                 not_after=certificate.not_valid_after_utc,
                 revoked=certificate.serial_number in revoked,
@@ -176,9 +178,8 @@ def require_issued(folder: Path, name: PartyName) -> None:
     if (folder / f"{name}.pem").exists() or (folder / f"{name}.key").exists():
         return
     known = [one.name for one in list_certificates(folder)]
-    near = get_close_matches(name, known, n=1) or get_close_matches(name.lower(), known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
-    raise BadInput(f"party {name!r} has no certificate in {folder}; {hint}")
+    hint = did_you_mean(name, known) or f"; there are {', '.join(known) or 'none'}"
+    raise BadInput(f"party {name!r} has no certificate in {folder}{hint}")
 
 
 def _found(folder: Path, name: PartyName) -> IssuedCertificate:
@@ -233,11 +234,10 @@ def _general_name(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def _alternative_names(certificate: x509.Certificate) -> list[str]:
+def _alternative_names(certificate: x509.Certificate, place: Path) -> list[str]:
     """Host names, then addresses, as --host takes them."""
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+    names = find_extension(certificate, x509.SubjectAlternativeName, place)
+    if names is None:
         return []
     return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
 
@@ -339,21 +339,12 @@ def _holds_authority(folder: Path) -> bool:
     return bool(there)
 
 
-def _make_folder(folder: Path) -> None:
-    with _mapped_errors(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Another command that changes this folder waits meanwhile."""
-    with _mapped_errors(folder):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            flock(descriptor, LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    with _mapped_errors(folder), open_descriptor(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        flock(descriptor, LOCK_EX)
+        yield
 
 
 def _replace(*contents: tuple[Path, bytes, int]) -> None:

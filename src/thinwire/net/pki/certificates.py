@@ -39,6 +39,7 @@ PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _REVOKED_LINE = re.compile(r"([0-9A-Fa-f]{1,40})(?:\s.*)?")
+MOST_CHAIN = 16  # certificates: a party's own and the authorities between it and the common one
 _MOST_BYTES = 4 << 20  # a bundle of authorities has a few hundred kB
 _RENEWAL_SECONDS = 0.1  # a renewal replaces two files, one after the other
 _CURVES = (ec.SECP256R1, ec.SECP384R1)  # gRPC's TLS takes no other curve, and no Ed25519
@@ -124,8 +125,8 @@ def read_names(certificate_pem: bytes) -> frozenset[str]:
 
 
 def find_names(certificate: x509.Certificate, place: Path | str) -> frozenset[str]:
-    """As `names_of`, of a certificate that was read from `place`."""
-    alternative = _extension(certificate, x509.SubjectAlternativeName, place)
+    """As `read_names`, of a certificate that was read from `place`."""
+    alternative = find_extension(certificate, x509.SubjectAlternativeName, place)
     if alternative is not None:
         return frozenset(alternative.get_values_for_type(x509.DNSName))
     common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -370,8 +371,11 @@ def _require_signed(
     files: CertificateFiles,
     moment: datetime,
 ) -> None:
-    paths = list(_paths(chain[0], chain[1:], authorities))
-    if not paths:
+    if len(chain) > MOST_CHAIN:
+        cause = f"it holds {len(chain)} certificates, and others take {MOST_CHAIN} at most"
+        raise BadCertificate(files.certificate, cause, "keep the party's own and those between it and the authority")
+    issuers = _find_issuers(chain[0], list(chain[1:]), authorities)
+    if not issuers:
         top = chain[-1].issuer.rfc4514_string()
         known = "; ".join(one.subject.rfc4514_string() for one in authorities[:3])
         raise BadCertificate(
@@ -380,9 +384,9 @@ def _require_signed(
             "use the authority file of whoever issued it; if an intermediate authority did, append that one's "
             "certificate to this file",
         )
-    if any(all(_lapse(issuer, moment) is None for issuer in path) for path in paths):
+    if _find_issuers(chain[0], _valid_at(moment, chain[1:]), _valid_at(moment, authorities)):
         return
-    for issuer in paths[0]:
+    for issuer in issuers:
         place = files.authority if issuer in authorities else files.certificate
         lapse = _lapse(issuer, moment)
         if lapse is not None:
@@ -399,23 +403,34 @@ def find_chain_problem(chain: Sequence[x509.Certificate], authorities: Sequence[
     lapse = _lapse(chain[0], now)
     if lapse is not None:
         return f"its certificate {lapse}"
-    paths = _paths(chain[0], chain[1:], authorities)
-    if not any(all(_lapse(issuer, now) is None for issuer in path) for path in paths):
+    if len(chain) > MOST_CHAIN:
+        return f"it comes with {len(chain)} certificates, {MOST_CHAIN} at most are looked at"
+    if not _find_issuers(chain[0], _valid_at(now, chain[1:]), _valid_at(now, authorities)):
         return "its certificate was not signed by our authority, or that one is no longer valid"
     return None
 
 
-def _paths(
-    certificate: x509.Certificate, between: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]
-) -> Iterator[list[x509.Certificate]]:
-    """Every line of issuers from a certificate to an authority."""
+def _valid_at(moment: datetime, certificates: Sequence[x509.Certificate]) -> list[x509.Certificate]:
+    return [one for one in certificates if _lapse(one, moment) is None]
+
+
+def _find_issuers(
+    certificate: x509.Certificate, between: list[x509.Certificate], authorities: Sequence[x509.Certificate]
+) -> list[x509.Certificate]:
+    """A line of issuers from a certificate to an authority; empty where there is none.
+
+    Takes out of `between` what it has looked behind: certificates that sign each other have as many lines as orders.
+    """
     for issuer in authorities:
         if _signed_by_authority(certificate, issuer):
-            yield [issuer]
-    for issuer in between:
-        if _signed_by_authority(certificate, issuer):
-            others = [other for other in between if other != issuer]
-            yield from ([issuer, *path] for path in _paths(issuer, others, authorities))
+            return [issuer]
+    for issuer in [one for one in between if _signed_by_authority(certificate, one)]:
+        if issuer in between:
+            between.remove(issuer)
+            line = _find_issuers(issuer, between, authorities)
+            if line:
+                return [issuer, *line]
+    return []
 
 
 def _signed_by_authority(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
@@ -437,12 +452,12 @@ def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
 
 def _require_use(leaf: x509.Certificate, place: Path) -> None:
     """A party both listens and calls, so one certificate must serve both ends of a connection."""
-    uses = _extension(leaf, x509.ExtendedKeyUsage, place)
+    uses = find_extension(leaf, x509.ExtendedKeyUsage, place)
     lacking = []
     if uses is not None:
         lacking += ["serverAuth"] * (ExtendedKeyUsageOID.SERVER_AUTH not in uses)
         lacking += ["clientAuth"] * (ExtendedKeyUsageOID.CLIENT_AUTH not in uses)
-    usage = _extension(leaf, x509.KeyUsage, place)
+    usage = find_extension(leaf, x509.KeyUsage, place)
     if usage is not None:
         lacking += ["digitalSignature"] * (not usage.digital_signature)
     if lacking:
@@ -453,7 +468,7 @@ def _require_use(leaf: x509.Certificate, place: Path) -> None:
         )
 
 
-def _extension(certificate: x509.Certificate, kind: type[_Extension], place: Path | str) -> _Extension | None:
+def find_extension(certificate: x509.Certificate, kind: type[_Extension], place: Path | str) -> _Extension | None:
     try:
         return certificate.extensions.get_extension_for_class(kind).value
     except x509.ExtensionNotFound:

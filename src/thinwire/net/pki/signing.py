@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -21,8 +22,8 @@ from thinwire.net.pki.certificates import (
     Credentials,
     Revocations,
     find_chain_problem,
+    find_names,
     public_pem,
-    read_names,
 )
 
 _LENGTH = 4  # bytes
@@ -40,14 +41,8 @@ class CertifiedIdentity:
 
     def sign(self, statement: bytes) -> bytes:
         mine = self.credentials()
-        key = load_pem_private_key(mine.key_pem, None)
-        match key:
-            case ec.EllipticCurvePrivateKey():
-                signature = key.sign(statement, ec.ECDSA(SHA256()))
-            case rsa.RSAPrivateKey():
-                signature = key.sign(statement, _PSS, SHA256())
-            case _:
-                raise BadCertificate("the private key", "it is neither ECDSA nor RSA", "have another one issued")
+        key: Any = load_pem_private_key(mine.key_pem, None)
+        signature = key.sign(statement, *_choose_scheme(key))
         lengths = [len(part).to_bytes(_LENGTH, "big") for part in (mine.certificate_pem, signature)]
         proof = b"".join([*lengths, mine.certificate_pem, signature])
         return proof + bytes(-len(proof) % _WHOLE)
@@ -68,28 +63,29 @@ class CertifiedIdentity:
         try:
             chain = x509.load_pem_x509_certificates(chain_pem)
             authorities = x509.load_pem_x509_certificates(self.credentials().authority_pem)
-            leaf_pem = public_pem(chain[0])
-            names = read_names(leaf_pem)
+            names = find_names(chain[0], "the peer's certificate")
         except (ValueError, BadCertificate) as error:
             return f"its certificate cannot be read ({error})"
         if self.certificate_names[party] not in names:
             return f"the certificate is of {', '.join(sorted(names)) or 'nobody'}"
-        refusal = find_chain_problem(chain, authorities) or self.revocations.find_refusal(leaf_pem)
+        refusal = find_chain_problem(chain, authorities) or self.revocations.find_refusal(public_pem(chain[0]))
         if refusal is not None:
             return refusal
         return None if _is_signed(chain[0], statement, signature) else "these words were not signed with its key"
 
 
 def _is_signed(leaf: x509.Certificate, statement: bytes, signature: bytes) -> bool:
-    key = leaf.public_key()
+    key: Any = leaf.public_key()
     try:
-        match key:
-            case ec.EllipticCurvePublicKey():
-                key.verify(signature, statement, ec.ECDSA(SHA256()))
-            case rsa.RSAPublicKey():
-                key.verify(signature, statement, _PSS, SHA256())
-            case _:
-                return False
-    except InvalidSignature:
+        key.verify(signature, statement, *_choose_scheme(key))
+    except (InvalidSignature, BadCertificate):
         return False
     return True
+
+
+def _choose_scheme(key: Any) -> tuple[Any, ...]:
+    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
+        return (ec.ECDSA(SHA256()),)
+    if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
+        return _PSS, SHA256()
+    raise BadCertificate("the key", "it is neither ECDSA nor RSA", "have another one issued")

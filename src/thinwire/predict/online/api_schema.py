@@ -1,16 +1,17 @@
-"""A request for scores and its answers as one schema: requests are checked by it, the OpenAPI document shows it."""
+"""A request for scores as a schema: requests are checked by it, the OpenAPI document shows it."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-from pydantic.json_schema import models_json_schema
 from torch import Tensor
 
 from thinwire import __version__
@@ -19,44 +20,8 @@ from thinwire.predict.errors import BadRequest
 from thinwire.predict.party_models import PartyRows
 
 LONGEST_DEADLINE_MS = 600_000.0
-_SCHEMAS = "#/components/schemas/{model}"
-_ERRORS = {
-    400: "malformed_json, wrong_type, unknown_field, empty, not_finite, no_ids, bad_input: the request is wrong",
-    403: "budget_spent: a party's privacy budget allows no further use of a row",
-    404: "unknown_id, outside_alignment, unknown_row",
-    408: "slow: the body did not come in time",
-    413: "too_many_rows, too_large",
-    429: "busy: too many rows wait; try again",
-    500: "not_finite: the model overflows on a row of the tables; internal: the server's log says what",
-    502: "party_failed: a party could not answer, or its answer was none",
-    503: "party_missing, model_mismatch: `parties` names whom; without a JSON body: too many connections; try again",
-    504: "deadline; `parties` names who had not answered",
-}
 _RowNumber = Annotated[int, Field(json_schema_extra={"minimum": 0})]  # refused by the table's count
 _WANTED = {"ids": "text or a whole number", "rows": "a whole number", "model": "a version's text"}
-
-
-class Scores(BaseModel):
-    """Scores in the order of the request."""
-
-    model: Annotated[str, Field(description="a hash over all parties' models")]
-    columns: list[str]
-    scores: list[list[float]]
-    missing: Annotated[list[str], Field(description="parties that were not there: their default embedding was taken")]
-
-
-class ErrorDetail(BaseModel):
-    """`type` is one of the names that the document lists."""
-
-    type: str
-    message: str
-    parties: list[str] = Field(default_factory=list)
-
-
-class ErrorBody(BaseModel):
-    """Every answer but 200."""
-
-    error: ErrorDetail
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,49 +114,16 @@ class ScoreSchema:
         return BadRequest("wrong_type", f"{where} must be {_WANTED.get(field, 'of another type')}, got {got}")
 
     def openapi(self) -> dict[str, Any]:
-        """Version 3.1."""
-        _, schemas = models_json_schema(
-            [(self._body, "validation"), (Scores, "serialization"), (ErrorBody, "serialization")],
-            ref_template=_SCHEMAS,
-        )
-        deadline = schemas["$defs"]["Request"]["properties"]["deadline_ms"]
-        header = {
-            "name": "X-Deadline-Ms",
-            "in": "header",
-            "schema": deadline,
-            "description": "unless the body says it",
-        }
-        errors = {str(status): _answer(text, "ErrorBody") for status, text in _ERRORS.items()}
-        predict = {
-            "operationId": "predict",
-            "summary": "Scores of rows, by id or by row number",
-            "parameters": [header],
-            "requestBody": {"required": True, "content": _content("Request")},
-            "responses": {"200": _answer("Scores in the order of the request", "Scores"), **errors},
-        }
-        return {
-            "openapi": "3.1.0",
-            "info": {"title": "thinwire serve", "version": __version__},
-            "paths": {
-                "/v1/predict": {"post": predict},
-                "/v1/model": {"get": _get("model", "What is served")},
-                "/healthz": {"get": _get("health", "200 where requests are answered, 503 with who is missing")},
-                "/metrics": {"get": _get("metrics", "Prometheus' text format, or OpenMetrics")},
-            },
-            "components": {"schemas": schemas["$defs"]},
-        }
-
-
-def _content(schema: str) -> dict[str, Any]:
-    return {"application/json": {"schema": {"$ref": _SCHEMAS.format(model=schema)}}}
-
-
-def _answer(text: str, schema: str) -> dict[str, Any]:
-    return {"description": text, "content": _content(schema)}
-
-
-def _get(name: str, summary: str) -> dict[str, Any]:
-    return {"operationId": name, "summary": summary, "responses": {"200": {"description": summary}}}
+        """Version 3.1: what depends on the settings is added to what the file beside this one says."""
+        document = tomllib.loads(Path(__file__).with_name("openapi.toml").read_text(encoding="utf-8"))
+        document["info"]["version"] = __version__
+        request = document["components"]["schemas"]["Request"] = self._body.model_json_schema()
+        predict = document["paths"]["/v1/predict"]["post"]
+        predict["parameters"][0]["schema"] = request["properties"]["deadline_ms"]
+        for status, answer in predict["responses"].items():
+            schema = "Scores" if status == "200" else "ErrorBody"
+            answer["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+        return document
 
 
 # Fields that the table decides on -----------------------------------------------------------------------------------

@@ -1,12 +1,12 @@
-"""Embeddings that a party allows to be kept: so many rows, for so long."""
+"""Requests become batches; what is kept of embeddings, and what Prometheus is told, never ids or rows."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from time import monotonic
@@ -14,17 +14,71 @@ from time import monotonic
 import numpy as np
 import numpy.typing as npt
 import torch
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 from torch import Tensor
 
 from thinwire.base.types import PartyName
 from thinwire.job.schema import ServeSection
 from thinwire.net.handshake import CacheTerms
 from thinwire.predict.embedding_client import EmbeddingClient
-from thinwire.predict.errors import Busy, Late, NoAnswer, PartyAway
+from thinwire.predict.errors import Busy, Late, NoAnswer, PartyAway, describe_error
 from thinwire.predict.online.api_schema import ScoreRequest
-from thinwire.predict.online.metrics import ServerMetrics
 from thinwire.predict.party_models import ReadyModel
 from thinwire.predict.pending_requests import PendingAnswers
+
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+
+class ServerMetrics(Collector):
+    """Counted as requests end; one registry for each server. `read` gives what is read when a page is asked for."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "thinwire_requests", "Requests, by what they came to.", ["outcome"], registry=registry
+        )
+        self._seconds = Histogram(
+            "thinwire_request_seconds", "From a request to its answer.", buckets=_SECONDS, registry=registry
+        )
+        self.batch_rows = Histogram(
+            "thinwire_batch_rows", "Rows that were asked for together.", buckets=_ROWS, registry=registry
+        )
+        self.defaults = Counter(
+            "thinwire_defaults", "Answers with a party's default embedding.", ["party"], registry=registry
+        )
+        self._read = read
+        registry.register(self)
+        ProcessCollector(registry=registry)
+
+    @contextmanager
+    def count_request(self) -> Iterator[None]:
+        """One request: how long it takes, and what it comes to."""
+        began, outcome = monotonic(), "internal"
+        try:
+            yield
+            outcome = "ok"
+        except Exception as error:
+            outcome = str(describe_error(error)[1]["error"]["type"])
+            raise
+        finally:
+            self._requests.labels(outcome).inc()
+            self._seconds.observe(monotonic() - began)
+
+    def page(self, accept: str) -> tuple[bytes, str]:
+        """In the format that the Accept header asks for, and its content type."""
+        encode, kind = choose_encoder(accept)
+        return encode(self._registry), kind
+
+    def collect(self) -> Iterable[Metric]:
+        return self._read()
+
+
+# Embeddings that a party allows to be kept: so many rows, for so long ---------------------------------------------
+
 
 _Kept = OrderedDict[tuple[str, int], tuple[float, Tensor]]  # by model and row: until when, and what
 
@@ -154,13 +208,9 @@ class BatchScorer:
 
     def _summed(self, batch: ScoringBatch) -> Tensor:
         if "" not in batch.embeddings:
-            half = batch.ready.scorer
-            symbols = {
-                name: half.decode(_result(name, waiting), name, len(batch.rows))
-                for name, waiting in batch.answers.futures.items()
-            }
+            bodies = {name: _result(name, waiting) for name, waiting in batch.answers.futures.items()}
             rows = torch.from_numpy(batch.rows)
-            batch.embeddings[""] = half.combine(symbols, rows, batch.answers.number)[0]
+            (batch.embeddings[""],) = batch.ready.scorer.combine(bodies, rows, batch.answers.number)
         return batch.embeddings[""]
 
     def _embedding(self, batch: ScoringBatch, name: PartyName) -> Tensor | None:
@@ -303,7 +353,7 @@ class RequestBatcher:
         """One batch, from its question to everybody's answer."""
         place = asyncio.get_running_loop().call_later(_PLACE_SECONDS, self._leave_place)
         rows = np.concatenate([one.request.rows for one in members])
-        self._metrics.count_batch(len(rows))
+        self._metrics.batch_rows.observe(len(rows))
         batch = None
         try:
             batch = self._scorer.begin(rows)
@@ -358,7 +408,7 @@ def _own_features(batch: ScoringBatch, members: list[_Waiting]) -> Tensor | None
     """The label party's own features where a request brings them; otherwise the table's."""
     if all(one.request.features is None for one in members):
         return None
-    table = batch.ready.model.own_features
+    table = batch.ready.model.rows.features
     if table is None:
         return None
     parts = [

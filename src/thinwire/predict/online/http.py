@@ -12,12 +12,15 @@ from time import monotonic
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from thinwire.predict.errors import BadRequest, find_status, format_error
+from thinwire.base.format import printable
+from thinwire.net.links.endpoint import Endpoint, is_own_host
+from thinwire.predict.errors import BadRequest, describe_error
 from thinwire.predict.online.api_schema import parse_body
 from thinwire.predict.online.service import ScoreService
 
@@ -33,13 +36,14 @@ def make_app(service: ScoreService, say: Any = lambda _: None) -> Starlette:
     async def predict(request: Request) -> Response:
         try:
             with service.metrics.count_request():
-                body = await _body(request, cap)
-                return _json(await service.score(parse_body(body), request.headers.get(DEADLINE_HEADER)))
+                _require_json(request)
+                value = parse_body(await _body(request, cap))
+                return _json(await service.score(value, request.headers.get(DEADLINE_HEADER)))
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
-            status = find_status(error)
+            status, body = describe_error(error)
             if status == 500:
                 say(f"a request failed: {type(error).__name__}: {error}")
-            return _json(format_error(error), status, retry=status in (429, 503))
+            return _json(body, status, retry=status in (429, 503))
 
     async def model(_: Request) -> Response:
         return _json(service.model())
@@ -73,6 +77,7 @@ def make_app(service: ScoreService, say: Any = lambda _: None) -> Starlette:
             Route("/metrics", metrics),
             Route("/openapi.json", document),
         ],
+        middleware=[Middleware(OwnHosts, [Endpoint.parse(service.settings.http).host, *service.settings.hosts])],
         lifespan=lifespan,
         exception_handlers={404: lost, 405: lost},
     )
@@ -84,6 +89,22 @@ def find_most_connections() -> int:
     """As many as this process may have files open, less those that it needs for other things."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 16 if allowed == resource.RLIM_INFINITY else max(64, min(allowed, 1 << 16) - 256)
+
+
+class OwnHosts:
+    """Refuses requests that call this server by another name than its own."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = Request(scope).headers.get("host", "") if scope["type"] == "http" else "localhost"
+        if is_own_host(host, self._names):
+            await self._app(scope, receive, send)
+        else:
+            told = f"{printable(host)[:80]!r} is no name of this server: call its address, or list it in serve.hosts"
+            await _json({"error": {"type": "wrong_host", "message": told}}, 421)(scope, receive, send)
 
 
 class IdleConnections:
@@ -112,6 +133,14 @@ class IdleConnections:
         for place, (client, since) in enumerate(sorted(self._idle_since.items(), key=lambda one: one[1])):
             if now - since > HEAD_SECONDS or (place < excess and since <= now):
                 transports[client].close()
+
+
+def _require_json(request: Request) -> None:
+    """Any page may have a browser send plain text here; JSON needs a permission that nobody gives."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        told = f"Content-Type is {printable(kind)[:80]!r}; send application/json"
+        raise BadRequest("wrong_content_type", told, 415)
 
 
 async def _body(request: Request, cap: int) -> bytes:

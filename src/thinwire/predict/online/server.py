@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import closing, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -13,16 +12,13 @@ from typing import Any
 from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.engine.privacy import SecureSum
 from thinwire.job.party_view import PartyView
-from thinwire.job.row_selection import RowSet
 from thinwire.job.schema import ServeSection, ServeTerms
-from thinwire.net.handshake import CacheTerms
 from thinwire.net.links.endpoint import Endpoint
 from thinwire.predict.embedding_client import EmbeddingClient
-from thinwire.predict.embedding_server import EmbeddingServer, ServingTerms
+from thinwire.predict.embedding_server import EmbeddingServer
 from thinwire.predict.model_store import RunFolder
 from thinwire.predict.online.service import ScoreService
-from thinwire.predict.party_models import FeatureModel, LabelModel, NewRows
-from thinwire.predict.run_source import RunSource
+from thinwire.predict.party_models import FeatureModel, LabelModel, RunSource
 from thinwire.storage import layout
 
 Say = Callable[[str], None]
@@ -30,29 +26,26 @@ Say = Callable[[str], None]
 _LOOK_SECONDS = 1.0
 
 
-class RunWatcher:
+class RunWatcher(Thread):
     """Looks once a second; `found` gets the folder of a run that was not there before."""
 
-    def __init__(self, path: Path, found: Callable[[RunFolder], None], say: Say) -> None:
-        self._path = path
+    def __init__(self, source: RunSource, found: Callable[[RunFolder], None], say: Say) -> None:
+        super().__init__(name="watch models", daemon=True)
+        self._source = source
         self._found = found
         self._say = say
         self._seconds = _LOOK_SECONDS
-        self._seen = _signature(path)
+        self._seen = _signature(source.path)
         self._over = Event()
-        self._thread = Thread(target=self._watch, name="watch models", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def close(self) -> None:
         self._over.set()
-        self._thread.join(timeout=5)
+        self.join(timeout=5)
 
-    def _watch(self) -> None:
+    def run(self) -> None:
         before: object = self._seen
         while not self._over.wait(self._seconds):
-            now = _signature(self._path)
+            now = _signature(self._source.path)
             # Twice the same: a folder that is being written is not looked at.
             if now != self._seen and now == before and now:
                 self._seen = now
@@ -61,8 +54,8 @@ class RunWatcher:
 
     def _load(self) -> None:
         try:
-            folder = RunFolder(self._path.resolve())
-            self._say(f"{self._path} leads to {folder.path} now: loading its models beside those in use")
+            folder = self._source.folder()
+            self._say(f"{self._source.path} leads to {folder.path} now: loading its models beside those in use")
             self._found(folder)
         except ThinwireError as error:
             self._say(f"the new models cannot be used, the old ones stay: {error}")
@@ -80,56 +73,31 @@ def _signature(path: Path) -> tuple[object, ...]:
         return ()
 
 
-@dataclass(frozen=True)
-class ServerSource:
-    """Where the models are, and which rows are served."""
-
-    run: RunSource
-    which: RowSet | None = None
-    new: NewRows | None = None
-
-    @property
-    def own(self) -> PartyView:
-        return self.run.own
-
-
-def read_serving_terms(own: PartyView) -> ServingTerms:
+def read_serving_terms(own: PartyView) -> ServeTerms:
     """What this feature party's own section allows."""
     terms = own.section.serve or ServeTerms()
-    default = None if terms.when_missing == "error" else terms.when_missing
-    summed = isinstance(own.recipe.aggregation, SecureSum)
-    for field, given in (("when_missing", default), ("cache_rows", terms.cache_rows)):
-        if given is not None and summed:
+    for field, nothing in (("when_missing", "error"), ("cache_rows", None)):
+        if isinstance(own.recipe.aggregation, SecureSum) and getattr(terms, field) != nothing:
             raise BadInput(
                 f"party.{own.me}.serve.{field}: under a secure sum nobody sees a single party's embedding, so "
                 "that none can be kept or replaced; leave it out"
             )
-    cache = None if terms.cache_rows is None else CacheTerms(rows=terms.cache_rows, seconds=terms.cache_seconds)
-    return ServingTerms(cache, default)
+    return terms
 
 
 class FeatureServer:
     """Answers until stopped, through any outage of the label party."""
 
-    def __init__(self, source: ServerSource, say: Say) -> None:
-        own = source.own
-        self._source = source
-        terms = read_serving_terms(own)
-        self._identity = own.network_party.identity()
-        self._watcher = RunWatcher(source.run.path, lambda folder: self.party.add(self._model(folder)), say)
-        self.party = EmbeddingServer(own, self._model(source.run.folder()), terms, say)
-
-    def _model(self, folder: RunFolder) -> FeatureModel:
-        return FeatureModel(self._source.own.me, folder, self._source.which, self._source.new, self._identity)
+    def __init__(self, source: RunSource, say: Say) -> None:
+        terms = read_serving_terms(source.own)
+        self._watcher = RunWatcher(source, lambda folder: self.party.add(FeatureModel(source, folder)), say)
+        self.party = EmbeddingServer(source.own, FeatureModel(source, source.folder()), terms, say)
 
     def run(self) -> None:
         self.party.start()
         self._watcher.start()
-        try:
+        with closing(self.party), closing(self._watcher):
             self.party.wait(None)
-        finally:
-            self._watcher.close()
-            self.party.close()
 
     def stop(self) -> None:
         self.party.stop()
@@ -138,22 +106,21 @@ class FeatureServer:
 class LabelServer:
     """HTTP and gRPC until stopped; refuses where the extra is not installed."""
 
-    def __init__(self, source: ServerSource, say: Say, settings: ServeSection | None = None) -> None:
+    def __init__(self, source: RunSource, say: Say, settings: ServeSection | None = None) -> None:
         try:
             import uvicorn
 
             from thinwire.predict.online.http import IdleConnections, find_most_connections, make_app
         except ImportError:
             raise BadInput("thinwire serve needs starlette and uvicorn: pip install 'thinwire[serve]'") from None
-        own = source.own
-        self._source = source
+
         self._say = say
-        settings = settings or own.serve
-        self._watcher = RunWatcher(source.run.path, lambda folder: self.party.add(self._model(folder)), say)
-        folder = source.run.folder()
+        settings = settings or source.own.serve
+        self._watcher = RunWatcher(source, lambda folder: self.party.add(LabelModel(source, folder)), say)
+        folder = source.folder()
         self._socket = _open_socket(settings.http)
         self.address = f"http://{Endpoint(*self._socket.getsockname()[:2])}"
-        self.party = EmbeddingClient(own, self._model(folder), say, settings.clients)
+        self.party = EmbeddingClient(source.own, LabelModel(source, folder), say, settings.clients)
         self.service = ScoreService(self.party, settings, say)
         self._idle = IdleConnections(make_app(self.service, say))
         config = uvicorn.Config(
@@ -174,20 +141,13 @@ class LabelServer:
         # Signals are the command's matter: it ends every kind of party in the same way.
         self._server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
 
-    def _model(self, folder: RunFolder) -> LabelModel:
-        return LabelModel(self._source.own.me, folder, self._source.which, self._source.new)
-
     def run(self) -> None:
         """Until stopped; what is under way is answered first."""
         self.party.start()
         self._watcher.start()
         self._say(f"scores at {self.address}/v1/predict")
-        try:
+        with closing(self.service), closing(self.party), closing(self._watcher):
             self._server.run(sockets=[self._socket])
-        finally:
-            self._watcher.close()
-            self.party.close()
-            self.service.close()
 
     def stop(self) -> None:
         self._server.should_exit = True
@@ -195,15 +155,6 @@ class LabelServer:
     async def _close_idle(self) -> None:
         server = self._server
         self._idle.close_idle(server.server_state.connections, server.config.limit_concurrency or 0)
-
-    def is_listening(self) -> bool:
-        return bool(self._server.started)
-
-    def in_thread(self) -> Thread:
-        """For tests and benchmarks."""
-        thread = Thread(target=self.run, name="serve")
-        thread.start()
-        return thread
 
 
 def _open_socket(address: str) -> Any:

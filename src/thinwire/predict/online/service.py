@@ -15,10 +15,9 @@ from thinwire.base.format import printable
 from thinwire.job.schema import ServeSection
 from thinwire.net.links.records import MAX_JSON
 from thinwire.predict.embedding_client import EmbeddingClient
-from thinwire.predict.errors import BadRequest, Busy, ModelMismatch, find_status, format_error
+from thinwire.predict.errors import BadRequest, Busy, ModelMismatch, describe_error
 from thinwire.predict.online.api_schema import LONGEST_DEADLINE_MS, ScoreRequest, ScoreSchema
-from thinwire.predict.online.batching import BatchScorer, RequestBatcher
-from thinwire.predict.online.metrics import ServerMetrics
+from thinwire.predict.online.batching import BatchScorer, RequestBatcher, ServerMetrics
 from thinwire.training.party.metrics import count_frames, counter, gauge
 
 _MOST_OVER_GRPC = 32  # each holds a thread while it waits
@@ -52,7 +51,7 @@ class ScoreService:
         self._require_model(request, scored.ready.version)  # a new one may have come into use meanwhile
         _require_finite(request, scored.table)
         for party in scored.missing:
-            self.metrics.count_default(party)
+            self.metrics.defaults.labels(party).inc()
         return {
             "model": scored.ready.version,
             "columns": list(scored.columns),
@@ -71,9 +70,10 @@ class ScoreService:
             with self.metrics.count_request():
                 return self._from_loop(value)
         except Exception as error:  # noqa: BLE001  the end of a request: it gets an answer whatever happens
-            if find_status(error) == 500:
+            status, body = describe_error(error)
+            if status == 500:
                 self._say(f"a request over gRPC failed: {type(error).__name__}: {error}")
-            return format_error(error)
+            return body
 
     def _from_loop(self, value: dict[str, Any]) -> dict[str, Any]:
         loop = self._loop

@@ -9,17 +9,17 @@ from ipaddress import ip_address
 
 from anyio import sleep, to_thread
 from starlette.applications import Starlette
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from thinwire.net.links.endpoint import is_own_host
 from thinwire.report.live.live_run import Board
 from thinwire.report.live.sections import page, sections
-from thinwire.report.svg.page import page_style
+from thinwire.report.rendering import page_style
 
 _SECONDS = 0.5  # between two looks
 _STILL_THERE = 30  # looks without news, after which a line says that we are
@@ -32,10 +32,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+_WRONG_HOST = PlainTextResponse("wrong Host: call this page by its address, or by the name in --host\n", 421)
 
 
 def dashboard_app(board: Board, host: str, closing: Callable[[], bool] = lambda: False) -> Starlette:
-    """For a server at `host`; on loopback it answers to loopback's names alone, so that no other site can ask it.
+    """For a server at `host`; it answers to its own names alone, so that no other site can ask it.
 
     Streams end once `closing` says so: a server waits for them.
     """
@@ -55,15 +56,9 @@ def dashboard_app(board: Board, host: str, closing: Callable[[], bool] = lambda:
     async def script(_: Request) -> Response:
         return Response(_file("page.js"), media_type="text/javascript")
 
-    names = ["localhost", "127.0.0.1", "[::1]"] if is_loopback(host) else ["*"]
     return Starlette(
-        routes=[
-            Route("/", index),
-            Route("/events", events),
-            Route("/page.css", style),
-            Route("/page.js", script),
-        ],
-        middleware=[Middleware(_SafeHeaders), Middleware(TrustedHostMiddleware, allowed_hosts=names)],
+        routes=[Route("/", index), Route("/events", events), Route("/page.css", style), Route("/page.js", script)],
+        middleware=[Middleware(_OwnPage, host)],
     )
 
 
@@ -110,11 +105,11 @@ class _Streams:
             self.open -= 1
 
 
-class _SafeHeaders:
-    """Nothing from elsewhere runs in the page, and no other site may frame it."""
+class _OwnPage:
+    """Nothing from elsewhere runs in the page, no other site may frame it, and none may have its name lead here."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, name: str) -> None:
+        self._app, self._name = app, name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
@@ -122,4 +117,5 @@ class _SafeHeaders:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        await self._app(scope, receive, with_headers)
+        own = is_own_host(Headers(scope=scope).get("host", ""), (self._name,))
+        await (self._app if own else _WRONG_HOST)(scope, receive, with_headers)

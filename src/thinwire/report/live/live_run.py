@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from thinwire.base.errors import BadInput
-from thinwire.report.reading import Stop, find_runs, going_on, last_stop
+from thinwire.report.folder import Stop, find_runs, going_on, last_stop
 from thinwire.report.record import Evaluation, Heartbeat, RunInfo, RunRecord, append_heartbeat
 from thinwire.storage import layout
 from thinwire.storage.json_file import LineFollower, read_object

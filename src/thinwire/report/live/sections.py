@@ -3,21 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from thinwire.base.format import format_bytes, format_number, format_seconds
+from thinwire.base.format import format_seconds
 from thinwire.report.figures import cosine_figure, curve_figures, time_figures, totals_figure, traffic_figures
-from thinwire.report.live.health import health, log_lines
-from thinwire.report.live.live_run import Board, LiveRun
-from thinwire.report.privacy import gauges, list_spending
+from thinwire.report.live.live_run import Board, LiveRun, LiveState
 from thinwire.report.record import RunRecord
-from thinwire.report.rendering import jinja_environment
-from thinwire.report.summary import each_alone, format_fewer_bytes
+from thinwire.report.rendering import gauges, is_bounded, jinja_environment
+from thinwire.report.summary import each_alone, tiles
 from thinwire.report.svg.drawing import COLOURS
+from thinwire.storage.events import sentence
+
+_LINES = 40
+_HERE = {
+    "connected": "connected",
+    "left": "finished",
+    "paused": "stopped",
+    "disconnected": "away",
+    "unreached": "does not answer",
+}
+_GONE = ("disconnected", "unreached")
+_TROUBLE = frozenset(
+    ("waiting", "disk_full", "files_full", "checkpoint_failed", "refused", "denied", "damaged", "replay_differs")
+)
+
+
+@dataclass(frozen=True)
+class Health:
+    """One party as this folder knows it."""
+
+    party: str
+    state: str
+    since: str  # time of day, UTC
+    good: bool
+    more: str = ""
+
+
+def health(run: LiveRun, record: RunRecord | None, state: LiveState) -> list[Health]:
+    """Peers by their last word; the folder's own party, or all simulated ones, by the run's state."""
+    me = record.about.me if record is not None else next((str(line.get("party")) for line in run.log), None)
+    last: dict[str, Health] = {}
+    starts: dict[str, int] = {}
+    for line in run.log:
+        peer, event = line.get("peer"), str(line.get("event"))
+        if not isinstance(peer, str):
+            continue
+        if event in _GONE and peer in last and last[peer].state == "stopped":
+            continue  # as it said
+        if event in _HERE:
+            starts[peer] = starts.get(peer, 0) + (event == "connected")
+            last[peer] = Health(peer, _HERE[event], _clock(line), event in ("connected", "left"))
+        elif event in _TROUBLE and peer in last:
+            last[peer] = replace(last[peer], good=False, more=event.replace("_", " "))
+    good = state in ("running", "finished")
+    if record is not None and me is None:
+        return [Health(party.name, state, "", good) for party in record.about.parties]
+    for peer, connections in starts.items():
+        if connections > 1:
+            last[peer] = replace(last[peer], more=f"connected {connections} times")
+    mine = [] if me is None else [Health(me, state, "", good, "this folder's own")]
+    return mine + [one for _, one in sorted(last.items())]
+
+
+def log_lines(run: LiveRun, record: RunRecord | None) -> list[tuple[str, str]]:
+    """(time, sentence), the newest last; a simulated run has its evaluations."""
+    lines = [(_clock(line), said) for line in run.log if (said := sentence(line)) is not None]
+    if not lines and record is not None:
+        place = record.metric_place
+        for event in record.events[-_LINES:]:
+            value = event.value_at(place)
+            said = "" if value is None else f"{place.replace('.', ' ')} {value:.4g}"
+            lines.append((f"round {event.round}", said))
+    return lines[-_LINES:]
+
+
+def _clock(line: dict[str, object]) -> str:
+    return str(line.get("time", ""))[11:19]
+
+
+# The sections -----------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -86,47 +154,16 @@ def _render(template: str, **values: Any) -> str:
 
 def _row(shown: _Shown) -> dict[str, Any]:
     """A line of the overview."""
-    run, record = shown.run, shown.record
-    state = run.state()
-    row: dict[str, Any] = {
+    state, silent = shown.run.state(), shown.run.silent_seconds()
+    return {
         "name": shown.name,
         "style": shown.style,
         "state": state,
-        "silent": "",
-        "go_on": run.going_on(),
-        "record": record,
+        "silent": f"no sign of life for {format_seconds(round(silent or 0))}" if state == "silent" else "",
+        "go_on": shown.run.going_on(),
+        "record": shown.record,
+        "tiles": [] if shown.record is None else tiles(shown.record),
     }
-    silent = run.silent_seconds()
-    if state == "silent" and silent is not None:
-        row["silent"] = f"no sign of life for {format_seconds(round(silent))}"
-    if record is None:
-        return row
-    last = record.events[-1] if record.events else None
-    value = None if last is None else last.value_at(record.metric_place)
-    link = None if last is None else last.link_seconds
-    best, fewer = record.best(), record.times_fewer_bytes()
-    sent = sum(entry.bytes for entry in record.ledger if entry.kind != "EVALUATION")
-    return row | {
-        "method": record.about.method,
-        "round": record.rounds,
-        "rounds": record.about.rounds,
-        "metric": record.metric_place.replace(".", " "),
-        "value": "-" if value is None else format_number(value),
-        "best": "-" if best is None else format_number(best),
-        "sent": format_bytes(sent),
-        "fewer": "" if fewer is None else format_fewer_bytes(fewer),
-        "seconds": "-" if last is None else format_seconds(last.seconds),
-        "link": "" if link is None else f"{format_seconds(link)} on the link",
-        "target": _target(record),
-    }
-
-
-def _target(record: RunRecord) -> str:
-    if record.about.target is None:
-        return ""
-    name, value = record.about.target
-    reached = record.find_target()
-    return f"{name} {value:g}: " + ("not yet" if reached is None else f"reached in round {reached.round}")
 
 
 def _detail(shown: _Shown) -> dict[str, Any]:
@@ -138,16 +175,12 @@ def _detail(shown: _Shown) -> dict[str, Any]:
         "health": health(run, record, run.state()),
         "log": log_lines(run, record),
         "record": record,
-        "figures": [],
-        "gauges": [],
-        "spent": [],
     }
-    if record is not None:
-        cosines = cosine_figure(record)
-        found["figures"] = [*traffic_figures(record)[:1], *time_figures(record), *([cosines] if cosines else [])]
-        found["gauges"] = gauges(record.privacy)
-        found["spent"] = [
-            one for one in list_spending(record.privacy) if any(row[1] != "infinite" for row in one.rows)
-        ]
-        found["protection"] = record.about.protection
-    return found
+    if record is None:
+        return found
+    cosines = cosine_figure(record)
+    return found | {
+        "figures": [*traffic_figures(record)[:1], *time_figures(record), *([cosines] if cosines else [])],
+        "gauges": gauges(record.privacy),
+        "spent": list(filter(is_bounded, record.privacy)),
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,23 +11,20 @@ from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.keys import derive_key, frame_values
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.programs.program import Control
-from thinwire.engine.protocols.bottom import Learner, NoOptimizer
-from thinwire.engine.protocols.label_side import LabelSide
+from thinwire.engine.protocols.bottom import Learner
+from thinwire.engine.protocols.ends import LabelSide
 from thinwire.engine.protocols.sealing import Spending
+from thinwire.engine.wire.frame import MAX_BODY
 from thinwire.net.grpc.client import Dialer, Unreached
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import TrainingHello, check_training_hello, read_training_hello, read_training_news
-from thinwire.report.record import Quality
 from thinwire.storage import layout
-from thinwire.storage.private_state import ChargeLog
 from thinwire.training.party.party_checkpoints import InitialWeights
-from thinwire.training.party.party_run import PreparedProgram
+from thinwire.training.party.party_run import PartyRole, PreparedProgram
 from thinwire.training.party.session import PartySession
 from thinwire.training.program_factory import PartySecrets, ProgramFactory
 from thinwire.training.ranks.rank_share import RankGroup
 from thinwire.training.recording import list_spending
-
-_TELL_SECONDS = 10.0
 
 
 def derive_run_secret(secret: bytes, nonce: str) -> bytes:
@@ -36,15 +32,15 @@ def derive_run_secret(secret: bytes, nonce: str) -> bytes:
     return derive_key(secret, frame_values("thinwire run secret 1", nonce))
 
 
-class FeatureRole:
-    """Implements `Greeter` for the dialler, and `Charges` for the privacy ledger."""
+class FeatureRole(PartyRole):
+    """Implements `Greeter` for the dialler."""
 
     _spending: Spending
 
     def __init__(
         self, session: PartySession, weights: InitialWeights, party: FeatureParty, group: RankGroup | None = None
     ) -> None:
-        own, folder = session.own, session.folder
+        own = session.own
         self._session = session
         self._own = own
         self._weights = weights
@@ -52,11 +48,12 @@ class FeatureRole:
         self._group = group
         self._agreed_widths: dict[PartyName, int] | None = None
         self._link = session.links[own.label_party]
-        self._link.max_body = session.max_body(session.sizes.width)
+        # Under shared labels everyone's widths and the top model count, which `prepare` knows.
+        shared = own.recipe.labels is Labels.SHARED
+        self._link.max_body = session.max_body(MAX_BODY if shared else session.sizes.width)
         target = session.network.target()
         self._address = target.address
-        self._charges = ChargeLog(folder / layout.CHARGES, session.directory.files.lines(folder / layout.CHARGES))
-        self._said = ("", 0.0)  # why nobody answered, and after how many seconds
+        self._charges = session.private.open_charges(session.folder / layout.CHARGES, session.write_persistently)
         self._dialer = Dialer(target, self._link, self)
 
     def connect(self) -> None:
@@ -104,7 +101,7 @@ class FeatureRole:
         identity = session.network.identity()
         sizes = session.sizes
         ledger = own.privacy_plan(widths).ledger(own.me, sizes.rows + sizes.test_rows)
-        self._spending = Spending(ledger, sizes.rows, self)
+        self._spending = Spending(ledger, sizes.rows, self._charges)
         nonce = session.private.run_nonce or ""
         secrets = PartySecrets(
             identity, derive_run_secret(session.private.noise_secret, nonce), self._spending, nonce
@@ -114,15 +111,12 @@ class FeatureRole:
         spending = partial(list_spending, own.recipe, lambda: [ledger.summary()])
         return PreparedProgram(program, self._party, models, spending)
 
-    def record(self, charge: str, spent: Callable[[], dict[str, Any]]) -> None:
-        """Of the privacy ledger; waits where the disk is full."""
-        self._session.write_persistently(lambda: self._charges.record(charge, spent))
-
     def _shared_side(self, widths: dict[PartyName, int]) -> LabelSide:
         """The label party's top model as this party's own job file describes it; its weights come every round."""
         top, loss, fusion = self._own.build_top(widths)
         labels = self._party.features.new_zeros(0).long()
-        learner = Learner(f"{self._own.label_party}/top", top.to(self._own.settings.device), NoOptimizer(), 0, 1)
+        self._link.max_body = self._session.max_body(sum(widths.values()), sum(p.numel() for p in top.parameters()))
+        learner = Learner(f"{self._own.label_party}/top", top.to(self._own.settings.device), None, 0, 1)
         return LabelSide(learner, labels.to(self._own.settings.device), loss, fusion)
 
     # The greeter: what is said when the line is up -----------------------------------------------------------
@@ -158,24 +152,10 @@ class FeatureRole:
                 "a new run at every party in new folders"
             )
 
-    def report_no_answer(self, why: str, seconds: float) -> None:
-        # Once, and then every ten seconds: it may be minutes.
-        said_why, said_at = self._said
-        if why != said_why or seconds < said_at or seconds - said_at >= _TELL_SECONDS:
-            self._said = (why, seconds)
-            self._session.events("unreached", self._own.label_party, why=why)
-
-    def checkpoint(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, data: dict[str, Any]) -> None:
-        """There is nothing more to take."""
+    def report_no_answer(self, why: str) -> None:
+        self._session.events("unreached", self._own.label_party, why=why)
 
     # The end ----------------------------------------------------------------------------------------------------
 
     def results(self) -> dict[str, Any]:
         return {"privacy": [self._spending.ledger.summary()]}
-
-    def quality(self) -> Quality | None:
-        """Only the label party can tell."""
-        return None

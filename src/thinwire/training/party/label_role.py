@@ -8,16 +8,16 @@ from time import monotonic, sleep, time
 from typing import Any
 
 from thinwire.base.types import PartyName
-from thinwire.engine.programs.label_program import EvaluationOutputs, LabelProgram
+from thinwire.engine.privacy import Labels
 from thinwire.engine.programs.parties import LabelParty
-from thinwire.engine.programs.program import Control
+from thinwire.engine.programs.program import Control, EvaluationOutputs, LabelProgram
 from thinwire.job.job_loader import LabelData
-from thinwire.net.grpc.server import Listener
 from thinwire.net.grpc.service import NotYet, Refused, Rpc, RunAborted
 from thinwire.net.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
 from thinwire.net.links.peer_link import PeerLink
 from thinwire.net.links.records import parse_count
 from thinwire.report.record import Evaluation, Quality
+from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import Audience, PreparedProgram
@@ -51,15 +51,8 @@ class LabelRole:
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._agreed_widths = self.widths() if session.private.is_finished else None
         if not weights.from_checkpoint:
-            session.write_persistently(session.directory.clear)
-        self._listener = Listener(
-            session.network.listen_address(),
-            session.network.load_credentials,
-            session.network.access_list(),
-            self,
-            session.report,
-            len(own.feature_parties),
-        )
+            session.write_persistently(lambda: session.directory.write(layout.EVENTS, b""))
+        self._listener = session.network.listener(self, session.report)
 
     def connect(self) -> None:
         self._listener.start()
@@ -117,6 +110,7 @@ class LabelRole:
         check_training_hello(self._session.describe_self(), theirs)
         link = self._session.links[peer]
         self._session.peers.require_current(theirs, link)
+        self._require_whole(peer, parse_count(hello, "logged"))
         link.require_reachable(parse_count(hello, "received"))
         parse_count(hello, "kept")
         if (theirs.row_ids is None) != (self._session.sizes.row_ids is None):
@@ -127,6 +121,16 @@ class LabelRole:
             raise NotYet(str(error)) from error
         link.max_body = self._session.max_body(theirs.width)
         return link
+
+    def _require_whole(self, peer: PartyName, logged: int) -> None:
+        """What costs privacy is on a party's disk before it travels: one that lacks it would send other messages."""
+        had = self._session.links[peer].describe_state()["received"]
+        if self._session.is_charged and logged < had:
+            raise Refused(
+                f"{peer!r} was started from an older copy of its folder: {had} of its messages have come here, it "
+                f"knows of {logged}, and charges are missing from its privacy ledger. Bring the newest copy back, or "
+                "begin a new run at every party in new folders"
+            )
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
         found = {**self._session.describe_self().model_dump(), "noted": self._session.peers[peer].finished}
@@ -146,7 +150,7 @@ class LabelRole:
             return {"aborted": True}
         if rpc.name == "Logs":
             return self._logs(request)
-        return self.status()
+        return self.status(caller)
 
     def _logs(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self._own.network.share_log:
@@ -154,7 +158,7 @@ class LabelRole:
         lines, following = self._session.events.read_shared(parse_count(request, "since"))
         return {"party": self._own.me, "lines": lines, "next": following}
 
-    def status(self) -> dict[str, Any]:
+    def status(self, caller: PartyName) -> dict[str, Any]:
         traffic = self._session.ledger.traffic(self._own.me)
         begun = "waiting for parties" if self._agreed_widths is None else "training"
         return {
@@ -175,8 +179,18 @@ class LabelRole:
                 for name, link in self._session.links.items()
             },
             "bytes": {"up": traffic.up, "down": traffic.down, "retransmitted": traffic.retransmitted},
-            "last_event": self._history[-1].to_dict() if self._history else None,
+            "last_event": self._describe_last(caller),
         }
+
+    def _describe_last(self, caller: PartyName) -> dict[str, Any] | None:
+        """The last evaluation; to others its round, and the loss where the training labels are theirs too."""
+        if not self._history:
+            return None
+        last = self._history[-1].to_dict()
+        if caller == self._own.me:
+            return last
+        train = last["train"] if self._own.recipe.labels is Labels.SHARED else {}
+        return {"round": last["round"], "train": train, "test": {}}
 
     def tell_absent(self) -> None:
         began = monotonic()

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadInput, Diverged, SurrogatesDiffer, WireError
 from thinwire.base.types import PartyName
+from thinwire.engine.compress.randomness import digest_tensors
 from thinwire.engine.privacy.accounting import BudgetExceeded
 from thinwire.net.grpc.client import HandshakeFailed
 from thinwire.net.grpc.service import Denied, Refused, RunAborted
@@ -77,6 +77,10 @@ class LifeCycle:
         except (Refused, Denied, HandshakeFailed) as error:
             if isinstance(error, RunAborted):
                 session.private.set_aborted(session.own.label_party)
+            if isinstance(
+                error, Denied
+            ):  # a peer's signature, unless we are the one who is denied: then nobody hears
+                session.tell_all({"stopped": f"{session.own.me!r} stopped: {error}"})
             if self.begun:
                 raise
             raise BadInput(str(error)) from error  # nothing was started
@@ -122,6 +126,7 @@ class LifeCycle:
                 reported = monotonic()
                 session.events("lingering", unfinished[0])
             sleep(0.02)
+        session.tell_all({"noted": True})  # from this thread: the one that notes an end may not have said so yet
         self._await_acknowledgement(lambda _: not session.stopping.is_asked, _LAST_WORD_SECONDS)
 
     def _pause(self) -> None:
@@ -145,10 +150,6 @@ class LifeCycle:
 
 def digest_state(tensors: Mapping[str, Tensor], ledger: list[dict[str, Any]]) -> str:
     """SHA-256 over every tensor of a party's state, and over its messages; the same after any failure."""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
-    digest.update(json.dumps(ledger, sort_keys=True).encode())
-    return digest.hexdigest()
+    names = sorted(tensors)
+    held = [names, digest_tensors(*(tensors[name] for name in names)), ledger]
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from thinwire.base.errors import BadInput
+from thinwire.net.grpc.server import Connections
+from thinwire.net.links.endpoint import is_own_host
 from thinwire.training.party.party_run import PartyRun
 
 _FRAME_COUNTS = (
@@ -79,8 +82,20 @@ class MetricsServer:
             self._server, _ = start_http_server(address[1], address[0], registry)
         except OSError as error:
             raise BadInput(f"--metrics: cannot listen at {address[0]}:{address[1]}: {error.strerror}") from None
+        self._server.set_app(_for_own_host(make_wsgi_app(registry), address[0]))
         self.port = self._server.server_port
+        self._server.service_actions = Connections(self.port).trim  # type: ignore[method-assign]  # now and then
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def _for_own_host(page: WSGIApplication, name: str) -> WSGIApplication:
+    def answer(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if is_own_host(environ.get("HTTP_HOST", ""), (name,)):
+            return page(environ, start)
+        start("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"wrong Host: call this page by its address, or by the name in --metrics HOST:PORT\n"]
+
+    return answer

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from thinwire.base.errors import BadInput, Malformed
+from thinwire.base.errors import BadInput
 from thinwire.base.format import printable
 from thinwire.base.types import PartyName
 from thinwire.job.party_view import PartyView
 from thinwire.net.links.records import Count, Text
-from thinwire.report.reading import last_stop
+from thinwire.report.folder import last_stop
 from thinwire.storage import layout
 from thinwire.storage.events import MOST_SHARED
 from thinwire.storage.json_file import LineFollower
-from thinwire.training.party.status import ask_label_party
+from thinwire.training.party.status import Told, ask_label_party, read_answer
 
 Line = dict[str, Any]
 
@@ -36,10 +36,8 @@ class PartyLog:
             yield from found
 
 
-class _Told(BaseModel):
-    """A line of a peer's log, as much of it as is believed."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class _Line(Told):
+    """A line of a peer's log."""
 
     time: Text
     party: Text
@@ -48,11 +46,9 @@ class _Told(BaseModel):
     round: Count | None = None
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
+class _Lines(Told):
     party: Text
-    lines: list[_Told] = Field(max_length=MOST_SHARED)
+    lines: list[_Line] = Field(max_length=MOST_SHARED)
     next: Count
 
 
@@ -69,12 +65,7 @@ class SharedLog:
 
     def lines(self) -> Iterator[Line]:
         _, answer = ask_label_party(self._own, "Logs", {"since": self._since})
-        try:
-            told = _Answer.model_validate(answer)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = printable(".".join(map(str, first["loc"])))
-            raise Malformed(f"the label party's answer cannot be read: {place}: {first['msg']}") from None
+        told = read_answer(_Lines, answer)
         # A process that was started again counts anew.
         self._since = told.next if told.next >= self._since else 0
         for line in told.lines:

@@ -7,24 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from thinwire.base.types import PartyName, Round
-from thinwire.engine.programs.feature_program import FeatureProgram
-from thinwire.engine.programs.label_program import LabelProgram
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Batches, Control
-from thinwire.job.party_view import PartyView
-from thinwire.report.record import PartyInfo, Quality, RunInfo
+from thinwire.engine.programs.program import Control, FeatureProgram, LabelProgram
+from thinwire.report.record import Quality
 from thinwire.storage import layout
 from thinwire.storage.json_file import canonical_json
 from thinwire.training.party.life_cycle import LifeCycle, Meeting, PartyOutcome, digest_state
 from thinwire.training.party.party_checkpoints import PartyCheckpoints
 from thinwire.training.party.session import PartySession
-from thinwire.training.program_factory import ProgramFactory
+from thinwire.training.program_factory import ProgramFactory, keep_threads
 from thinwire.training.recording import RunRecorder
-from thinwire.training.result import better
-from thinwire.training.run_info import describe_axes, describe_party, describe_start, loss_name, svfl_round
+from thinwire.training.run_info import describe_party_run
 
 
 @dataclass(frozen=True)
@@ -56,15 +53,18 @@ class PartyRole(Meeting, Protocol):
 
     def checkpoint(self) -> dict[str, Any]:
         """What only this role has in its checkpoints."""
+        return {}
 
     def restore(self, data: dict[str, Any]) -> None:
         """Takes what `checkpoint` gave."""
+        return
 
     def results(self) -> dict[str, Any]:
         """What to say at the end, beside what every party says."""
 
     def quality(self) -> Quality | None:
-        """How good the answers are, where this party can tell."""
+        """How good the answers are, where this party can tell: the label party alone."""
+        return None
 
 
 class PartyRun:
@@ -90,7 +90,9 @@ class PartyRun:
         self._differed = False  # a replay before this process came out otherwise
 
     def execute(self) -> PartyOutcome:
-        return self.life.execute(self._run)
+        loaded = self._checkpoints.loaded
+        with keep_threads(None if loaded is None else loaded.data.get("threads")):
+            return self.life.execute(self._run)
 
     def close(self) -> None:
         """Leaves the folder to another process; `execute` does it by itself."""
@@ -111,7 +113,7 @@ class PartyRun:
         self.life.begun = True
         session.start_clock()
         self._over = self._over or program.run()
-        self._recorder.end(program.start)
+        self._recorder.look(program.start)
         if not self._over:
             self.save()
             return PartyOutcome(self._summary(), interrupted=True)
@@ -183,6 +185,7 @@ class PartyRun:
         """A checkpoint between two rounds."""
         data = {
             "round": self.program.start,
+            "threads": torch.get_num_threads(),
             "plan": self.program.plan.state(),
             "seconds": self.session.seconds(),
             "over": self._over,
@@ -237,46 +240,3 @@ class PartyControl(Control):
 
     def may_begin(self, round: Round) -> bool:
         return self._run.begin_round(round)
-
-
-# What a party's report says of its run before the first round -----------------------------------------------------
-
-
-_WHERE = "over the network: gRPC with mutual TLS, one process a party"
-
-
-def describe_party_run(
-    own: PartyView, party: FeatureParty | LabelParty, widths: Mapping[PartyName, int], batches: Batches, rows: int
-) -> RunInfo:
-    """Of the others the names and the widths; what they hold is theirs to tell."""
-    settings = own.settings
-    mine = describe_party(party, widths.get(own.me), party.optimizer or own.optimizer)
-    held = [
-        mine if name == own.me else PartyInfo(name=name, role="feature", width=widths.get(name))
-        for name in own.feature_parties
-    ]
-    label = own.label_party
-    held.append(mine if own.is_label_party else PartyInfo(name=label, role="label", width=widths.get(label)))
-    return RunInfo(
-        method=own.recipe.name,
-        me=own.me,
-        label_party=own.label_party,
-        parties=tuple(held),
-        axes=describe_axes(own.recipe, _WHERE),
-        rows=rows,
-        test_rows=mine.test_rows or 0,
-        batch_size=settings.batch_size,
-        metrics=tuple(settings.metrics) if own.is_label_party else (),
-        target=settings.target,
-        loss=loss_name(party.loss) if isinstance(party, LabelParty) else "",
-        better={name: better(name) for name in (*settings.metrics, "loss")},
-        who_sees={name: tuple(seen) for name, seen in own.who_sees().items()},
-        protection=own.budget(),
-        svfl_round=svfl_round(_exchanged(own, widths), rows, settings.batch_size),
-        **describe_start(own.recipe.digest(), batches, settings.seed),
-    )
-
-
-def _exchanged(own: PartyView, widths: Mapping[PartyName, int]) -> list[int]:
-    """Of the embeddings that this party sends or takes."""
-    return [widths[name] for name in (own.feature_parties if own.is_label_party else (own.me,))]

@@ -12,8 +12,10 @@ from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import TrainingHello
 from thinwire.net.links.peer_link import PeerLink
 from thinwire.storage import layout
-from thinwire.storage.atomic_file import WriteFailed, replace_file
+from thinwire.storage.atomic_file import map_write_errors, replace_file
 from thinwire.storage.json_file import canonical_json
+
+_MOST_STARTS = 1 << 20  # of a peer while we did not hear of it: one a second for twelve days
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,13 @@ class PeerProcesses:
         if about.incarnation < known.incarnation:
             raise Refused(
                 f"{about.party!r}: this process was replaced by a later one (it is start {about.incarnation}, the "
-                f"party is at start {known.incarnation}); it must end"
+                f"party is at start {known.incarnation}); it must end. If there is no later one, stop this side, "
+                f"take {about.party!r} out of its {layout.PEERS}, and start both again"
+            )
+        if about.incarnation > known.incarnation + _MOST_STARTS:
+            raise Refused(
+                f"{about.party!r} says that it is start {about.incarnation}, and was at start {known.incarnation} "
+                "before; so many cannot lie between: bring back its private.json from a copy, or begin a new run"
             )
         other = known.instance not in ("", about.instance)
         twice = other and about.incarnation == known.incarnation and has_spoken
@@ -95,8 +103,6 @@ class PeerProcesses:
                 return
             known = self._known | {name: peer}
             data = canonical_json({name: asdict(held) for name, held in known.items()})
-            try:
+            with map_write_errors(self._path, len(data)):
                 replace_file(self._path, data)
-            except OSError as error:
-                raise WriteFailed(self._path, len(data), error) from error
             self._known = known

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -16,14 +15,16 @@ from thinwire.base.format import printable
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Stopped
 from thinwire.engine.channel.ledger import Ledger
-from thinwire.engine.privacy import Labels, SecureSum
+from thinwire.engine.privacy import SecureSum
+from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.wire.frame import MAX_BODY
 from thinwire.job.party_view import PartyView
-from thinwire.net.grpc.service import PROTOCOL
+from thinwire.net.grpc.service import BUDGETS, PROTOCOL, Role
 from thinwire.net.handshake import TrainingHello, read_training_news
 from thinwire.net.links.network_channel import NetworkChannel, Patience
-from thinwire.net.links.outgoing_log import AnswerLog, OutgoingLog
-from thinwire.net.links.peer_link import LinkEnds, PeerLink
+from thinwire.net.links.outgoing_log import OutgoingLog
+from thinwire.net.links.peer_end import LinkEnds
+from thinwire.net.links.peer_link import PeerLink
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
 from thinwire.storage.events import EventLog
@@ -34,8 +35,7 @@ from thinwire.storage.run_directory import RunDirectory
 from thinwire.training.party.peers import PeerProcesses
 from thinwire.training.program_factory import derive_run_number
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_FULL_DISK_SECONDS = 1.0
+_NO_ROOM_SECONDS = 1.0
 _LONGEST_REASON = 1000  # characters of a peer's
 _MOST_BYTES = 9  # that the codec spends on a value
 _MOST_SIGNED = 1 << 16  # bytes of a signed key, with its certificates
@@ -71,7 +71,7 @@ class PartySession:
             raise BadInput(
                 f"the run in {folder} was aborted by {self.private.abort_reason!r}; begin another in a new --out"
             )
-        self.events = EventLog(folder / layout.LOG, own.me, say)
+        self.events = EventLog(folder / layout.LOG, own.me, say, BUDGETS[Role.FEATURE_PARTY].log_lines)
         self.incarnation = self.private.begin_incarnation()
         self.instance = secrets.token_hex(8)
         self.run = derive_run_number(own.recipe, own.settings.seed, own.feature_parties)
@@ -80,14 +80,14 @@ class PartySession:
         self.peers = PeerProcesses(folder, names)
         self.ledger = Ledger()
         self.links = {name: self._open_link(name) for name in names}
-        masked = isinstance(own.recipe.aggregation, SecureSum)
+        self.is_charged = isinstance(own.recipe.aggregation, SecureSum) or isinstance(own.settings.training, DPBottom)
         self.channel = NetworkChannel(
             own.me,
             self.links,
             self.ledger,
-            AnswerLog(self._open_log(folder / layout.ANSWERS)),
+            self._open_log(folder / layout.ANSWERS),
             Patience(self.patience_seconds, self._report_waiting, self.require_alive),
-            durable={Kind.EMBEDDING, Kind.EVALUATION, Kind.WARM_START} if masked else (),
+            durable=self.is_charged and not own.is_label_party,
         )
         self._began = monotonic()
         self._seconds_before = 0.0
@@ -98,7 +98,7 @@ class PartySession:
         return PeerLink(ends, self._open_log(self.folder / layout.SENT / peer), self.ledger, self.report)
 
     def _open_log(self, folder: Path) -> OutgoingLog:
-        return OutgoingLog(folder, self.incarnation, self._await_disk_space, self.directory.files.logs(folder))
+        return OutgoingLog(folder, self.incarnation, self._await_room, self.directory.files.logs(folder))
 
     def close(self) -> None:
         """Leaves the folder to another process."""
@@ -181,21 +181,22 @@ class PartySession:
             what += f", gone for {link.away_seconds():.0f} s"
         self.events("waiting", peer, what=what, left_seconds=left)
 
-    def _await_disk_space(self, path: Path, size: int) -> None:
+    def _await_room(self, failed: WriteFailed) -> None:
         """Called again and again by whoever must write, until there is room."""
-        self.events("disk_full", path=str(path), bytes=size)
+        event = "files_full" if failed.is_out_of_files else "disk_full"
+        self.events(event, path=str(failed.path), bytes=failed.bytes_needed)
         self.require_alive()
-        sleep(_FULL_DISK_SECONDS)
+        sleep(_NO_ROOM_SECONDS)
 
     def write_persistently(self, write: Callable[[], None]) -> None:
-        """Writes; waits for room where the disk is full."""
+        """Writes; waits for room where the disk is full, or too many files are open."""
         while True:
             try:
                 return write()
             except WriteFailed as error:
-                if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _FULL:
+                if not error.lacks_room:
                     raise
-                self._await_disk_space(error.path, error.bytes_needed)
+                self._await_room(error)
 
     # The clock of a run, over all its processes -----------------------------------------------------------------
 
@@ -212,34 +213,27 @@ class PartySession:
 
     def describe_self(self) -> TrainingHello:
         """For a peer that connects."""
-        sizes = self.sizes
         return TrainingHello(
             protocol=PROTOCOL,
             version=__version__,
             party=self.own.me,
             run=f"{self.run:016x}",
             agreement=self.own.agreement(),
-            rows=sizes.rows,
-            test_rows=sizes.test_rows,
-            row_ids=sizes.row_ids,
-            test_row_ids=sizes.test_row_ids,
-            width=sizes.width,
+            **asdict(self.sizes),
             incarnation=self.incarnation,
             instance=self.instance,
             nonce=self.private.run_nonce,
             finished=self.private.is_finished,
         )
 
-    def max_body(self, width: int) -> int:
-        """The longest body that a peer whose rows are `width` values long has reason to send."""
+    def max_body(self, width: int, parameters: int = 0) -> int:
+        """The longest body of rows that are `width` values long, or of so many parameters."""
         cap = self.own.network.max_message_mb
         if cap is not None:
             return min(MAX_BODY, int(cap * 1e6))
-        if self.own.recipe.labels is Labels.SHARED:
-            return MAX_BODY  # everyone's embeddings and the top model
         rows = max(self.sizes.rows, self.sizes.test_rows)
         signed_keys = _MOST_SIGNED * len(self.own.feature_parties)
-        return min(MAX_BODY, (1 << 16) + signed_keys + _MOST_BYTES * rows * width)
+        return min(MAX_BODY, (1 << 16) + signed_keys + _MOST_BYTES * max(rows * width, parameters))
 
 
 # Why a party's process ends before its run does -------------------------------------------------------------------

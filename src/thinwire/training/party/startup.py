@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 from thinwire.base.errors import BadInput
 from thinwire.engine.programs.parties import collect_metadata
 from thinwire.job.init_from import InitFrom
-from thinwire.job.job_snapshot import require_same_text, save_text
-from thinwire.job.party_view import PartyView
+from thinwire.job.job_loader import LabelData
+from thinwire.job.job_snapshot import digest_tables, require_same_text, save_text
+from thinwire.job.party_view import PartyView, count_rows
 from thinwire.storage import layout
 from thinwire.storage.folder_lock import FolderLock
 from thinwire.storage.run_directory import RunDirectory
@@ -25,11 +25,7 @@ from thinwire.training.ranks.ranks import Ranks
 
 
 def open_party_run(
-    own: PartyView,
-    folder: Path,
-    audience: Audience,
-    beginning: InitFrom | None = None,
-    ranks: Ranks | None = None,
+    own: PartyView, folder: Path, audience: Audience, beginning: InitFrom | None = None, ranks: Ranks | None = None
 ) -> PartyRun:
     """Reads this party's data, refuses a folder of another job or of changed data, and opens the run.
 
@@ -42,41 +38,26 @@ def open_party_run(
     lock = FolderLock(folder)
     taken = lock.acquire()
     if taken is not None:
-        audience.say(f"process {taken.pid} was stopped; this one takes its place")
-    ids, test_ids = own.row_ids(), own.test_row_ids()
-    digests = {
-        "row_ids": None if ids is None else ids.digest,
-        "test_row_ids": None if test_ids is None else test_ids.digest,
-    }
-
-    def open_run(sizes: PartySizes, make_role: Callable[[PartySession, InitialWeights], PartyRole]) -> PartyRun:
-        session = PartySession(own, lock, folder, sizes, audience.say)
-        checkpoints = PartyCheckpoints(session)
-        role = make_role(session, InitialWeights(session, checkpoints.loaded, beginning))
-        return PartyRun(session, checkpoints, role, None if own.is_label_party else audience.round)
-
-    if own.is_label_party:
-        data = own.load_label_data()
-        tests = 0 if data.test_labels is None else len(data.test_labels)
-        sizes = PartySizes(len(data.labels), tests, **digests, width=data.width or 0)
-        _keep(own, folder, own.data_digests(data), collect_metadata(data))
-        return open_run(sizes, lambda session, weights: LabelRole(session, weights, data, audience))
-    if ranks is not None:
-        share = load_first_share(own, ranks)
-        party, group = share.party, share.group
-        sizes = PartySizes(group.rows, group.test_rows, **digests, width=party.width or 0)
-        _keep(own, folder, share.digests(), collect_metadata(party))
-        return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party, group))
-    party = own.load_features()
-    tests = 0 if party.test_features is None else len(party.test_features)
-    sizes = PartySizes(len(party.features), tests, **digests, width=party.width or 0)
-    _keep(own, folder, own.data_digests(party), collect_metadata(party))
-    return open_run(sizes, lambda session, weights: FeatureRole(session, weights, party))
+        audience.say(f"process {taken} was stopped; this one takes its place")
+    share = None if ranks is None else load_first_share(own, ranks)
+    data = own.load_data() if share is None else share.party
+    rows, tests = count_rows(data) if share is None else (share.group.rows, share.group.test_rows)
+    sizes = PartySizes(rows, tests, **own.row_digests(), width=data.width or 0)
+    _keep(own, folder, digest_tables(own.me, data) if share is None else share.digests(), collect_metadata(data))
+    session = PartySession(own, lock, folder, sizes, audience.say)
+    checkpoints = PartyCheckpoints(session)
+    weights = InitialWeights(session, checkpoints.loaded, beginning)
+    role: PartyRole
+    if isinstance(data, LabelData):
+        role = LabelRole(session, weights, data, audience)
+    else:
+        role = FeatureRole(session, weights, data, None if share is None else share.group)
+    return PartyRun(session, checkpoints, role, None if own.is_label_party else audience.round)
 
 
 def _keep(own: PartyView, folder: Path, digests: dict[str, str], kept: dict[str, str]) -> None:
     text = own.format_document()
-    if (folder / layout.DATA).exists():  # the last to be written
+    if (folder / layout.JOB).exists():  # the last to be written
         require_same_text(folder, text, digests)
         began = tomllib.loads((folder / layout.JOB).read_text())["job"]["epochs"]
         if began != own.settings.epochs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -14,6 +14,8 @@ from thinwire.net.grpc.client import DialTarget, ask
 from thinwire.net.grpc.service import RPCS, Denied, Refused
 from thinwire.net.links.records import Count, Text
 from thinwire.training.program_factory import derive_run_number
+
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 def ask_label_party(
@@ -45,11 +47,13 @@ def require_this_run(request: Mapping[str, Any], run: int) -> None:
 # How a run stands, as its label party tells it --------------------------------------------------------------------
 
 
-class _Told(BaseModel):
+class Told(BaseModel):
+    """What another party says: known fields alone."""
+
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class PartyStatus(_Told):
+class PartyStatus(Told):
     """A feature party as the label party sees it."""
 
     connected: bool = False
@@ -59,19 +63,19 @@ class PartyStatus(_Told):
     stopped: bool = False  # by its own people
 
 
-class TrafficBytes(_Told):
+class TrafficBytes(Told):
     up: Count = 0
     down: Count = 0
     retransmitted: Count = 0
 
 
-class LastEvaluation(_Told):
+class LastEvaluation(Told):
     round: Count
     train: dict[str, float]
     test: dict[str, float]
 
 
-class RunStatus(_Told):
+class RunStatus(Told):
     """The answer to Status; a doctor says no more than that it is one."""
 
     label_party: Text
@@ -86,8 +90,13 @@ class RunStatus(_Told):
 
 
 def read_status(answer: Mapping[str, Any]) -> RunStatus:
+    return read_answer(RunStatus, answer)
+
+
+def read_answer(kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
+    """What the label party said, as much of it as is believed."""
     try:
-        return RunStatus.model_validate(answer)
+        return kind.model_validate(answer)
     except ValidationError as error:
         first = error.errors()[0]
         place = printable(".".join(map(str, first["loc"])))

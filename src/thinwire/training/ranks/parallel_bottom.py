@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadState
 from thinwire.base.types import Round
 from thinwire.engine.programs.program import Batches
-from thinwire.engine.protocols.bottom import Learner
-from thinwire.engine.protocols.evaluation import embed_in_chunks
+from thinwire.engine.protocols.bottom import Bottom, Learner
+from thinwire.engine.protocols.evaluation import embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
 
@@ -45,11 +45,8 @@ class RankModel:
         self._rank = rank
         self._test_features = test_features
         self._h: Tensor | None = None
-
-    @property
-    def trainable(self) -> list[nn.Parameter]:
-        """The parameters that change."""
-        return [parameter for parameter in self.learner.module.parameters() if parameter.requires_grad]
+        with evaluation_mode(learner.module):
+            self.dtype: torch.dtype = learner.module(features[:1]).dtype  # of embeddings; weights may have another
 
     def embed(self, rows: Rows) -> Tensor | None:
         """Of those of the round's rows that are here; None where there are none."""
@@ -75,22 +72,22 @@ class RankModel:
         if self._h is not None and self._h.requires_grad:
             self._h.backward(derivative.to(self._h))
         self._h = None
-        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.trainable]
-        for parameter in self.trainable:
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.learner.trained]
+        for parameter in self.learner.trained:
             parameter.grad = None
         return _line(found)
 
     def set_gradient(self, line: Tensor) -> None:
-        for parameter, piece in zip(self.trainable, _pieces(line, self.trainable), strict=True):
+        for parameter, piece in zip(self.learner.trained, _pieces(line, self.learner.trained), strict=True):
             parameter.grad = piece
 
     def weights(self) -> Tensor:
         """Those that change, in one line."""
-        return _line([parameter.detach() for parameter in self.trainable])
+        return _line([parameter.detach() for parameter in self.learner.trained])
 
     def set_weights(self, line: Tensor) -> None:
         with torch.no_grad():
-            for parameter, piece in zip(self.trainable, _pieces(line, self.trainable), strict=True):
+            for parameter, piece in zip(self.learner.trained, _pieces(line, self.learner.trained), strict=True):
                 parameter.copy_(piece)
 
 
@@ -103,13 +100,11 @@ def _pieces(line: Tensor, like: list[nn.Parameter]) -> list[Tensor]:
     return [piece.reshape(p.shape).to(p.device, p.dtype) for piece, p in zip(pieces, like, strict=True)]
 
 
-# Rank 0's bottom model: every rank embeds its rows, and what they learn is added up here --------------------------
-
-
-class GroupBottom:
-    """Implements `Bottom`. The conversation does not see that there are several processes."""
+class GroupBottom(Bottom):
+    """Rank 0's. The conversation does not see that there are several processes."""
 
     def __init__(self, ranks: Ranks, part: RankModel, batches: Batches, width: int, tests: RowShares) -> None:
+        super().__init__(part.learner, part.features.device)
         self._ranks = ranks
         self._part = part
         self._batches = batches
@@ -118,14 +113,6 @@ class GroupBottom:
         self._counts: list[Tensor] = []  # where each rank's rows stand in the batch that was embedded last
         self._passed_on = False  # have the others our weights?
 
-    @property
-    def module(self) -> nn.Module:
-        return self._part.learner.module
-
-    @property
-    def device(self) -> torch.device:
-        return self._part.features.device
-
     def begin(self, round: Round) -> None:
         if not self._passed_on:
             self._ranks.tell(RankOrder.WEIGHTS)
@@ -133,13 +120,13 @@ class GroupBottom:
                 self._ranks.share(tensor.cpu().contiguous())
             self._passed_on = True
         self._ranks.tell(RankOrder.BEGIN, round)
-        self._part.learner.begin(round)
+        super().begin(round)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         self._ranks.tell(RankOrder.EMBED, round, rows if self._batches.announced else None)
         self._counts = [self._part.shares.places(rows, rank) for rank in range(self._ranks.size)]
         h = self._gathered(self._part.embed(rows), self._counts)
-        return h.requires_grad_(bool(self._part.trainable))
+        return h.requires_grad_(bool(self._learner.trained))
 
     def embed_all(self) -> Tensor:
         self._ranks.tell(RankOrder.EMBED_ALL)
@@ -152,46 +139,39 @@ class GroupBottom:
         return self._gathered(self._part.embed_test(), self._in_order(self._test_shares))
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
-        if not self._part.trainable:
+        if not self._learner.trained:
             return
         self._ranks.tell(RankOrder.LEARN)
-        there = derivative.cpu()
+        there = derivative.cpu().to(self._part.dtype)
         for rank in range(1, self._ranks.size):
             if len(self._counts[rank]):
                 self._ranks.send(there[self._counts[rank]], rank)
         total = self._part.gradient(derivative[self._counts[0].to(derivative.device)])
         self._ranks.add_up(total)  # the loss is a mean over the batch: gradients of its rows add up
         self._part.set_gradient(total)
-        self._part.learner.step()
+        self._learner.step()
         self._ranks.share(self._part.weights())
 
-    def tensors(self) -> dict[str, Tensor]:
-        return self._part.learner.tensors()
-
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        self._part.learner.load(tensors)
+        super().load(tensors)
         self._passed_on = False
 
     def _gathered(self, own: Tensor | None, places: list[Tensor]) -> Tensor:
         """Every rank's rows, where they belong."""
-        like = next(self.module.parameters(), self._part.features)
-        whole = torch.empty(sum(map(len, places)), self._width, dtype=like.dtype)
+        whole = torch.empty(sum(map(len, places)), self._width, dtype=self._part.dtype)
         for rank, where in enumerate(places):
             if not len(where):
                 continue
             if rank == 0 and own is not None:
                 whole[where] = own.cpu()
                 continue
-            received = torch.empty(len(where), self._width, dtype=like.dtype)
+            received = torch.empty(len(where), self._width, dtype=self._part.dtype)
             self._ranks.receive(received, rank)
             whole[where] = received
         return whole.to(self.device)
 
     def _in_order(self, shares: RowShares) -> list[Tensor]:
         return [torch.arange(own.start, own.stop) for own in map(shares.of, range(self._ranks.size))]
-
-
-# What every rank but the first does all day: what it is told ------------------------------------------------------
 
 
 def follow(ranks: Ranks, part: RankModel, batches: Batches, width: int) -> None:
@@ -237,8 +217,7 @@ class _Follower:
         return len(h)
 
     def _learn(self) -> None:
-        like = next(self._part.learner.module.parameters())
-        derivative = like.new_empty(self._embedded, self._width).cpu()
+        derivative = torch.empty(self._embedded, self._width, dtype=self._part.dtype)
         if self._embedded:
             self._ranks.receive(derivative, 0)
         self._ranks.add_up(self._part.gradient(derivative))

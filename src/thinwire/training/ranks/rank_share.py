@@ -13,16 +13,17 @@ import xxhash
 from torch import Tensor
 
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.large_table import LargeTable, open_columns
-from thinwire.engine.privacy.accounting.exposure import Frozen
+from thinwire.data.readers.large_table import LargeTable
+from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import APART, DPBottom, find_row_coupling
 from thinwire.engine.programs.parties import FeatureParty
-from thinwire.engine.protocols.bottom import Learner, NoOptimizer
+from thinwire.engine.protocols.bottom import FrozenLearner, Learner
+from thinwire.engine.protocols.evaluation import begin_training
+from thinwire.job.job_loader import PartyTables
 from thinwire.job.job_snapshot import digest_pieces
 from thinwire.job.messages import at
-from thinwire.job.party_tables import PartyTables
 from thinwire.job.party_view import PartyView
-from thinwire.job.row_selection import RowSource, SelectedRows
+from thinwire.job.row_selection import RowSource
 from thinwire.job.schema import PartySection, Source
 from thinwire.training.ranks.parallel_bottom import RankModel, RowShares, follow
 from thinwire.training.ranks.ranks import RankOrder, Ranks, join_ranks
@@ -121,9 +122,7 @@ class RankShare:
         tables = {"features": self.features, "test_features": self.test_features}
         return {
             f"{self.party.name}.{field}": digest_pieces(
-                torch.float32,
-                (len(table), *table.read(0, 1).shape[1:]),
-                read_pieces(table, range(len(table))),
+                torch.float32, (len(table), *table.read(0, 1).shape[1:]), read_pieces(table, range(len(table)))
             )
             for field, table in tables.items()
             if table is not None
@@ -172,25 +171,23 @@ class _FileTable:
 
 
 def _read(own: PartyView, section: PartySection, ranks: Ranks) -> RankShare:
-    path = f"party.{own.me}"
-    features = _opened(
-        own, f"{path}.features", section.features, RowSource.training(path, section, own.folder).select()
-    )
+    path = section.path
+    features = _opened(own, f"{path}.features", section.features, RowSource(section, own.folder))
     tests = None
     if section.test_features is not None:
-        tests = _opened(
-            own, f"{path}.test_features", section.test_features, RowSource.test(path, section, own.folder).select()
-        )
+        rows = RowSource(section, own.folder, "test_")
+        tests = _opened(own, f"{path}.test_features", section.test_features, rows)
         if tests.table.columns != features.table.columns:
             raise BadInput(f"{path}.test_features has other columns than features; name the same ones")
     few = PartyTables(features.read(0, min(3, len(features))).numpy(), None)
-    party = FeatureParty(own.me, few.features, own.build_bottom(section, few), optimizer=own.optimizer)
+    party = FeatureParty(own.me, few.features, own.loader.build_bottom(section, few), optimizer=own.optimizer)
     return _shared(party, features, tests, ranks)
 
 
-def _opened(own: PartyView, path: str, source: Source, rows: SelectedRows) -> _FileTable:
+def _opened(own: PartyView, path: str, source: Source, every: RowSource) -> _FileTable:
+    rows = every.select()
     with at(path):
-        table = open_columns(own.folder / source.file, source.columns, source.all_but or ())
+        table = LargeTable(own.folder / source.file, source.columns, source.all_but or ())
     rows.require_size(len(table), path)
     return _FileTable(path, table, None if rows.rows is None else torch.from_numpy(rows.rows.copy()))
 
@@ -250,12 +247,11 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
     group.send_digest(share.features, share.test_features)
     batches = own.settings.divide_rows(group.rows)
     device = own.settings.device
-    party.bottom.to(device).train()
-    if isinstance(own.settings.training, Frozen):
-        party.bottom.requires_grad_(False).eval()
     # A name of its own: dropout must not draw alike for different rows.
-    name = f"{own.me}/bottom/rank {ranks.rank}"
-    learner = Learner(name, party.bottom, NoOptimizer(), own.settings.seed, batches.rounds)
+    name, module = f"{own.me}/bottom/rank {ranks.rank}", begin_training(party.bottom.to(device))
+    learner = Learner(name, module, None, own.settings.seed, batches.rounds)
+    if isinstance(own.settings.training, Frozen):
+        learner = FrozenLearner(name, module, own.settings.seed, batches.rounds)
     tests = None if party.test_features is None else party.test_features.to(device)
     follow(
         ranks,

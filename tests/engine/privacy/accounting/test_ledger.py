@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -31,9 +32,8 @@ from thinwire.engine.privacy.accounting import (
     convert_to_epsilon,
     poisson_binomial_epsilon,
 )
-from thinwire.engine.privacy.accounting.exposure import end_to_end_epsilon
-from thinwire.engine.privacy.accounting.poisson_binomial import coordinate
-from thinwire.engine.privacy.accounting.renyi import compose, gaussian_rdp
+from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
+from thinwire.engine.privacy.accounting.renyi import compose, coordinate, gaussian_rdp
 
 PBM = PoissonBinomialRelease(trials=4, beta=0.05, width=16)
 FOUR = Parties(4)
@@ -43,10 +43,7 @@ ROWS = 10
 
 
 def ledger(
-    bottom: BottomModel = FROZEN,
-    budget: Budget | None = None,
-    mechanism: Mechanism = PBM,
-    parties: Parties = FOUR,
+    bottom: BottomModel = FROZEN, budget: Budget | None = None, mechanism: Mechanism = PBM, parties: Parties = FOUR
 ) -> PrivacyLedger:
     return PrivacyLedger("bank", Exposure(mechanism, parties, bottom), ROWS, budget)
 
@@ -109,10 +106,6 @@ def test_releases_and_noisy_steps_add_up() -> None:
         assert figure.end_to_end == convert_to_epsilon(compose((5 * 16, release), (5, gaussian_rdp(3.0))), 1e-5)
         assert figure.releases == release_epsilon(figure.unknown_parties, 5)
         assert figure.end_to_end > figure.releases
-    at_once = ledger(PrivatelyTrained(3.0))
-    for _ in range(5):
-        at_once.charge_round(EVERY_ROW)
-    assert at_once.summary() == one.summary()
 
 
 @pytest.mark.parametrize("noise_multiplier", [5.0, 2.5, 0.5])  # a release costs more than a step, the same, less
@@ -179,7 +172,7 @@ def test_an_epsilon_is_computed_once_for_rows_of_the_same_counts() -> None:
 def test_so_many_epochs_fit_and_not_one_more(bottom: BottomModel, observer: Observer) -> None:
     budget = Budget(12.0, observer=observer)
     one = ledger(bottom, budget)
-    charge = one.charge_release if isinstance(bottom, Frozen) else one.charge_round
+    charge = partial(one._charge, added=Uses(1, 0 if isinstance(bottom, Frozen) else 1))
     allowed = one.max_epochs(budget)
     assert allowed >= 1
     for _ in range(allowed):
@@ -303,9 +296,8 @@ def test_the_summary_is_plain_data() -> None:
 
 @pytest.mark.parametrize("bottom", [Frozen(), TrainedOnRawRows()])
 def test_only_a_privately_trained_bottom_model_makes_noisy_steps(bottom: BottomModel) -> None:
-    for charge in (ledger(bottom).charge_step, ledger(bottom).charge_round):
-        with pytest.raises(IncompatibleRecipe, match=type(bottom).__name__):
-            charge(rows(0))
+    with pytest.raises(IncompatibleRecipe, match=type(bottom).__name__):
+        ledger(bottom).charge_step(rows(0))
 
 
 @pytest.mark.parametrize(

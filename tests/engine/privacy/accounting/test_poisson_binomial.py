@@ -15,8 +15,13 @@ from hypothesis import strategies as st
 import thinwire as tw
 from engine.privacy.accounting.oracle import converted, least_true_epsilon, pair, renyi
 from thinwire.base.errors import BadParameter
-from thinwire.engine.privacy.accounting.poisson_binomial import Coordinate, coordinate, poisson_binomial_epsilon
-from thinwire.engine.privacy.accounting.renyi import compose, convert_to_epsilon
+from thinwire.engine.privacy.accounting.renyi import (
+    Coordinate,
+    compose,
+    convert_to_epsilon,
+    coordinate,
+    poisson_binomial_epsilon,
+)
 
 DELTA, WIDTH = 1e-5, 16
 

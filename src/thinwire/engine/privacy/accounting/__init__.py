@@ -8,7 +8,15 @@
 The formulas are exact, docs/privacy_accounting.md says what they mean. What has no proof is infinite.
 """
 
-from thinwire.engine.privacy.accounting.exposure import (
+from thinwire.engine.privacy.accounting.figures import (
+    NoisePlan,
+    NoisePlans,
+    PrivacyTarget,
+    Usefulness,
+    assess_usefulness,
+    plan_noise,
+)
+from thinwire.engine.privacy.accounting.ledger import (
     DEFAULT_DELTA,
     BottomModel,
     Budget,
@@ -20,56 +28,20 @@ from thinwire.engine.privacy.accounting.exposure import (
     Observer,
     Parties,
     PoissonBinomialRelease,
+    PrivacyLedger,
+    PrivacyLoss,
     PrivatelyTrained,
     TrainedOnRawRows,
     Uses,
-)
-from thinwire.engine.privacy.accounting.figures import (
-    NoisePlan,
-    NoisePlans,
-    PrivacyLoss,
-    PrivacyTarget,
-    Usefulness,
-    assess_usefulness,
     compute_privacy_losses,
     epsilon_to_json,
     list_conditions,
     list_limitations,
-    plan_noise,
 )
-from thinwire.engine.privacy.accounting.ledger import PrivacyLedger
-from thinwire.engine.privacy.accounting.poisson_binomial import poisson_binomial_epsilon
-from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon
+from thinwire.engine.privacy.accounting.renyi import Rdp, compose, convert_to_epsilon, poisson_binomial_epsilon
 
-__all__ = [
-    "DEFAULT_DELTA",
-    "BottomModel",
-    "Budget",
-    "BudgetExceeded",
-    "Exact",
-    "Exposure",
-    "Frozen",
-    "Mechanism",
-    "NoisePlan",
-    "NoisePlans",
-    "Observer",
-    "Parties",
-    "PoissonBinomialRelease",
-    "PrivacyLedger",
-    "PrivacyLoss",
-    "PrivacyTarget",
-    "PrivatelyTrained",
-    "Rdp",
-    "TrainedOnRawRows",
-    "Usefulness",
-    "Uses",
-    "assess_usefulness",
-    "compose",
-    "compute_privacy_losses",
-    "convert_to_epsilon",
-    "epsilon_to_json",
-    "list_conditions",
-    "list_limitations",
-    "plan_noise",
-    "poisson_binomial_epsilon",
-]
+__all__ = ["DEFAULT_DELTA", "BottomModel", "Budget", "BudgetExceeded", "Exact", "Exposure", "Frozen"]
+__all__ += ["Mechanism", "NoisePlan", "NoisePlans", "Observer", "Parties", "PoissonBinomialRelease"]
+__all__ += ["PrivacyLedger", "PrivacyLoss", "PrivacyTarget", "PrivatelyTrained", "Rdp", "TrainedOnRawRows"]
+__all__ += ["Usefulness", "Uses", "assess_usefulness", "compose", "compute_privacy_losses", "convert_to_epsilon"]
+__all__ += ["epsilon_to_json", "list_conditions", "list_limitations", "plan_noise", "poisson_binomial_epsilon"]

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from functools import partial
-from math import floor, isinf, log10, sqrt
+from math import floor, log10, sqrt
 from typing import Any
 
 from thinwire.base.errors import BadParameter
-from thinwire.engine.privacy.accounting.exposure import (
+from thinwire.engine.privacy.accounting.ledger import (
     BottomModel,
     Budget,
-    Exact,
     Exposure,
     Frozen,
-    Observer,
     Parties,
     PoissonBinomialRelease,
     PrivatelyTrained,
-    TrainedOnRawRows,
-    Uses,
+    compute_privacy_losses,
     end_to_end_epsilon,
-    releases_epsilon,
+    list_conditions,
+    list_limitations,
 )
 from thinwire.engine.privacy.accounting.renyi import (
     LARGEST_BETA,
@@ -142,81 +139,7 @@ def _require_affordable_steps(aim: PrivacyTarget) -> None:
         )
 
 
-# The figures that a party is shown: every observer's, what they do not cover, and how much signal is left ---------
-
-
-@dataclass(frozen=True, slots=True)
-class PrivacyLoss:
-    """What the worst-off row has lost to one observer."""
-
-    observer: Observer
-    unknown_parties: int
-    releases: float  # epsilon, as if the bottom model were public
-    end_to_end: float  # epsilon, infinite where nothing is proven
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity."""
-        return {
-            "observer": str(self.observer),
-            "unknown_parties": self.unknown_parties,
-            "releases_epsilon": epsilon_to_json(self.releases),
-            "end_to_end_epsilon": epsilon_to_json(self.end_to_end),
-        }
-
-
-def epsilon_to_json(epsilon: float) -> float | str:
-    return "infinity" if isinf(epsilon) else epsilon
-
-
-def compute_privacy_losses(exposure: Exposure, worst: Collection[Uses], delta: float) -> tuple[PrivacyLoss, ...]:
-    """Of the worst of these rows, for each observer."""
-    return tuple(
-        PrivacyLoss(
-            observer,
-            observer.count_noise_parties(exposure.parties),
-            max((releases_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
-            max((end_to_end_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
-        )
-        for observer in Observer
-    )
-
-
-def list_limitations(exposure: Exposure) -> list[str]:
-    """What these figures do not cover, a sentence each."""
-    says = [
-        "Labels: derivatives give them away to every party that receives them, with or without this noise.",
-        "Derivatives: what the label party sends down is outside the guarantee.",
-        "Which rows take part in which round, and how many rows there are.",
-    ]
-    if isinstance(exposure.mechanism, Exact):
-        says.insert(0, "Embeddings: they leave this party without noise, so nothing at all is proven for its rows.")
-    elif isinstance(exposure.bottom, TrainedOnRawRows):
-        says.insert(
-            0,
-            "The run as a whole: the bottom model learns from raw rows, so embeddings of other rows show them too. "
-            "Only the releases themselves are accounted for; freeze the bottom model, or train it privately.",
-        )
-    return says
-
-
-def list_conditions(exposure: Exposure) -> list[str]:
-    """What must hold for the figures to be true, a sentence each."""
-    if isinstance(exposure.mechanism, Exact):
-        return []
-    says = [
-        "Parties follow the protocol, and the sum is seen only as a secure sum.",
-        "No BatchNorm and nothing else that mixes rows in the bottom model; embeddings clamped to their bound.",
-        "No scaling fitted on private rows, unless it is public or paid for.",
-        "The noise comes from a secret of this party's own, never from the run's seed.",
-        "Every pass over training rows is charged: epochs, evaluations, predictions, and retries with new noise.",
-    ]
-    if isinstance(exposure.bottom, Frozen):
-        says.append("The frozen bottom model was never trained on private rows, here or before.")
-    if isinstance(exposure.bottom, PrivatelyTrained):
-        says.append("Each row's gradient is clipped on its own before it is added, and every step has fresh noise.")
-        says.append("The bottom model's first weights do not depend on private rows.")
-        says.append("Gaussian noise is drawn in floating point, as everywhere; the proof is for real numbers.")
-    return says
+# How much signal is left, and reports ------------------------------------------------------------------------------
 
 
 # Measured on digits in four quarters, 16 values a row, 20 epochs, test rows released too: 94 % right at a ratio of

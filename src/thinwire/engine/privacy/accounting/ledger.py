@@ -1,34 +1,301 @@
-"""What one feature party has spent: how often each of its rows was used, and the epsilon of the worst-off row."""
+"""What leaves one feature party, who looks, what it costs, the budget that limits it, and what each row has spent."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache, lru_cache
 from math import isinf
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from thinwire.base.errors import BadParameter, BadState, IncompatibleRecipe
+from thinwire.base.errors import BadParameter, BadState, IncompatibleRecipe, ThinwireError
 from thinwire.base.types import PartyName
-from thinwire.engine.privacy.accounting.exposure import (
-    DEFAULT_DELTA,
-    Budget,
-    BudgetExceeded,
-    Exposure,
-    PrivatelyTrained,
-    Uses,
-    end_to_end_epsilon,
-    max_epochs,
+from thinwire.engine.privacy.accounting.renyi import (
+    LARGEST,
+    Rdp,
+    compose,
+    convert_to_epsilon,
+    coordinate,
+    gaussian_rdp,
+    infinite_rdp,
+    require_beta,
+    require_delta,
+    require_positive,
+    require_whole,
 )
-from thinwire.engine.privacy.accounting.figures import (
-    PrivacyLoss,
-    compute_privacy_losses,
-    epsilon_to_json,
-    list_conditions,
-    list_limitations,
-)
-from thinwire.engine.privacy.accounting.renyi import LARGEST, require_whole
+
+_ENOUGH_TO_HIDE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """How many feature parties add noise to the sum, and what the label party has besides labels."""
+
+    noisy: int
+    label_holds_features: bool = False
+
+    def __post_init__(self) -> None:
+        require_whole("parties", self.noisy, 1, 65535)
+
+
+class Observer(StrEnum):
+    """From whom one feature party's row is hidden."""
+
+    LABEL_PARTY = "label_party"
+    FEATURE_PARTY = "feature_party"
+    ALL_OTHERS = "all_others"
+
+    @property
+    def display_name(self) -> str:
+        return _SHOWN[self]
+
+    @classmethod
+    def parse(cls, name: str) -> Observer:
+        """The observer of that name; another is refused with the list."""
+        try:
+            return cls(name)
+        except ValueError:
+            raise BadParameter(f"observer must be one of {', '.join(cls)}, got {name!r}") from None
+
+    def count_noise_parties(self, parties: Parties) -> int:
+        """m: the parties whose noise this observer does not know, the protected one among them."""
+        # A sum of two shows each of them what the other sent: less than three hide nobody.
+        if self is Observer.ALL_OTHERS or parties.noisy < _ENOUGH_TO_HIDE:
+            return 1
+        # A label party with features adds its exact embedding after the sum is opened and none of the noise, so
+        # M would do for it. One less is claimed all the same: it stays true for one that would take part.
+        if self is Observer.FEATURE_PARTY or parties.label_holds_features:
+            return parties.noisy - 1
+        return parties.noisy
+
+
+_SHOWN = {
+    Observer.LABEL_PARTY: "the label party alone",
+    Observer.FEATURE_PARTY: "a curious feature party",
+    Observer.ALL_OTHERS: "all other parties together",
+}
+
+
+DEFAULT_DELTA = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The end-to-end epsilon, at this delta, that no row of a feature party may exceed against this observer.
+
+    The default observer is the label party alone. Whoever fears that parties pool what they see asks for
+    `Observer.ALL_OTHERS`, at several times the noise.
+    """
+
+    epsilon: float
+    delta: float = DEFAULT_DELTA
+    observer: Observer = Observer.LABEL_PARTY
+
+    def __post_init__(self) -> None:
+        require_positive("budget: epsilon", self.epsilon)
+        require_delta("budget: delta", self.delta)
+        object.__setattr__(self, "observer", Observer.parse(self.observer))
+
+
+class BudgetExceeded(ThinwireError):
+    """The next use of some rows would cost more than the budget leaves; it was not made."""
+
+    def __init__(self, party: PartyName, spent: float, next_epsilon: float, budget: Budget) -> None:
+        self.party = party
+        self.spent = spent
+        self.next_epsilon = next_epsilon
+        self.budget = budget
+        super().__init__(
+            f"{party!r}: the privacy budget ends here. The worst-off row has spent epsilon {spent:.4g}, this use "
+            f"would make it {next_epsilon:.4g}, the budget is {budget.epsilon:g} (delta {budget.delta:g}, against "
+            f"{budget.observer.display_name}). It was not made. Keep the model as it is; or start anew with fewer "
+            "epochs, a narrower embedding, cached sums or more noise, which `thinwire privacy --epsilon` plans"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonBinomialRelease:
+    """A noisy sum of `width` values a row, seen only as a secure sum."""
+
+    trials: int
+    beta: float
+    width: int
+
+    def __post_init__(self) -> None:
+        require_whole("trials", self.trials, 1, 65535)
+        require_beta("beta", self.beta)
+        require_whole("width", self.width, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Embeddings as they are, or compressed without noise: nothing is proven."""
+
+
+Mechanism: TypeAlias = PoissonBinomialRelease | Exact
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """The bottom model does not depend on private rows: it is public, or was never trained on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatelyTrained:
+    """Every gradient sum of the bottom model is clipped row by row at c and has Gaussian noise s c."""
+
+    noise_multiplier: float  # s
+
+    def __post_init__(self) -> None:
+        require_positive("noise_multiplier", self.noise_multiplier)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedOnRawRows:
+    """The bottom model learns from private rows without noise, and shows them through other rows' embeddings."""
+
+
+BottomModel: TypeAlias = Frozen | PrivatelyTrained | TrainedOnRawRows
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Uses:
+    """How often one row was released, and how often it took part in a noisy gradient step."""
+
+    releases: int
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """The circumstances of one feature party."""
+
+    mechanism: Mechanism
+    parties: Parties
+    bottom: BottomModel = TrainedOnRawRows()
+
+    def epochs(self, count: int) -> Uses:
+        """So many passes over all rows: each is one release, and one step where steps are accounted for."""
+        return Uses(count, count if isinstance(self.bottom, PrivatelyTrained) else 0)
+
+
+@lru_cache(maxsize=4096)
+def releases_epsilon(exposure: Exposure, observer: Observer, uses: Uses, delta: float) -> float:
+    """Of the releases alone, as if the bottom model were public."""
+    return convert_to_epsilon(compose((uses.releases, _release_rdp(exposure, observer))), delta)
+
+
+@lru_cache(maxsize=4096)
+def end_to_end_epsilon(exposure: Exposure, observer: Observer, uses: Uses, delta: float) -> float:
+    """Of the releases and of the bottom model that every later embedding, of any row, comes from."""
+    release = (uses.releases, _release_rdp(exposure, observer))
+    match exposure.bottom:
+        case Frozen():
+            return convert_to_epsilon(compose(release), delta)
+        case PrivatelyTrained(noise_multiplier):
+            return convert_to_epsilon(compose(release, (uses.steps, gaussian_rdp(noise_multiplier))), delta)
+        case TrainedOnRawRows():
+            return convert_to_epsilon(compose((uses.releases, infinite_rdp)), delta)
+
+
+def max_epochs(exposure: Exposure, budget: Budget) -> int:
+    """How many epochs fit in the budget, from the first on."""
+
+    def fits(count: int) -> bool:
+        uses = exposure.epochs(count)
+        return end_to_end_epsilon(exposure, budget.observer, uses, budget.delta) <= budget.epsilon
+
+    low, high = 0, 1
+    while high < LARGEST and fits(high):
+        low, high = high, min(2 * high, LARGEST)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _release_rdp(exposure: Exposure, observer: Observer) -> Rdp:
+    match exposure.mechanism:
+        case PoissonBinomialRelease(trials, beta, width):
+            return compose((width, coordinate(trials, beta, observer.count_noise_parties(exposure.parties)).rdp))
+        case Exact():
+            return infinite_rdp
+
+
+# The figures that a party is shown: every observer's, and what they do not cover ----------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacyLoss:
+    """What the worst-off row has lost to one observer."""
+
+    observer: Observer
+    unknown_parties: int
+    releases: float  # epsilon, as if the bottom model were public
+    end_to_end: float  # epsilon, infinite where nothing is proven
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity."""
+        return {
+            "observer": str(self.observer),
+            "unknown_parties": self.unknown_parties,
+            "releases_epsilon": epsilon_to_json(self.releases),
+            "end_to_end_epsilon": epsilon_to_json(self.end_to_end),
+        }
+
+
+def epsilon_to_json(epsilon: float) -> float | str:
+    return "infinity" if isinf(epsilon) else epsilon
+
+
+def compute_privacy_losses(exposure: Exposure, worst: Collection[Uses], delta: float) -> tuple[PrivacyLoss, ...]:
+    """Of the worst of these rows, for each observer."""
+    return tuple(
+        PrivacyLoss(
+            observer,
+            observer.count_noise_parties(exposure.parties),
+            max((releases_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
+            max((end_to_end_epsilon(exposure, observer, uses, delta) for uses in worst), default=0.0),
+        )
+        for observer in Observer
+    )
+
+
+@cache
+def _statements() -> dict[str, dict[str, list[str]]]:
+    return tomllib.loads(Path(__file__).with_name("statements.toml").read_text())
+
+
+def list_limitations(exposure: Exposure) -> list[str]:
+    """What these figures do not cover, a sentence each."""
+    says = _statements()["not_protected"]
+    if isinstance(exposure.mechanism, Exact):
+        return says["exact"] + says["always"]
+    return (says["raw_rows"] if isinstance(exposure.bottom, TrainedOnRawRows) else []) + says["always"]
+
+
+def list_conditions(exposure: Exposure) -> list[str]:
+    """What must hold for the figures to be true, a sentence each."""
+    if isinstance(exposure.mechanism, Exact):
+        return []
+    says = _statements()["holds_only_if"]
+    match exposure.bottom:
+        case Frozen():
+            return says["always"] + says["frozen"]
+        case PrivatelyTrained():
+            return says["always"] + says["privately_trained"]
+        case TrainedOnRawRows():
+            return list(says["always"])
+
+
+# What one feature party has spent: how often each of its rows was used, and the epsilon of the worst-off row ------
+
 
 Counts = npt.NDArray[np.int32]
 _NOTHING = frozenset({Uses(0, 0)})
@@ -61,13 +328,7 @@ class PrivacyLedger:
 
     def charge_step(self, rows: npt.NDArray[Any]) -> None:
         """One noisy gradient step in which these rows take part."""
-        self._require_private_steps()
         self._charge(rows, Uses(0, 1))
-
-    def charge_round(self, rows: npt.NDArray[Any]) -> None:
-        """A release and a step at once: refused, if at all, before the release is made."""
-        self._require_private_steps()
-        self._charge(rows, Uses(1, 1))
 
     def privacy_losses(self) -> tuple[PrivacyLoss, ...]:
         """For each observer, as things stand."""
@@ -124,14 +385,12 @@ class PrivacyLedger:
     def _epsilon(self, worst: Collection[Uses], budget: Budget) -> float:
         return max(end_to_end_epsilon(self._exposure, budget.observer, uses, budget.delta) for uses in worst)
 
-    def _require_private_steps(self) -> None:
-        if not isinstance(self._exposure.bottom, PrivatelyTrained):
+    def _charge(self, rows: npt.NDArray[Any], added: Uses) -> None:
+        if added.steps and not isinstance(self._exposure.bottom, PrivatelyTrained):
             raise IncompatibleRecipe(
                 f"{self._party!r}: a noisy gradient step of a bottom model that is "
                 f"{type(self._exposure.bottom).__name__}; only one that is PrivatelyTrained makes such steps"
             )
-
-    def _charge(self, rows: npt.NDArray[Any], added: Uses) -> None:
         if rows.size == 0:
             return
         rows, times = self._counted(rows)
