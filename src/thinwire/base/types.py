@@ -30,3 +30,4 @@ class Kind(IntEnum):
     MATCH_TAGS = 14  # the label party's points under both keys, shortened
     COMMON_ROWS = 15  # which of a feature party's points all parties hold
     PREDICTION = 16  # after the training: rows that are asked for, and their embeddings
+    TEST = 17  # test rows' embeddings, once at the end, where validation rows were evaluated before

@@ -57,7 +57,7 @@ def _format_notes(report: AuditReport) -> Iterator[str]:
             "; ".join(messages.wrong) or "noise and masks are as they must be, as far as tests can tell"
         )
     if report.verdict is not None:
-        yield f"Verdict on noise and masks: {_VERDICTS[report.verdict]}"
+        yield f"EvaluationVerdict on noise and masks: {_VERDICTS[report.verdict]}"
     for note in report.notes:
         yield f"note: {note}"
     yield "no run: what the attacker had without it. no defence: nothing compressed, summed or noisy."

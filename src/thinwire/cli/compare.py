@@ -18,7 +18,11 @@ from thinwire.cli.output import build_table, print_plain, print_result, say
 from thinwire.cli.train import new_folder
 from thinwire.report.progress import ProgressLine
 
-POINT_HEADINGS = ("reached", "rounds", "up", "down", "link\ntime")
+
+def list_headings(metric: str) -> tuple[str, ...]:
+    """Of the cells that `format_point` gives."""
+    costs = ("reached", "rounds", "bytes\nin all", "training\nup", "training\ndown", "link\ntime")
+    return (*costs, f"delivered\n{metric}", f"test\n{metric}")
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ def compare(
     from thinwire.job.job_file import inline, read_job_file
     from thinwire.job.job_loader import load_job
     from thinwire.job.messages import within
+    from thinwire.lab.sweep.page import rank_points
 
     chosen = parse_seeds(seeds)
     shared = [*settings, *parse_target(target)]
@@ -65,9 +70,10 @@ def compare(
     ]
     found = _run_all(runs, workers)
     report = _write_report(found, folder)
-    rows = [_summarise(method, table, found[method]) for method, table in recipes.items()]
     aim = None if file.job.target is None else file.job.target.model_dump()
     metric = next(iter(file.job.metrics), "loss")
+    points = [_summarise(method, table, found[method]) for method, table in recipes.items()]
+    rows = rank_points(points, metric, aim is not None)
     facts = {"target": aim, "metric": metric, "seeds": chosen, "report": report, "methods": rows}
     print_result(facts, as_json, lambda: _print(rows, aim, metric, report))
     exit_with_failures([f"{row['method']}: {error}" for row in rows for error in row["errors"]])
@@ -112,7 +118,7 @@ def _run_all(runs: Sequence[_MethodRun], workers: int) -> dict[str, list[dict[st
     with ProgressLine("runs", len(runs)) as progress:
         for run, outcome in run_each(_run_method, runs, workers):
             outcomes[run] = outcome
-            ended = outcome.get("error") or f"best {outcome['best']:.4g}"
+            ended = outcome.get("error") or f"delivered {outcome['delivered']:.4g}"
             progress.advance(f"{run.method}, seed {run.seed}: {ended}")
     found: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
@@ -129,9 +135,10 @@ def _summarise(method: str, recipe: dict[str, Any], outcomes: list[dict[str, Any
 
 
 def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, report: str | None) -> None:
-    title = "to the end" if aim is None else f"to {aim['metric']} {aim['value']:g}, or to the end"
-    headings = (*POINT_HEADINGS, f"best\n{metric}")
-    table = build_table(f"{title}; means and deviations over seeds", ["method"], headings)
+    from thinwire.lab.sweep.page import describe_ranking
+
+    title = describe_ranking(metric, aim)
+    table = build_table(f"{title}; means and deviations over seeds", ["method"], list_headings(metric))
     for row in rows:
         table.add_row(row["method"], *format_point(row, aim is not None))
     print_plain(table)
@@ -140,16 +147,18 @@ def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, 
 
 
 def format_point(row: dict[str, Any], has_target: bool) -> list[str]:
-    """Cells below POINT_HEADINGS and the best value: of runs that differ in the seed alone."""
+    """Cells below `list_headings`: of runs that differ in the seed alone."""
     if not row["runs"]:
         return ["failed"]
     return [
         f"{row['reached']}/{len(row['runs'])}" if has_target else "-",
         _format_cell(row, "rounds", lambda value: f"{value:.0f}"),
+        _format_cell(row, "bytes_all", format_bytes),
         _format_cell(row, "bytes_up", format_bytes),
         _format_cell(row, "bytes_down", format_bytes),
         _format_cell(row, "link_seconds", format_seconds),
-        _format_cell(row, "best", lambda value: f"{value:.4f}"),
+        _format_cell(row, "delivered", lambda value: f"{value:.4f}"),
+        _format_cell(row, "test", lambda value: f"{value:.4f}"),
     ]
 
 
@@ -183,7 +192,7 @@ def _run_method(run: _MethodRun) -> dict[str, Any]:
     from thinwire.training.result import meets
 
     try:
-        overrides = (*run.overrides, "job.stop=false")  # for the best value; the target is read off the history
+        overrides = (*run.overrides, "job.stop=false")  # for the delivered model; the history tells of the target
         source = JobSource(run.job, overrides)
         job = source.load()
         save_job(Path(run.out), source.resolve(), job)
@@ -198,9 +207,11 @@ def _run_method(run: _MethodRun) -> dict[str, Any]:
         "run_dir": run.out,
         "reached": None if job.target is None else bool(met),
         "rounds": there.round,
+        "bytes_all": there.bytes.all if met else result.summary()["bytes"]["all"],
         "bytes_up": there.bytes.up,
         "bytes_down": there.bytes.down,
         "link_seconds": there.link_seconds,
         "best": result.best()["value"],
-        "last": last.scores.get(result.metric),
+        "delivered": result.delivered.scores.get(result.metric),
+        "test": last.test.get(result.metric),
     }

@@ -77,7 +77,7 @@ def format_status(standing: RunStatus) -> Iterator[str]:
     yield f"  {up} up, {down} down, {again} sent again"
     last = standing.last_event
     if last is not None:
-        seen = f": {format_metrics(last.model_dump())}" if last.train or last.test else ""
+        seen = f": {format_metrics(last.model_dump())}" if last.train or last.validation or last.test else ""
         yield f"  evaluated after round {last.round}{seen}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from thinwire.base.errors import BadInput
-from thinwire.cli.compare import POINT_HEADINGS, exit_with_failures, format_point
+from thinwire.cli.compare import exit_with_failures, format_point, list_headings
 from thinwire.cli.options import parse_seeds
 from thinwire.cli.output import build_table, print_plain, print_result, stop_with
 from thinwire.report.progress import ProgressLine
@@ -71,9 +71,9 @@ def _run(grid: Grid, folder: Path, workers: int, executor: str) -> SweepResult:
 def _format_trial(one: TrialResult) -> str:
     if one.summary is None:
         return f"{one.trial.label}: {one.error or 'stopped'}"
-    best = one.summary["best"]
-    value = "none" if best["value"] is None else f"{best['value']:.4g}"
-    return f"{one.trial.label}: best {best['metric']} {value}{' (finished before)' if one.kept else ''}"
+    delivered = one.summary["delivered"]
+    value = "none" if delivered["value"] is None else f"{delivered['value']:.4g}"
+    return f"{one.trial.label}: delivered {delivered['metric']} {value}{' (finished before)' if one.kept else ''}"
 
 
 def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, Any] | None) -> None:
@@ -81,7 +81,7 @@ def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, An
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
     title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
-    table = build_table(title, keys, (*POINT_HEADINGS, f"best\n{metric}"))
+    table = build_table(title, keys, list_headings(metric))
     for point in kept["points"]:
         table.add_row(*map(format_setting, point["settings"].values()), *format_point(point, target is not None))
     print_plain(table)

@@ -111,10 +111,15 @@ def new_folder(stem: str) -> Path:
 def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     traffic, target, link = summary["bytes"], summary["target"], summary["link_seconds"]
     yield f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs"
-    yield f"  {format_metrics(summary)}; best {summary['best']['metric']} {summary['best']['value']:.4g}"
+    yield f"  {format_metrics(summary)}"
+    if summary["validation"]:
+        tested = ", ".join(f"{name} {value:.4g}" for name, value in summary["test"].items())
+        yield f"  test rows, once: {tested or 'none'}"
+        yield f"  delivered: the model after round {summary['delivered']['round']}, the best on validation rows"
     yield (
-        f"  {format_bytes(traffic['up'])} up, {format_bytes(traffic['down'])} down, {summary['messages']} messages "
-        f"(evaluation: {format_bytes(traffic['evaluation'])} more)"
+        f"  {format_bytes(traffic['all'])} in all: training {format_bytes(traffic['up'])} up and "
+        f"{format_bytes(traffic['down'])} down in {summary['messages']} messages, evaluation "
+        f"{format_bytes(traffic['evaluation'])}"
     )
     on_link = "" if link is None else f", {format_seconds(link)} on the link"
     yield f"  {format_seconds(summary['seconds'])} here{on_link}"

@@ -29,6 +29,7 @@ from thinwire.engine.privacy.accounting import (
     Uses,
 )
 from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
+from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.privacy.dp_bottom import (
     DPBottom,
     Training,
@@ -38,7 +39,7 @@ from thinwire.engine.privacy.dp_bottom import (
 )
 from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_name
 from thinwire.engine.programs.program import Batches
-from thinwire.engine.protocols.evaluation import evaluation_mode
+from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, LocalSteps
 from thinwire.job.messages import at
@@ -75,17 +76,17 @@ class PrivacyPlan:
             ledger.charge_release(np.arange(rows))
         return ledger
 
-    def limit(self, settings: RunSettings, party: PartyName, rows: int, test_rows: int) -> Batches:
+    def limit(self, settings: RunSettings, party: PartyName, rows: int, evaluated_rows: int) -> Batches:
         """The rounds of these rows that the budget allows; refuses a budget that nothing bounds."""
         self.ledger(party, 1)
         batches = settings.divide_rows(rows)
-        return self.limit_batches(batches, settings.evaluation_interval(batches), test_rows)
+        return self.limit_batches(batches, settings.evaluation_interval(batches), evaluated_rows)
 
-    def limit_batches(self, batches: Batches, eval_every: int, test_rows: int) -> Batches:
+    def limit_batches(self, batches: Batches, eval_every: int, evaluated_rows: int) -> Batches:
         """As many of the rounds as the budget allows; refuses one that allows none."""
         if self.budget is None:
             return batches
-        allowed = self._allowed(self.budget, batches, eval_every, test_rows)
+        allowed = self._allowed(self.budget, batches, eval_every, evaluated_rows)
         if allowed == 0:
             raise IncompatibleRecipe(
                 f"budget: epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g} allows no round of "
@@ -95,10 +96,10 @@ class PrivacyPlan:
             )
         return batches.limit(allowed)
 
-    def _allowed(self, budget: Budget, batches: Batches, eval_every: int, test_rows: int) -> int:
+    def _allowed(self, budget: Budget, batches: Batches, eval_every: int, evaluated_rows: int) -> int:
         def fits(rounds: int) -> bool:
             uses = [self._training_uses(rounds, batches)]
-            if test_rows:
+            if evaluated_rows:
                 uses.append(Uses(1 + -(-rounds // eval_every)))
             exposure = self.exposure()
             spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
@@ -121,6 +122,46 @@ class PrivacyPlan:
         return 1
 
 
+# Early stopping and the best model: validation labels, and embeddings that a guarantee may cover, decide what all do --
+
+
+def require_validation_rows(settings: RunSettings, validation_rows: int) -> None:
+    if settings.patience is not None and not validation_rows:
+        raise BadInput.of(
+            "patience",
+            "needs validation rows: give [job] split = { validation = 0.1, test = 0.2 }, or validation_features and "
+            "validation_labels in Python",
+        )
+
+
+def check_early_stopping(recipe: Recipe, settings: RunSettings) -> None:
+    """Refuses patience where a guarantee does not count its evaluations."""
+    if settings.patience is None or _covers_evaluations(recipe, settings):
+        return
+    if isinstance(recipe.defence, LabelDP):
+        raise IncompatibleRecipe.of(
+            "patience", f"stops by the validation labels, which {recipe.defence} does not cover; leave it out"
+        )
+    raise IncompatibleRecipe.of(
+        "patience",
+        "stops by evaluations that nothing accounts for under secure sum or differential privacy; give a budget, "
+        "which counts them, or leave patience out",
+    )
+
+
+def keeps_best(recipe: Recipe, settings: RunSettings, validation_rows: int) -> bool:
+    """Do all parties keep the best model on validation rows, rather than the last one?"""
+    return settings.deliver == "best" and bool(validation_rows) and _covers_evaluations(recipe, settings)
+
+
+def _covers_evaluations(recipe: Recipe, settings: RunSettings) -> bool:
+    """Whether nothing is promised, or the budget that is kept counts every evaluation."""
+    if isinstance(recipe.defence, LabelDP):
+        return False
+    promised = isinstance(recipe.aggregation, SecureSum) or isinstance(settings.training, DPBottom)
+    return settings.budget is not None or not promised
+
+
 # What must hold before anything starts, of parties, their models and their labels; no check needs a whole job -----
 
 
@@ -138,15 +179,18 @@ def check_rows(party: FeatureParty | LabelParty, label_party: LabelParty) -> Non
     """All parties hold as many rows as there are labels."""
     if party.features is None:
         return
-    rows, tests = len(label_party.labels), label_party.test_labels
+    rows = len(label_party.labels)
     if len(party.features) != rows:
         raise BadInput(
             f"party {party.name!r} has {len(party.features)} rows, {label_party.name!r} has {rows} labels; all "
             "parties must hold the same rows in the same order"
         )
-    here, there = (0 if table is None else len(table) for table in (party.test_features, tests))
-    if here != there:
-        raise BadInput(f"party {party.name!r} has {here or 'no'} test rows, there are {there or 'no'} test labels")
+    for which in HeldOut:
+        table, labels = getattr(party, f"{which}_features"), label_party.held_out.get(which)
+        here, there = (0 if one is None else len(one) for one in (table, labels))
+        if here != there:
+            held = f"party {party.name!r} has {here or 'no'} {which} rows"
+            raise BadInput(f"{held}, there are {there or 'no'} {which} labels")
 
 
 # Models -----------------------------------------------------------------------------------------------------
@@ -295,5 +339,4 @@ def _check_classes(party: LabelParty, outputs: Tensor) -> None:
 
 
 def _labels(party: LabelParty) -> list[tuple[str, Tensor]]:
-    both = [("labels", party.labels), ("test_labels", party.test_labels)]
-    return [(field, labels) for field, labels in both if labels is not None]
+    return [("labels", party.labels), *((f"{which}_labels", labels) for which, labels in party.held_out.items())]

@@ -36,6 +36,7 @@ class Participants:
     feature_parties: tuple[PartyName, ...]  # in the job's order
     label_party_has_features: bool = False
     has_test_rows: bool = False
+    has_validation_rows: bool = False
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -174,8 +175,11 @@ def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: S
 def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     how = _whose(recipe)
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
+    if participants.has_validation_rows:
+        sees.append(f"{_embeddings_of('validation row', recipe)}, at every evaluation")
     if participants.has_test_rows:
-        sees.append(f"{_embeddings_of('test row', recipe)}, at every evaluation")
+        when = "once, at the end" if participants.has_validation_rows else "at every evaluation"
+        sees.append(f"{_embeddings_of('test row', recipe)}, {when}")
     return sees
 
 
@@ -191,6 +195,11 @@ def _whose(recipe: Recipe) -> str:
 
 
 def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
+    verdict = "of every evaluation one bit: is the validation score the best so far?"
+    return [*_answers_seen(recipe, participants), *([verdict] if participants.has_validation_rows else [])]
+
+
+def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
     if recipe.labels is Labels.SHARED and isinstance(recipe.aggregation, SecureSum):
         theirs = [f"{participants.label_party}'s embeddings"] if participants.label_party_has_features else []
         return ["all labels", "the top model", f"the sum of all parties' embeddings, {_sent(recipe)} them", *theirs]

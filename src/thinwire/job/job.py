@@ -23,18 +23,21 @@ from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
     PrivacyPlan,
     check_batch_norm,
+    check_early_stopping,
     check_feature_party,
     check_label_party,
     check_module,
     check_names,
     check_rows,
     find_embedding_width,
+    require_validation_rows,
 )
 from thinwire.job.disclosure import Participants
 from thinwire.job.init_from import InheritedWeights, InitFrom
@@ -69,6 +72,8 @@ class Job:
     link: Link | None = None  # None: no clock
     target: tuple[str, float] | None = None
     stop: bool = True
+    patience: int | None = None
+    deliver: str = "best"
     byte_budget: int | None = None
     link_seconds_budget: float | None = None
     diagnostics: bool = False
@@ -99,6 +104,7 @@ class Job:
             check_rows(one, self.label_party)
         if self.link_seconds_budget is not None and self.link is None:
             raise BadParameter("link_seconds_budget needs a link")
+        require_validation_rows(self.settings, self.validation_rows)
         self.divide_rows()  # by settings that are right
 
     @property
@@ -117,7 +123,11 @@ class Job:
     @property
     def roster(self) -> Participants:
         return Participants(
-            self.label_party.name, self.names, self.label_party.features is not None, self.test_rows > 0
+            self.label_party.name,
+            self.names,
+            self.label_party.features is not None,
+            self.test_rows > 0,
+            self.validation_rows > 0,
         )
 
     @property
@@ -125,8 +135,17 @@ class Job:
         return len(self.label_party.labels)
 
     @property
+    def validation_rows(self) -> int:
+        return len(self.label_party.held_out.get(HeldOut.VALIDATION, ()))
+
+    @property
     def test_rows(self) -> int:
-        return 0 if self.label_party.test_labels is None else len(self.label_party.test_labels)
+        return len(self.label_party.held_out.get(HeldOut.TEST, ()))
+
+    @property
+    def all_rows(self) -> int:
+        """Training, validation and test rows."""
+        return self.rows + self.validation_rows + self.test_rows
 
     def modules(self) -> dict[str, nn.Module]:
         """Every model by the name of its file: bottom models by party, the top model as "top"."""
@@ -173,6 +192,8 @@ class Job:
         settings, label = self.settings, self.label_party
         with place("recipe"):
             self.recipe.check(len(self.parties), label.fusion, self.batches)
+        with place("job"):
+            check_early_stopping(self.recipe, settings)
         for name, module in self.modules().items():
             check_module(name, module)
         widths = dict(known)
@@ -196,17 +217,19 @@ class Job:
     def open_ledgers(self, widths: Mapping[PartyName, int]) -> dict[PartyName, PrivacyLedger]:
         """What each feature party's rows have lost; nothing yet."""
         plan = self.privacy_plan(widths)
-        return {name: plan.ledger(name, self.rows + self.test_rows) for name in self.names}
+        return {name: plan.ledger(name, self.all_rows) for name in self.names}
 
     def limit_rounds(self, widths: Mapping[PartyName, int]) -> Batches:
         """The rounds that the privacy budget allows; all of them where there is none."""
-        return self.privacy_plan(widths).limit(self.settings, self.parties[0].name, self.rows, self.test_rows)
+        evaluated = self.validation_rows or self.test_rows
+        return self.privacy_plan(widths).limit(self.settings, self.parties[0].name, self.rows, evaluated)
 
     def digests(self) -> dict[str, str]:
         """What must be the same for a run to be resumed, each as a digest or as text; it may go on for longer."""
         data = xxhash.xxh3_64()
         for party in self.everyone:
-            for table in (party.features, party.test_features, getattr(party, "labels", None)):
+            held_out = party.validation_features, getattr(party, "validation_labels", None)
+            for table in (party.features, party.test_features, getattr(party, "labels", None), *held_out):
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)

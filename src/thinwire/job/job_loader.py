@@ -50,7 +50,8 @@ class PartyTables:
     """One party's rows as numbers."""
 
     features: Any  # [N, ...]
-    test_features: Any
+    validation_features: Any = None
+    test_features: Any = None
     preparation: Preparation | None = None
 
     @property
@@ -85,23 +86,24 @@ class TableReader:
                 _require_alike(f"{self.section.path}.test_features", table, test)
             return test
 
-        training, test = self.rows.divide("features", table, read_test)
+        tables = self.rows.divide("features", table, read_test)
         if settings is None:
-            return PartyTables(training.array, None if test is None else test.array)
+            return PartyTables(*(None if one is None else one.array for one in tables))
         with at(f"{self.section.path}.prepare"):
-            preparation = Preparation.fit(training, settings)
-        return PartyTables(*self.convert("features", preparation.apply, training, test), preparation)
+            preparation = Preparation.fit(tables[0], settings)
+        return PartyTables(*self.convert("features", preparation.apply, tables), preparation)
 
     def convert(
-        self, field: str, apply: Callable[[Cells], Tensor], training: Cells, test: Cells | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Both as tensors; what is refused names the field whose file it stands in."""
+        self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """All as tensors; what is refused names the field whose file it stands in."""
+        training, validation, test = tables
         with at(f"{self.section.path}.{field}"):
-            rows = apply(training)
+            rows, steering = apply(training), None if validation is None else apply(validation)
         if test is None:
-            return rows, None
-        with at(f"{self.section.path}.{field if self.split else f'test_{field}'}"):
-            return rows, apply(test)
+            return rows, steering, None
+        with at(f"{self.section.path}.{field if self.section.test_source is None else f'test_{field}'}"):
+            return rows, steering, apply(test)
 
     def _read_numbers(self, field: str, source: Source, taken: Sequence[str]) -> Values:
         with at(f"{self.section.path}.{field}"):
@@ -150,20 +152,22 @@ def _require_alike(path: str, training: Values | Cells, test: Values | Cells) ->
         raise BadInput(f"{path} has rows of shape {test.shape}, features {training.shape}")
 
 
-def read_label_column(reader: TableReader, section: LabelSection) -> tuple[Tensor, Tensor | None, LabelCoding | None]:
-    """Training labels, test labels where there are any, and what their numbers stand for where they have a task."""
+def read_label_column(
+    reader: TableReader, section: LabelSection
+) -> tuple[Tensor, Tensor | None, Tensor | None, LabelCoding | None]:
+    """Training, validation and test labels, and what their numbers stand for where they have a task."""
     source, test_source = section.labels, section.test_labels
     coded = source.task is not None or source.classes is not None
     read: Callable[[TableReader, str, ColumnSource], Any] = _read_label_cells if coded else _read_label_numbers
-    training, test = reader.rows.divide(
+    tables = reader.rows.divide(
         "labels",
         read(reader, "labels", source),
         lambda: None if test_source is None else read(reader, "test_labels", test_source),
     )
     if not coded:
-        return training, test, None
-    coding = _fit_coding(section, training)
-    return *reader.convert("labels", coding.apply, training, test), coding
+        return *tables, None
+    coding = _fit_coding(section, tables[0])
+    return *reader.convert("labels", coding.apply, tables), coding
 
 
 def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
@@ -196,8 +200,10 @@ class LabelData:
     """All that a label party holds but its top model, which waits for the embeddings' widths."""
 
     labels: Tensor  # [N]
+    validation_labels: Tensor | None = None
     test_labels: Tensor | None = None
     features: Tensor | None = None  # [N, ...]
+    validation_features: Tensor | None = None
     test_features: Tensor | None = None
     bottom: nn.Module | None = None
     width: int | None = None  # of the bottom model's embedding
@@ -223,27 +229,27 @@ class PartyLoader:
             held.test_features,
             None if section.optimizer is None else build_optimizer(f"{section.path}.optimizer", section.optimizer),
             held.preparation,
+            held.validation_features,
         )
 
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = TableReader(section, self.folder, self.split)
         find_loss(section)
-        labels, test_labels, coding = read_label_column(reader, section)
+        *labels, coding = read_label_column(reader, section)
         if section.features is None:
-            return LabelData(labels, test_labels, coding=coding)
+            return LabelData(*labels, coding=coding)
         if section.model is None:
             raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.read_features(section.features, [] if own is None else [own])
         bottom = self.build_bottom(section, held)
-        features = torch.as_tensor(held.features)
+        tables = (held.features, held.validation_features, held.test_features)
+        features = [None if table is None else torch.as_tensor(table) for table in tables]
         return LabelData(
-            labels,
-            test_labels,
-            features,
-            None if held.test_features is None else torch.as_tensor(held.test_features),
+            *labels,
+            *features,
             bottom,
-            find_embedding_width(f"{section.path}.model:", bottom, features),
+            find_embedding_width(f"{section.path}.model:", bottom, torch.as_tensor(held.features)),
             held.preparation,
             coding,
         )

@@ -37,6 +37,9 @@ _MAY_CHANGE = {
     "job.scratch",
     "job.target",
     "job.stop",
+    "job.patience",
+    "job.deliver",
+    "job.split.evaluate",
     "job.byte_budget",
     "job.link_seconds_budget",
     "job.diagnostics",
@@ -115,7 +118,9 @@ def digest_data(job: Job) -> dict[str, str]:
 
 def digest_tables(name: PartyName, data: FeatureParty | LabelParty | LabelData) -> dict[str, str]:
     """One digest for each table of one party."""
-    tables = {field: getattr(data, field, None) for field in ("features", "test_features", "labels", "test_labels")}
+    kinds = ("", "validation_", "test_")
+    fields = [f"{kind}{what}" for what in ("features", "labels") for kind in kinds]
+    tables = {field: getattr(data, field, None) for field in fields}
     return {f"{name}.{field}": _digest(table) for field, table in tables.items() if isinstance(table, Tensor)}
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
@@ -26,10 +26,12 @@ from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import Labels
 from thinwire.engine.privacy.accounting import Parties
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import (
     PrivacyPlan,
     check_batch_norm,
+    check_early_stopping,
     check_feature_party,
     check_label_party,
     check_module,
@@ -37,6 +39,7 @@ from thinwire.job.checks import (
     check_outputs,
     check_rows,
     find_embedding_width,
+    require_validation_rows,
 )
 from thinwire.job.disclosure import Consent, Participants, describe_agreement, describe_budget, describe_training
 from thinwire.job.job_file import JobText, read_text, resolve_document, toml_text
@@ -44,7 +47,7 @@ from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.messages import at, within
 from thinwire.job.own_code import CodeSources, find_modules
 from thinwire.job.registry import build_optimizer, build_recipe, build_settings, look_up
-from thinwire.job.row_selection import RowDigest, RowSelection
+from thinwire.job.row_selection import RowDigest, RowSelection, RowSet
 from thinwire.job.schema import (
     JobSection,
     LabelEntry,
@@ -162,12 +165,12 @@ class PartyView:
         with self.text.locate_errors():
             party = self.loader.load_feature_party(self.section)
             party.optimizer = self.optimizer
-            self.check_features(party, len(party.features), _count(party.test_features))
+            self.check_features(party, *count_rows(party))
         return party
 
-    def check_features(self, party: FeatureParty, rows: int, tests: int | None) -> None:
+    def check_features(self, party: FeatureParty, rows: int, held_out: Mapping[HeldOut, int]) -> None:
         """Refuses what cannot run; `party` may hold some of its rows alone, where it has several processes."""
-        self._check_rows(rows, tests)
+        self._check_rows(rows, held_out)
         where = f"{self.section.path}.model:"
         check_module(self.me, party.bottom)
         width = find_embedding_width(where, party.bottom, party.features)
@@ -176,14 +179,14 @@ class PartyView:
         party.width = width
         plan = self.privacy_plan({self.me: width})  # the label party's own come to light when it is met
         with at("job.budget"):
-            plan.limit(self.settings, self.me, rows, tests or 0)
+            plan.limit(self.settings, self.me, rows, sum(held_out.values()))
 
     def load_label_data(self) -> LabelData:
         """What the label party holds before it knows the others' widths."""
         section = self._label_section
         with self.text.locate_errors():
             data = self.loader.load_label_data(section)
-            self._check_rows(len(data.labels), _count(data.test_labels))
+            self._check_rows(*count_rows(data))
         return data
 
     def build_label_party(self, data: LabelData, widths: Mapping[PartyName, int]) -> LabelParty:
@@ -204,7 +207,7 @@ class PartyView:
                 check_label_party(party, list(every.values()), self.recipe, self.settings)
             plan = self.privacy_plan(every)
             with at("job.budget"):
-                plan.limit(self.settings, self.feature_parties[0], len(party.labels), _count(party.test_labels) or 0)
+                plan.limit(self.settings, self.feature_parties[0], len(party.labels), len(party.held_out))
             check_outputs(party, list(every.values()), self.settings)
         return party
 
@@ -228,13 +231,14 @@ class PartyView:
         with self.text.locate_errors():
             return self.rows.training.digest
 
-    def test_row_ids(self) -> RowDigest | None:
+    def held_out_row_ids(self, which: HeldOut) -> RowDigest | None:
         with self.text.locate_errors():
-            return None if self.rows.test is None else self.rows.test.digest
+            rows = self.rows.select(RowSet(which))
+            return None if rows is None else rows.digest
 
     def row_digests(self) -> dict[str, str | None]:
         """As parties compare them: equal where they hold the same rows in one order."""
-        found = {"row_ids": self.row_ids(), "test_row_ids": self.test_row_ids()}
+        found = {"row_ids": self.row_ids(), **{f"{which}_row_ids": self.held_out_row_ids(which) for which in HeldOut}}
         return {name: None if ids is None else ids.digest for name, ids in found.items()}
 
     @cached_property
@@ -242,9 +246,11 @@ class PartyView:
         """Which rows of this party's tables train, and which are kept back."""
         return RowSelection(self.section, self.folder, self.job.split)
 
-    def _check_rows(self, rows: int, tests: int | None) -> None:
+    def _check_rows(self, rows: int, held_out: Mapping[HeldOut, int]) -> None:
         with at("job"):
             self.settings.divide_rows(rows)
+            require_validation_rows(self.settings, held_out.get(HeldOut.VALIDATION, 0))
+        tests = held_out.get(HeldOut.TEST)
         for name, chosen, held in (("ids", self.rows.training, rows), ("test_ids", self.rows.test, tests)):
             ids = None if chosen is None else chosen.digest
             if ids is not None and ids.count != held:
@@ -268,15 +274,11 @@ class PartyView:
         return self.section
 
 
-def count_rows(data: FeatureParty | LabelData) -> tuple[int, int]:
-    """Training rows and test rows."""
-    if isinstance(data, LabelData):
-        return len(data.labels), _count(data.test_labels) or 0
-    return len(data.features), _count(data.test_features) or 0
-
-
-def _count(rows: Tensor | None) -> int | None:
-    return None if rows is None else len(rows)
+def count_rows(data: FeatureParty | LabelData) -> tuple[int, dict[HeldOut, int]]:
+    """Training rows, and those that are kept back."""
+    what = "labels" if isinstance(data, LabelData) else "features"
+    tables = {which: getattr(data, f"{which}_{what}") for which in HeldOut}
+    return len(getattr(data, what)), {which: len(table) for which, table in tables.items() if table is not None}
 
 
 def _checked(widths: Mapping[PartyName, int], names: Sequence[PartyName]) -> dict[PartyName, int]:
@@ -361,12 +363,13 @@ def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection
 
 
 def _roster(file: RosterFile, section: PartyEntry) -> Participants:
-    split, tests = file.job.split, section.test_labels if isinstance(section, LabelEntry) else section.test_features
+    split = file.job.split
     return Participants(
         label_party=file.label_party.name,
         feature_parties=tuple(party.name for party in file.party),
         label_party_has_features=file.label_party.features is not None,
-        has_test_rows=tests is not None or (split is not None and bool(getattr(split, split.evaluate))),
+        has_test_rows=section.test_source is not None or (split is not None and bool(split.test)),
+        has_validation_rows=split is not None and bool(split.validation),
     )
 
 
@@ -376,6 +379,8 @@ def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings
     check_names([*(party.name for party in file.party), file.label_party.name])
     with at("recipe"):
         recipe.check(len(file.party), file.label_party.fusion, settings.batches)
+    with at("job"):
+        check_early_stopping(recipe, settings)
     return settings
 
 

@@ -1,8 +1,8 @@
 """Which rows train, and which are kept back: answered here for training, scoring, alignment and erasure.
 
-A party names the ids of its rows, and perhaps an alignment, which says which of them all parties hold. Test rows come
-from tables of their own, or by `[job] split` from the same table: a keyed hash of each row's id decides, the same at
-every party.
+A party names the ids of its rows, and perhaps an alignment, which says which of them all parties hold. Validation and
+test rows come by `[job] split` from the same table: a keyed hash of each row's id decides, the same at every party.
+Test rows may instead have tables of their own.
 """
 
 from __future__ import annotations
@@ -35,8 +35,14 @@ class RowSet(StrEnum):
     """Which of a job's rows."""
 
     TEST = "test"
+    VALIDATION = "validation"
     TRAINING = "training"
-    ALL = "all"  # training rows, then test rows
+    ALL = "all"  # training rows, then validation rows, then test rows
+
+    @property
+    def kinds(self) -> tuple[RowSet, ...]:
+        """The single kinds of rows that it holds, in order."""
+        return (RowSet.TRAINING, RowSet.VALIDATION, RowSet.TEST) if self is RowSet.ALL else (self,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +184,7 @@ class SelectedRows:
 
 @dataclass(frozen=True)
 class RowSelection:
-    """Which rows of one party's tables train, and which a run is evaluated on."""
+    """Which rows of one party's tables train, which steer, and which judge."""
 
     section: PartyEntry
     folder: Path
@@ -186,38 +192,47 @@ class RowSelection:
 
     @cached_property
     def training(self) -> SelectedRows:
-        if self._split_rows is not None:
-            return self._split_rows[0]
+        if self.split is not None:
+            return self._split_rows[RowSet.TRAINING]
         return RowSource(self.section, self.folder).select()
 
     @cached_property
+    def validation(self) -> SelectedRows | None:
+        """None where no split keeps such rows back."""
+        return self._split_rows.get(RowSet.VALIDATION)
+
+    @cached_property
     def test(self) -> SelectedRows | None:
-        """None where a split keeps no rows back; without a split there may still be no table of them."""
-        if self._split_rows is not None:
-            return self._split_rows[1]
+        """None where a split keeps none back, unless they have tables of their own, which may still be missing."""
+        if self.split is not None and (self.split.test or self.section.test_source is None):
+            return self._split_rows.get(RowSet.TEST)
         return RowSource(self.section, self.folder, "test_").select()
 
     @cached_property
-    def _split_rows(self) -> tuple[SelectedRows, SelectedRows | None] | None:
+    def _split_rows(self) -> dict[RowSet, SelectedRows]:
         if self.split is None:
-            return None
+            return {}
         _require_one_source(self.section, self.split)
         return _select_by_split(RowSource(self.section, self.folder), self.split)
 
-    def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any]:
-        """Training and test rows: of one table by the split, else of two tables."""
+    def divide(self, what: str, table: Any, read_test_table: Callable[[], Any]) -> tuple[Any, Any, Any]:
+        """Training, validation and test rows: of one table by the split; test rows may have a table of their own."""
         training = self.training.take(table, what)
-        if self.split is not None:
-            return training, None if self.test is None else self.test.take(table, what)
+        validation = None if self.validation is None else self.validation.take(table, what)
+        if RowSet.TEST in self._split_rows:
+            return training, validation, self._split_rows[RowSet.TEST].take(table, what)
         tests = read_test_table()
-        return training, None if tests is None or self.test is None else self.test.take(tests, f"test_{what}")
+        taken = None if tests is None or self.test is None else self.test.take(tests, f"test_{what}")
+        return training, validation, taken
+
+    def select(self, kind: RowSet) -> SelectedRows | None:
+        """The rows of one kind."""
+        found: SelectedRows | None = getattr(self, kind.value)
+        return found
 
     def list_ids(self, which: RowSet) -> IdTable | None:
         """The ids of these rows in order; None where the section names none."""
-        chosen = [] if which is RowSet.TEST else [self.training]
-        if which is not RowSet.TRAINING and self.test is not None:
-            chosen.append(self.test)
-        parts = [part.list_ids() for part in chosen]
+        parts = [part.list_ids() for kind in which.kinds if (part := self.select(kind)) is not None]
         known = [part for part in parts if part is not None]
         if len(known) != len(parts):
             return None
@@ -244,35 +259,31 @@ def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:
     return found
 
 
-def _select_by_split(source: RowSource, split: SplitSection) -> tuple[SelectedRows, SelectedRows | None]:
-    """Refuses a split that leaves nothing on one side."""
+def _select_by_split(source: RowSource, split: SplitSection) -> dict[RowSet, SelectedRows]:
+    """The kinds of rows that the split makes; refuses one that leaves nothing of a kind."""
     ids, alignment = source.ids, source.alignment
     rows = np.arange(len(ids)) if alignment is None else alignment.rows
     found = split_ids(ids.texts(rows), split)
-    training, test = rows[found == TRAINING], rows[found == (TEST if split.evaluate == "test" else VALIDATION)]
-    evaluates = bool(getattr(split, split.evaluate))
-    if not len(training) or (evaluates and not len(test)):
-        raise BadInput(
-            f"of {len(rows)} rows {len(training)} are left for training and {len(test)} for "
-            f"{split.evaluate}; use more rows, or other shares"
-        ).at("job.split")
+    shares = {RowSet.TRAINING: 1.0, RowSet.VALIDATION: split.validation, RowSet.TEST: split.test}
+    chosen = {kind: rows[found == number] for number, (kind, share) in enumerate(shares.items()) if share}
+    if not all(map(len, chosen.values())):
+        left = ", ".join(f"{len(some)} are left for {kind}" for kind, some in chosen.items())
+        raise BadInput(f"of {len(rows)} rows {left}; use more rows, or other shares").at("job.split")
     common = ids.digest() if alignment is None else alignment.digest
-    text = f"{common} {split.test!r} {split.validation!r} {split.key} {split.evaluate}"
+    text = f"{common} {split.test!r} {split.validation!r} {split.key}"
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return SelectedRows(source, training, digest), SelectedRows(source, test, digest) if evaluates else None
+    return {kind: SelectedRows(source, some, digest) for kind, some in chosen.items()}
 
 
 def _require_one_source(section: PartyEntry, split: SplitSection) -> None:
     """Refuses test rows that come from elsewhere."""
     given = next((field for field in _TESTS if getattr(section, field, None) is not None), None)
-    if given is not None:
-        raise BadInput("job.split takes the test rows from the same table; leave one of the two out").at(
-            f"{section.path}.{given}"
-        )
+    if given is not None and split.test:
+        raise BadInput(
+            "job.split takes the test rows from the same table; leave one of the two out, or write test = 0 there"
+        ).at(f"{section.path}.{given}")
     if split.test + split.validation >= 1:
         raise BadInput("test and validation together must leave some rows for training").at("job.split")
-    if split.evaluate == "validation" and not split.validation:
-        raise BadInput.of("job.split.evaluate", "is 'validation', but job.split.validation is 0")
 
 
 def require_one_alignment(every: Sequence[RowSource]) -> None:

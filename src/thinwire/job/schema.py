@@ -76,9 +76,9 @@ class SplitSection(JobFileSection):
     """Which rows train, by a keyed hash of each row's id: the same at every party, without talking."""
 
     test: Share = 0.2
-    validation: Share = 0.0
+    validation: Share = 0.0  # they steer: early stopping, the best model, targets; test rows then wait for the end
     key: str = "thinwire"  # another key, another split
-    evaluate: Literal["test", "validation"] = "test"  # which rows a run is judged by
+    evaluate: Literal["test", "validation"] | None = None  # in files of earlier versions; has no effect
 
 
 class Target(JobFileSection):
@@ -105,6 +105,8 @@ class JobSection(JobFileSection):
     metrics: list[str] = ["accuracy"]
     target: Target | None = None
     stop: bool = True
+    patience: Count | None = None  # evaluations without a better validation score, then the run stops
+    deliver: Literal["best", "last"] = "best"
     byte_budget: Count | None = None
     link_seconds_budget: Positive | None = None
     diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
@@ -202,6 +204,11 @@ class PartyEntry(JobFileSection):
         """Where it stands in a job file, dotted."""
         return f"party.{self.name}"
 
+    @property
+    def test_source(self) -> Source | ColumnSource | None:
+        """Where test rows come from, if from a table of their own."""
+        return self.test_features
+
 
 class PartySection(PartyEntry):
     """A feature party as it describes itself."""
@@ -223,6 +230,10 @@ class LabelEntry(PartyEntry):
     @property
     def path(self) -> str:
         return "label_party"
+
+    @property
+    def test_source(self) -> Source | ColumnSource | None:
+        return self.test_labels
 
 
 class LabelSection(LabelEntry):

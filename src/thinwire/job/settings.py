@@ -32,6 +32,8 @@ class RunSettings:
     metrics: Sequence[str] = ("accuracy",)
     target: tuple[str, float] | None = None
     stop: bool = True  # at the target
+    patience: int | None = None  # evaluations without a better validation score, then the run stops
+    deliver: str = "best"  # the model of the best evaluation on validation rows; or of the "last" round
     byte_budget: int | None = None  # stop at the first evaluation at or past it
     link_seconds_budget: float | None = None
     diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
@@ -53,6 +55,10 @@ class RunSettings:
             raise BadParameter.of("target", f"{self.target[0]!r} is not among the metrics {', '.join(known)}{hint}")
         if self.eval_every is not None and self.eval_every < 1:
             raise BadParameter.of("eval_every", f"must be 1 or more, got {self.eval_every}")
+        if self.patience is not None and self.patience < 1:
+            raise BadParameter.of("patience", f"must be 1 evaluation or more, got {self.patience}")
+        if self.deliver not in ("best", "last"):
+            raise BadParameter.of("deliver", f"must be 'best' or 'last', got {self.deliver!r}")
         if self.batches not in ("derived", "announced"):
             raise BadParameter.of("batches", f"must be 'derived' or 'announced', got {self.batches!r}")
 
@@ -64,7 +70,7 @@ class RunSettings:
             raise BadParameter.of(
                 "budget", f"must be a tw.privacy.Budget(epsilon, delta) or None, got {self.budget!r}"
             )
-        for name in ("batch_size", "eval_every", "seed"):
+        for name in ("batch_size", "eval_every", "patience", "seed"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise BadParameter.of(name, f"must be a whole number, got {value!r}")

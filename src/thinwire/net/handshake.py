@@ -122,7 +122,14 @@ def _compare_rows(first: Any, second: Any, names: Mapping[str, str]) -> Iterator
             )
 
 
-_TABLES = {"rows": "training rows", "test_rows": "test rows", "row_ids": "training rows", "test_row_ids": "test rows"}
+_TABLES = {
+    "rows": "training rows",
+    "validation_rows": "validation rows",
+    "test_rows": "test rows",
+    "row_ids": "training rows",
+    "validation_row_ids": "validation rows",
+    "test_row_ids": "test rows",
+}
 
 
 # A probe beside a run, and training -------------------------------------------------------------------------------
@@ -135,8 +142,10 @@ class ProbeHello(_Message):
     version: Text
     agreement: dict[str, Text]
     rows: Count | None = None
+    validation_rows: Count | None = None
     test_rows: Count | None = None
     row_ids: Text | None = None
+    validation_row_ids: Text | None = None
     test_row_ids: Text | None = None
     width: Annotated[int, Field(ge=0, le=1 << 20)] = 0  # of its embedding; 0 where it has none, or none is known
 
@@ -180,8 +189,10 @@ class TrainingHello(ProbeHello):
     protocol: Count
     run: Text
     rows: Count
+    validation_rows: Count
     test_rows: Count
     row_ids: Text | None
+    validation_row_ids: Text | None
     test_row_ids: Text | None
     width: Annotated[int, Field(ge=0, le=1 << 20)]  # of its embedding; 0 where it has none
     incarnation: Annotated[int, Field(ge=1, lt=1 << 63)]

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadInput, BadState
+from thinwire.base.errors import BadInput, BadParameter, BadState
 from thinwire.base.types import PartyName
 from thinwire.net.handshake import OfferedModel
 from thinwire.storage import layout
@@ -39,9 +39,17 @@ def list_models(folder: Path) -> list[str]:
     return found
 
 
-def load_model(folder: Path, name: str, module: nn.Module) -> None:
+def find_weights(folder: Path, name: str, weights: str) -> Path:
+    """The file of a model's "delivered" weights, or of the "last" ones, which are the same unless kept apart."""
+    if weights not in ("delivered", "last"):
+        raise BadParameter.of("weights", f"must be 'delivered' or 'last', got {weights!r}")
+    last = layout.last_model_file(folder, name)
+    return last if weights == "last" and last.exists() else layout.model_file(folder, name)
+
+
+def load_model(folder: Path, name: str, module: nn.Module, weights: str = "delivered") -> None:
     """Refuses a file that is missing, damaged, of another model, or not finite."""
-    file = layout.model_file(folder, name)
+    file = find_weights(folder, name, weights)
     try:
         tensors = load(_content(file, open_folder(folder)))
         module.load_state_dict(tensors)

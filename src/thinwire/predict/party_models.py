@@ -19,6 +19,7 @@ from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
@@ -27,7 +28,14 @@ from thinwire.job.schema import LabelEntry
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
-from thinwire.predict.rows import digest_parts, join_tables, read_new_features, read_new_ids, resolve_row_set
+from thinwire.predict.rows import (
+    count_row_set,
+    digest_parts,
+    join_tables,
+    read_new_features,
+    read_new_ids,
+    resolve_row_set,
+)
 from thinwire.predict.scoring import (
     BottomScorer,
     LedgerRows,
@@ -78,22 +86,22 @@ class PartyRows:
 
 def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunSource, run: Path) -> PartyRows:
     """The job's own rows, or new ones, prepared as those of the run."""
-    count, more = count_rows(held)
+    count, held_out = count_rows(held)
     if (new := source.new) is not None:
         fresh, size = None, len(new.chosen)
         if new.file is not None:
             fresh = torch.as_tensor(read_new_features(own.section, own.folder, new.file, run))[new.chosen]
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
         return PartyRows(fresh, size, new.digest, new.ids, counted)
-    which = resolve_row_set(source.which, more)
-    features = None if held.features is None else join_tables(which, held.features, held.test_features)
-    found = [own.row_ids()] if which is not RowSet.TEST else []
-    found += [own.test_row_ids()] if which is not RowSet.TRAINING else []
+    which = resolve_row_set(source.which, held_out)
+    features = None if held.features is None else join_tables(which, held)
+    kinds = [kind for kind in which.kinds if kind is RowSet.TRAINING or kind in held_out]
+    found = [own.row_ids() if kind is RowSet.TRAINING else own.held_out_row_ids(HeldOut(kind)) for kind in kinds]
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.locate_errors():
         ids = own.rows.list_ids(which) if own.is_label_party else None
-    size = {RowSet.TRAINING: count, RowSet.TEST: more, RowSet.ALL: count + more}[which]
-    counted = LedgerRows(offset=count if which is RowSet.TEST else 0, rows=count + more)
+    offset, size = count_row_set(which, count, held_out)
+    counted = LedgerRows(offset=offset, rows=count + sum(held_out.values()))
     return PartyRows(features, size, digest, ids, counted)
 
 

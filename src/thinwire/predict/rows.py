@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from thinwire.base.format import quote_names
 from thinwire.data.prepare import Preparation
 from thinwire.data.readers.features import Values, compare_columns, read_features
 from thinwire.data.readers.tables import read_cells
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.messages import within
 from thinwire.job.row_selection import RowSet, read_ids
 from thinwire.job.schema import PartyEntry, Source
@@ -24,19 +26,25 @@ from thinwire.storage import layout
 from thinwire.storage.encryption_key import open_folder
 
 
-def resolve_row_set(which: RowSet | None, tests: int) -> RowSet:
-    """Test rows where there are any, unless told otherwise."""
-    if which is RowSet.TEST and not tests:
-        raise BadInput("--table test: the job has no test rows; give --table training")
-    if not tests:
-        return RowSet.TRAINING
-    return which or RowSet.TEST
+def resolve_row_set(which: RowSet | None, held_out: Collection[str]) -> RowSet:
+    """Test rows where there are any, unless told otherwise; `held_out` are the kinds of rows that are kept back."""
+    if which in (RowSet.TEST, RowSet.VALIDATION) and which not in held_out:
+        raise BadInput(f"--table {which}: the job has no {which} rows; give --table training")
+    return which or (RowSet.TEST if RowSet.TEST in held_out else RowSet.TRAINING)
 
 
-def join_tables(which: RowSet, training: Any, test: Any) -> Tensor:
-    """These rows of a party's tables, training rows first."""
-    parts = {RowSet.TRAINING: [training], RowSet.TEST: [test], RowSet.ALL: [training, test]}[which]
-    return torch.cat([torch.as_tensor(part) for part in parts])
+def join_tables(which: RowSet, party: Any) -> Tensor:
+    """These rows of what a party holds: training rows first, then validation rows, then test rows."""
+    tables = {RowSet.TRAINING: party.features}
+    tables |= {kind: getattr(party, f"{kind}_features") for kind in (RowSet.VALIDATION, RowSet.TEST)}
+    return torch.cat([torch.as_tensor(tables[kind]) for kind in which.kinds if tables[kind] is not None])
+
+
+def count_row_set(which: RowSet, rows: int, held_out: Mapping[HeldOut, int]) -> tuple[int, int]:
+    """Where these rows begin in that order, and how many they are."""
+    counts = {RowSet.TRAINING: rows, **{RowSet(kind): held_out.get(kind, 0) for kind in HeldOut}}
+    before = list(counts)[: list(counts).index(which.kinds[0])]
+    return sum(counts[kind] for kind in before), sum(counts[kind] for kind in which.kinds)
 
 
 def digest_parts(*parts: str | Tensor) -> str:

@@ -35,7 +35,14 @@ from thinwire.job.row_selection import IdTable, RowSelection, RowSet
 from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.predict.export import LOOKED_AT, ExportedModels, export_models, find_format
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
-from thinwire.predict.rows import digest_parts, join_tables, read_new_features, read_new_ids, resolve_row_set
+from thinwire.predict.rows import (
+    count_row_set,
+    digest_parts,
+    join_tables,
+    read_new_features,
+    read_new_ids,
+    resolve_row_set,
+)
 from thinwire.predict.scoring import (
     BottomScorer,
     EmbeddingEncoder,
@@ -57,8 +64,9 @@ def load_run(
     modules: Mapping[PartyName, nn.Module] | None = None,
     job: Job | None = None,
     code: CodeSources | None = None,
+    weights: str = "delivered",
 ) -> TrainedRun:
-    """A run of `train`, to predict with.
+    """A run of `train`, to predict with: with the weights that it delivered, or with the "last" ones.
 
     `modules` are the bottom models by party and the top model under "top", of the shapes they were trained with;
     their weights are replaced by the run's. Left out, they are built as the job file in the folder says, classes
@@ -84,7 +92,7 @@ def load_run(
     for name, module in found.items():
         if not isinstance(module, nn.Module):
             raise BadInput(f"modules[{name!r}] must be a torch module, got {type(module).__name__}")
-        load_model(path, name, module)
+        load_model(path, name, module, weights)
         module.eval()
     return TrainedRun(there, dict(found), shape, job)
 
@@ -271,16 +279,13 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     job = run.job
     if job is None:
         raise BadInput("the run has no job file; use run.predict(...)")
-    which = resolve_row_set(which, job.test_rows)
-    tables = {
-        party.name: join_tables(which, party.features, party.test_features)
-        for party in job.everyone
-        if party.features is not None
-    }
+    held_out = {kind: len(labels) for kind, labels in job.label_party.held_out.items()}
+    which = resolve_row_set(which, held_out)
+    tables = {party.name: join_tables(which, party) for party in job.everyone if party.features is not None}
     file, folder = _file(run)
     rows = RowSelection(file.label_party, folder, file.job.split)
-    offset = job.rows if which is RowSet.TEST else 0
-    return SimulatedRows(tables, rows.list_ids(which), LedgerRows(offset=offset, rows=job.rows + job.test_rows))
+    offset, _ = count_row_set(which, job.rows, held_out)
+    return SimulatedRows(tables, rows.list_ids(which), LedgerRows(offset=offset, rows=job.all_rows))
 
 
 def read_new_rows(

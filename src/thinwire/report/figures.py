@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds, short
-from thinwire.report.record import EVALUATION_KIND, Evaluation, LedgerEntry, Quality, RunRecord
+from thinwire.report.record import EVALUATION_KINDS, Evaluation, LedgerEntry, Quality, RunRecord
 from thinwire.report.summary import RunGroup
 from thinwire.report.svg.bar_chart import Bar, Bars, Lanes, Stretch
 from thinwire.report.svg.line_chart import HALF, Chart, Line, Point
@@ -116,7 +116,7 @@ def _quantiles(event: Evaluation, label_party: str) -> dict[str, list[float]]:
 
 
 def _part(place: str) -> str:
-    return "Test" if place.startswith("test.") else "Training"
+    return {"validation": "Validation", "test": "Test"}.get(place.partition(".")[0], "Training")
 
 
 def _metric(place: str) -> str:
@@ -185,7 +185,7 @@ _BESIDE = "svfl: what plain split learning sends in as many rounds of the same b
 
 def traffic_figures(run: RunRecord) -> list[Figure]:
     """By direction and kind against svfl's; by party."""
-    training = [entry for entry in run.ledger if entry.kind != EVALUATION_KIND]
+    training = [entry for entry in run.ledger if entry.kind not in EVALUATION_KINDS]
     if not training:
         return []
     ways = [

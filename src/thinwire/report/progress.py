@@ -148,10 +148,11 @@ class RunProgress(ProgressLine):
 
 
 def format_metrics(event: dict[str, Any]) -> str:
-    """The training loss and the test metrics, or the training ones where there are no test rows."""
-    scores = event["test"] or event["train"]
-    said = [f"loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
-    said += [f"{name} {value:.4g}" for name, value in scores.items() if name != "loss"]
+    """The training loss, then loss and scores on validation rows; without these on test or training rows."""
+    said = [f"training loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
+    rows = next((rows for rows in ("validation", "test") if event.get(rows)), "train")
+    word = {"validation": "validation ", "test": "test ", "train": "training "}[rows]
+    said += [f"{word}{name} {value:.4g}" for name, value in event[rows].items() if (rows, name) != ("train", "loss")]
     return ", ".join(said)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EVALUATION_KIND = "EVALUATION"
+EVALUATION_KINDS = ("EVALUATION", "TEST")
 
 RunState = Literal["running", "finished", "stopped"]
 
@@ -25,6 +25,7 @@ class PartyInfo(_Plain):
     role: Literal["feature", "label"]
     columns: str | None = None  # "16", or "28 x 28"
     rows: int | None = None
+    validation_rows: int | None = None
     test_rows: int | None = None
     width: int | None = None  # of its embedding
     model: str | None = None
@@ -49,6 +50,7 @@ class RunInfo(_Plain):
     axes: dict[str, str]  # the recipe in words: what travels, when, who sees, where
     recipe_digest: str
     rows: int
+    validation_rows: int = 0
     test_rows: int
     batch_size: int | None = None
     rounds: int
@@ -70,9 +72,16 @@ class RunInfo(_Plain):
 
 
 class ByteCounts(_Plain):
+    """So far; up, down and total are of training."""
+
     up: int = 0
     down: int = 0
     total: int = 0
+    evaluation: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.total + self.evaluation
 
 
 class Evaluation(_Plain):
@@ -81,7 +90,8 @@ class Evaluation(_Plain):
     round: int
     epoch: float
     train: dict[str, float | None] = {}
-    test: dict[str, float | None] = {}
+    validation: dict[str, float | None] = {}
+    test: dict[str, float | None] = {}  # at the end alone, where there are validation rows
     bytes: ByteCounts = ByteCounts()
     seconds: float = 0.0
     link_seconds: float | None = None
@@ -89,12 +99,12 @@ class Evaluation(_Plain):
 
     @property
     def scores(self) -> dict[str, float | None]:
-        """On test rows where there are any."""
-        return self.test or self.train
+        """On the rows that steer: validation rows, without any test rows, without any training rows."""
+        return self.validation or self.test or self.train
 
     def to_dict(self) -> dict[str, Any]:
         """As events.jsonl and `result.history` have it."""
-        return self.model_dump()
+        return self.model_dump(exclude=None if self.validation else {"validation"})
 
     def value_at(self, place: str) -> float | None:
         """`test.accuracy`, `bytes.up`, `epoch`; None where it is not there, or no number."""
@@ -144,21 +154,85 @@ class Heartbeat(_Plain):
         return tuple(LedgerEntry.model_validate(dict(zip(names, row, strict=True))) for row in self.traffic)
 
 
+class LiftDecile(_Plain):
+    """A tenth of the rows, highest scores first; rows with the same score share their positives."""
+
+    rows: int
+    rate: float  # of positives among them
+    lift: float  # that rate over the rate of all rows
+    gain: float  # share of all positives in this tenth and those before it
+
+
+class ThresholdScores(_Plain):
+    """What happens if rows above a threshold are flagged."""
+
+    threshold: float  # of the probability; never a row's own
+    flagged: float  # share of the rows
+    precision: float | None = None  # None where no row is flagged
+    recall: float | None = None  # None where no row is positive
+    f1: float = 0.0
+    specificity: float | None = None  # None where no row is negative
+
+
+class DecisionThreshold(_Plain):
+    """The threshold to use, and how it was chosen."""
+
+    value: float = 0.5
+    chosen_by: str | None = None  # the score it is best by, on validation rows; None: not chosen, 0.5
+    rows: int = 0  # validation rows that chose it
+
+
+class ClassScores(_Plain):
+    """One class against all others."""
+
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+
+
+class ErrorDecile(_Plain):
+    """A tenth of the rows, lowest predictions first."""
+
+    rows: int
+    prediction: float  # their mean
+    label: float  # their mean
+    rmse: float
+    mae: float
+
+
 class Quality(_Plain):
-    """What the model says of the test rows, counted: no row is in it."""
+    """Model quality, counted over the test rows: no value of a single row is in it."""
 
     task: Literal["classes", "binary", "regression"]
     rows: int
     round: int
     confusion: tuple[tuple[int, ...], ...] = ()  # [label][said]
     classes: tuple[str, ...] = ()  # their names
-    calibration: tuple[tuple[float, float, int], ...] = ()  # said probability, share that was so, rows
+    class_counts: tuple[int, ...] = ()  # rows by label
+    calibration: tuple[tuple[float, float, int], ...] = ()  # mean probability, observed frequency, rows
     calibration_error: float | None = None
     roc: tuple[tuple[float, float], ...] = ()  # false and true positive rate
     auc: float | None = None
+    gini: float | None = None  # 2 AUC - 1
+    ks: float | None = None  # the largest distance between true and false positive rate
+    brier: float | None = None
+    log_loss: float | None = None
+    lift: tuple[LiftDecile, ...] = ()
+    thresholds: tuple[ThresholdScores, ...] = ()
+    threshold: DecisionThreshold | None = None
+    per_class: tuple[ClassScores, ...] = ()
+    macro: dict[str, float] = {}  # accuracy, and macro averages of precision, recall and f1
     residuals: tuple[tuple[float, float, int], ...] = ()  # from, to, rows
-    predicted: tuple[tuple[float, float, int], ...] = ()  # mean of what was said, mean of what was so, rows
+    predicted: tuple[tuple[float, float, int], ...] = ()  # mean prediction, mean label, rows
+    deciles: tuple[ErrorDecile, ...] = ()
     errors: dict[str, float] = {}  # rmse, mae, r2
+
+    @property
+    def headline(self) -> dict[str, float]:
+        """The figures to look at first, by name."""
+        scores = {name: getattr(self, name) for name in ("auc", "gini", "ks", "brier", "log_loss")}
+        return {**{name: value for name, value in scores.items() if value is not None}, **self.macro, **self.errors}
 
 
 class _Summary(_Plain):
@@ -192,15 +266,15 @@ class RunRecord:
 
     @property
     def metric_place(self) -> str:
-        """The first metric, on test rows where there are any."""
-        metric = self.about.metric
-        tested = any(event.value_at(f"test.{metric}") is not None for event in self.events)
-        return f"{'test' if tested else 'train'}.{metric}"
+        """The first metric, on the rows that steer."""
+        places = [f"{rows}.{self.about.metric}" for rows in ("validation", "test", "train")]
+        known = (place for place in places if any(event.value_at(place) is not None for event in self.events))
+        return next(known, places[-1])
 
     @property
     def training_bytes(self) -> int:
         """Of every message but those of evaluations."""
-        return sum(entry.bytes for entry in self.ledger if entry.kind != EVALUATION_KIND)
+        return sum(entry.bytes for entry in self.ledger if entry.kind not in EVALUATION_KINDS)
 
     def last(self, place: str, to_target: bool = False) -> float | None:
         """At the last evaluation; or at the first that meets the target, where one does."""
@@ -208,7 +282,7 @@ class RunRecord:
         return None if end is None else end.value_at(place)
 
     def find_target(self) -> Evaluation | None:
-        """The first evaluation that meets the target, on test rows where there are any."""
+        """The first evaluation that meets the target, on the rows that steer."""
         name, value = self.about.target or ("", 0.0)
         sign = self.about.better.get(name, -1)
         scores = ((event, event.scores.get(name)) for event in self.events)

@@ -25,6 +25,7 @@ REPORT = "report.html"  # all of this, for people
 DONE = "done.json"  # the summary of a run that is one of many
 MODEL = "model.json"  # who is who, and how their models belong together
 MODELS = "models"  # <party>.safetensors; <party>.preparation.json, <party>.labels.json: how a table became features
+LAST = "last"  # below MODELS: the weights after the last round, where those of the best evaluation are delivered
 PEERS = "peers.json"  # what a party remembers of the others
 SERVING = "serving.json"  # which models the others offered
 CHARGES = "charges.jsonl"  # of the privacy ledger
@@ -52,6 +53,11 @@ def is_known(name: str) -> bool:
 def model_file(folder: Path, name: str) -> Path:
     """The weights of a party's bottom model, or of "top"."""
     return folder / MODELS / f"{name}.safetensors"
+
+
+def last_model_file(folder: Path, name: str) -> Path:
+    """The weights after the last round, where another round's are delivered."""
+    return folder / MODELS / LAST / f"{name}.safetensors"
 
 
 def model_files(folder: Path) -> list[Path]:

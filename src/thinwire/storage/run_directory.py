@@ -94,11 +94,21 @@ class RunDirectory:
         self.write(layout.EVENTS, b"".join(json.dumps(event).encode() + b"\n" for event in kept))
         return kept
 
+    def replace_last(self, event: dict[str, Any]) -> None:
+        """The last event, with more in it."""
+        lines = (self.folder / layout.EVENTS).read_bytes().splitlines(keepends=True)
+        self.write(layout.EVENTS, b"".join([*lines[:-1], json.dumps(event).encode() + b"\n"]))
+
     def finish(self, ledger: list[dict[str, Any]], models: Mapping[PartyName, nn.Module]) -> None:
         self._require_ours()
         self.write(layout.LEDGER, dump_indented_json(ledger))
         for name, module in models.items():
             self._keep_private(layout.model_file(self.folder, name), tensor_bytes(module.state_dict()))
+
+    def keep_last(self, models: Mapping[PartyName, nn.Module]) -> None:
+        """The weights after the last round, beside those that are delivered."""
+        for name, module in models.items():
+            self._keep_private(layout.last_model_file(self.folder, name), tensor_bytes(module.state_dict()))
 
     def mark_finished(self, finished: bool) -> None:
         """A run that was stopped, or goes on for longer, is not."""

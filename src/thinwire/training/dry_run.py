@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from thinwire.base.types import Kind, PartyName
+from thinwire.engine.channel.ledger import EVALUATION
 from thinwire.engine.privacy import Labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps
@@ -78,11 +79,11 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
     label = copied.label_party
     one = replace(
         copied,
-        parties=[replace(party, test_features=None) for party in copied.parties],
-        # Class weights are in the loss by now.
-        label_party=replace(label, test_labels=None, test_features=None, class_weights=None),
+        parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
+        label_party=label.without_held_out_rows(),
         epochs=1 / job.divide_rows().rounds_per_epoch,
         eval_every=None,
+        patience=None,
         diagnostics=False,
         target=None,
         byte_budget=None,
@@ -90,7 +91,7 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
         link=None,
     )
     entries = train(one).ledger.entries()
-    training = [entry for entry in entries if entry["kind"] != Kind.EVALUATION.name]
+    training = [entry for entry in entries if Kind[entry["kind"]] not in EVALUATION]
     rounds = [entry for entry in training if entry["kind"] not in _ONCE]
     up = sum(entry["bytes"] for entry in rounds if entry["receiver"] == label.name)
     down = sum(entry["bytes"] for entry in rounds if entry["sender"] == label.name)

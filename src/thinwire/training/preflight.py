@@ -20,6 +20,7 @@ from thinwire import __version__
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import LabelData
 from thinwire.job.job_snapshot import digest_tables, require_same_text
 from thinwire.job.own_code import CodeSources
@@ -121,7 +122,7 @@ class OwnData:
 
     data: FeatureParty | LabelData
     rows: int
-    test_rows: int
+    held_out: Mapping[HeldOut, int]
 
     @property
     def width(self) -> int:
@@ -135,7 +136,8 @@ def check_own_rows(own: PartyView) -> Checks[tuple[ProbeHello, OwnData | None]]:
     held = yield from _data(own)
     brought = ProbeHello(party=own.me, version=__version__, agreement=own.agreement())
     if held is not None:
-        sizes = {"rows": held.rows, "test_rows": held.test_rows, "width": held.width}
+        counts = {f"{which}_rows": held.held_out.get(which, 0) for which in HeldOut}
+        sizes = {"rows": held.rows, **counts, "width": held.width}
         brought = brought.model_copy(update={**sizes, **digests})
     return brought, held
 
@@ -168,9 +170,12 @@ def _data(own: PartyView) -> Checks[OwnData | None]:
         return None
     held = OwnData(data, *count_rows(data))
     shapes = {name: list(table.shape) for name, table in list_tables(held).items()}
-    rows = f"{held.rows} training rows, {held.test_rows or 'no'} test rows"
+    kept = {f"{which}_rows": held.held_out.get(which, 0) for which in HeldOut}
+    rows = ", ".join(
+        [f"{held.rows} training rows", *(f"{kept[f'{which}_rows'] or 'no'} {which} rows" for which in HeldOut)]
+    )
     says = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
-    yield ok("data", f"{rows} ({says})", rows=held.rows, test_rows=held.test_rows, shapes=shapes)
+    yield ok("data", f"{rows} ({says})", rows=held.rows, **kept, shapes=shapes)
     if held.data.bottom is None:
         yield ok("model", "no bottom model: this party has no features")
     else:
@@ -180,7 +185,8 @@ def _data(own: PartyView) -> Checks[OwnData | None]:
 
 
 def list_tables(held: OwnData) -> dict[str, Tensor]:
-    names = ("features", "test_features", "labels", "test_labels")
+    kinds = ("", *(f"{which}_" for which in HeldOut))
+    names = [f"{kind}{what}" for what in ("features", "labels") for kind in kinds]
     found = {name: getattr(held.data, name, None) for name in names}
     return {name.replace("_", " "): table for name, table in found.items() if isinstance(table, Tensor)}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +21,7 @@ from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Batches, Control, EvaluationOutputs, FeatureProgram, LabelProgram
+from thinwire.engine.programs.program import Batches, Control, FeatureProgram, HeldOutRows, LabelProgram, Observers
 from thinwire.engine.protocols import derivatives, representations
 from thinwire.engine.protocols.bottom import Bottom, FrozenLearner, Learner, OwnBottom, PrivateSteps
 from thinwire.engine.protocols.context import PartyContext
@@ -124,6 +124,7 @@ class ProgramFactory:
             end,
             bottom,
             self.batches,
+            held_out=party.held_out,
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
             sealing=sealing,
@@ -138,8 +139,7 @@ class ProgramFactory:
         control: Control,
         *,
         secret: bytes,
-        at_rest: Callable[[EvaluationOutputs], bool],
-        on_round: Callable[[int], None] | None = None,
+        observers: Observers,
     ) -> LabelProgram:
         """The label party's program; `secret` is its own, behind the noise of a defence."""
         end: Any
@@ -148,29 +148,29 @@ class ProgramFactory:
         else:
             guard = Guard(self.recipe.defence, NoiseKey(secret), self.run, party.name, party.fusion)
             end = derivatives.DerivativeLabelEnd(context, side, widths, guard)
-        test = None
-        if party.test_labels is not None:
-            test = (party.test_labels, self._moved(party.test_features))
         return LabelProgram(
             context,
             end,
             side,
             self.batches,
             widths=widths,
-            test=test,
+            held_out={
+                which: HeldOutRows(labels, self._moved(getattr(party, f"{which}_features")))
+                for which, labels in party.held_out.items()
+            },
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
-            at_evaluation=at_rest,
-            on_round=on_round,
+            observers=observers,
         )
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         learner = self._bottom_learner(party, own)
-        features, tests = party.features.to(self.settings.device), self._moved(party.test_features)
+        features = party.features.to(self.settings.device)
+        held_out = {which: table.to(self.settings.device) for which, table in party.held_out.items()}
         if self.group is None:
-            return OwnBottom(learner, features, tests)
-        part = RankModel(learner, 0, self.group.shares, features, tests)
-        return GroupBottom(self.group.ranks, part, self.batches, width, self.group.test_shares)
+            return OwnBottom(learner, features, held_out)
+        part = RankModel(learner, 0, self.group.shares, features, held_out)
+        return GroupBottom(self.group.ranks, part, self.batches, width, self.group.held_out_shares)
 
     def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer

@@ -18,6 +18,7 @@ from thinwire.engine.channel.ledger import Ledger, Traffic
 from thinwire.engine.models.metrics import METRICS, metric
 from thinwire.engine.programs.parties import LabelParty
 from thinwire.engine.programs.program import Batches, EvaluationOutputs
+from thinwire.engine.protocols.evaluation import EvaluationVerdict
 from thinwire.job.settings import RunSettings
 from thinwire.report.folder import write_report
 from thinwire.report.record import ByteCounts, Evaluation, RunRecord
@@ -44,6 +45,8 @@ class Result:
     run_dir: Path | None = None
     privacy: list[dict[str, Any]] = field(default_factory=list)
     record: RunRecord | None = None
+    delivered_round: int | None = None  # whose weights the models have; the last one unless given
+    handshake_bytes: int = 0
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -55,14 +58,18 @@ class Result:
         return self.ledger.traffic(self.label_party)
 
     def best(self) -> dict[str, Any]:
-        """The best value of the first metric, and its round."""
-        tested = any(self.metric in one.test for one in self.evaluations)
-        found = [(one.test if tested else one.train).get(self.metric) for one in self.evaluations]
-        values = {one.round: value for one, value in zip(self.evaluations, found, strict=True) if value is not None}
+        """The best value of the first metric, and its round; on validation rows where there are any."""
+        values = read_curve(self.evaluations, self.metric)
         if not values:
             return {"metric": self.metric, "value": None, "round": None}
         best = max(values, key=lambda at: better(self.metric) * values[at])
         return {"metric": self.metric, "value": values[best], "round": best}
+
+    @property
+    def delivered(self) -> Evaluation:
+        """The evaluation whose weights the models have."""
+        found = (one for one in self.evaluations if one.round == self.delivered_round)
+        return next(found, self.evaluations[-1])
 
     def find_target(self) -> dict[str, Any] | None:
         """When and at what cost the target was first met."""
@@ -82,7 +89,7 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """As `thinwire train --json` prints it."""
-        last, traffic = self.evaluations[-1], self.bytes
+        last, delivered, traffic = self.evaluations[-1], self.delivered, self.bytes
         return {
             "method": self.method,
             "rounds": last.round,
@@ -95,12 +102,20 @@ class Result:
                 "total": traffic.total,
                 "evaluation": traffic.evaluation,
                 "retransmitted": traffic.retransmitted,
+                "handshake": self.handshake_bytes,
+                "all": traffic.all + self.handshake_bytes,
             },
             "messages": traffic.messages,
-            "train": last.train,
+            "train": delivered.train,
+            "validation": delivered.validation,
             "test": last.test,
             "target": self.find_target(),
             "best": self.best(),
+            "delivered": {
+                "round": delivered.round,
+                "metric": self.metric,
+                "value": delivered.scores.get(self.metric),
+            },
             "privacy": self.privacy,
             "interrupted": self.interrupted,
             "run_dir": None if self.run_dir is None else str(self.run_dir),
@@ -118,8 +133,14 @@ class Result:
         return pandas.json_normalize(self.history)
 
 
+def read_curve(evaluations: Sequence[Evaluation], metric: str) -> dict[int, float]:
+    """A metric by round, on the rows that steer: validation rows, else test rows, else training rows."""
+    found = {one.round: one.scores.get(metric) for one in evaluations}
+    return {round: value for round, value in found.items() if value is not None}
+
+
 def meets(evaluation: Evaluation, target: tuple[str, float]) -> bool:
-    """Is the target met at this evaluation, on test rows where there are any?"""
+    """Is the target met at this evaluation, on validation rows where there are any, else on test rows?"""
     name, value = target
     found = evaluation.scores.get(name)
     return found is not None and better(name) * found >= better(name) * value
@@ -143,20 +164,26 @@ class Evaluator:
         diagnostics: Mapping[str, Any],
     ) -> Evaluation:
         traffic = self.ledger.traffic(self.party.name)
-        outputs = evaluated.outputs
         return Evaluation(
             round=evaluated.round,
             epoch=self.batches.epoch(evaluated.round),
             train=dict(train),
-            test={} if outputs is None else dict(self._score(outputs)),
-            bytes=ByteCounts(up=traffic.up, down=traffic.down, total=traffic.total),
+            **{evaluated.rows.value: self._score(evaluated)},
+            bytes=ByteCounts(up=traffic.up, down=traffic.down, total=traffic.total, evaluation=traffic.evaluation),
             seconds=seconds,
             link_seconds=link_seconds,
             diagnostics=dict(diagnostics),
         )
 
-    def _score(self, outputs: Tensor) -> dict[str, float]:
-        return compute_scores(outputs, self.party.test_labels, self.party.loss, self.metrics)
+    def add_test(self, last: Evaluation, tested: EvaluationOutputs) -> Evaluation:
+        """The last evaluation with the test scores of the model that is delivered."""
+        return last if tested.outputs is None else last.model_copy(update={"test": self._score(tested)})
+
+    def _score(self, evaluated: EvaluationOutputs) -> dict[str, float]:
+        if evaluated.outputs is None:
+            return {}
+        labels = self.party.held_out[evaluated.rows]
+        return compute_scores(evaluated.outputs, labels, self.party.loss, self.metrics)
 
 
 def compute_scores(
@@ -172,6 +199,23 @@ def require_finite_loss(loss: float) -> float:
     if not isfinite(loss):
         raise Diverged(f"the loss is {loss}; use a smaller learning rate, or a finer compressor")
     return loss
+
+
+def judge(settings: RunSettings, history: Sequence[Evaluation], keeps_best: bool) -> EvaluationVerdict:
+    """Whether the last evaluation is the best so far, and whether to stop there."""
+    if not history:
+        return EvaluationVerdict()
+    since_best = _count_since_best(settings, history)
+    out_of_patience = settings.patience is not None and since_best >= settings.patience
+    return EvaluationVerdict(meets_goal(settings, history[-1]) or out_of_patience, keeps_best and since_best == 0)
+
+
+def _count_since_best(settings: RunSettings, history: Sequence[Evaluation]) -> int:
+    """Evaluations since the best one; a later one of the same score is no gain."""
+    metric = next(iter(settings.metrics), "loss")
+    values = [one.validation.get(metric) for one in history]
+    known = [(-better(metric) * value, place) for place, value in enumerate(values) if value is not None]
+    return len(history) - 1 - min(known)[1] if known else len(history)
 
 
 def meets_goal(settings: RunSettings, evaluation: Evaluation) -> bool:

@@ -20,6 +20,7 @@ from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap
 from thinwire.engine.streams import ErrorFeedback, StreamSpec
@@ -46,6 +47,7 @@ def describe_job(job: Job, widths: Mapping[PartyName, int], batches: Batches) ->
     return RunInfo(
         parties=tuple(held),
         axes=describe_axes(job.recipe, describe_link(job.link)),
+        validation_rows=job.validation_rows,
         test_rows=job.test_rows,
         metrics=tuple(job.metrics),
         loss=loss_name(job.label_party.loss),
@@ -71,6 +73,7 @@ def describe_party_run(
         me=own.me,
         parties=tuple(held),
         axes=describe_axes(own.recipe, _WHERE),
+        validation_rows=mine.validation_rows or 0,
         test_rows=mine.test_rows or 0,
         metrics=tuple(settings.metrics) if own.is_label_party else (),
         loss=loss_name(party.loss) if isinstance(party, LabelParty) else "",
@@ -106,16 +109,17 @@ def describe_party(party: FeatureParty | LabelParty, width: int | None, optimize
     models: list[nn.Module] = [] if party.bottom is None else [party.bottom]
     if isinstance(party, LabelParty):
         role: Literal["label", "feature"] = "label"
-        rows, tests = party.labels, party.test_labels
+        rows = party.labels
         models.append(party.top)
     else:
-        role, rows, tests = "feature", party.features, party.test_features
+        role, rows = "feature", party.features
     return PartyInfo(
         name=party.name,
         role=role,
         columns=None if party.features is None else " x ".join(map(str, party.features.shape[1:])),
         rows=len(rows),
-        test_rows=0 if tests is None else len(tests),
+        validation_rows=len(party.held_out.get(HeldOut.VALIDATION, ())),
+        test_rows=len(party.held_out.get(HeldOut.TEST, ())),
         width=width,
         model=" and ".join(type(model).__name__ for model in models),
         parameters=sum(p.numel() for model in models for p in model.parameters()),

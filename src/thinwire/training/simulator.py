@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import Labels, in_process_identities
 from thinwire.engine.privacy.keys import derive_key, frame_values
-from thinwire.engine.programs.program import Control, EvaluationOutputs, FeatureProgram, LabelProgram, Program
+from thinwire.engine.programs.program import Control, FeatureProgram, LabelProgram, Observers, Program
 from thinwire.engine.protocols.context import cast_like
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks, evaluation_mode
 from thinwire.engine.protocols.sealing import NoChargeLog, Spending
@@ -33,20 +32,15 @@ _THREAD = local()  # `plays`: it is a party's, in a run that holds the lock
 class SimulatedParties:
     """All programs of a job on one simulation."""
 
-    def __init__(
-        self,
-        job: Job,
-        at_rest: Callable[[EvaluationOutputs], bool],
-        noise_secret: bytes,
-        on_round: Callable[[int], None] | None = None,
-        storage: Storage | None = None,
-    ) -> None:
+    def __init__(self, job: Job, observers: Observers, noise_secret: bytes, storage: Storage | None = None) -> None:
         """`storage` is the job's unless given."""
         self.job = job
         settings = job.settings if storage is None else replace(job.settings, storage=storage)
         self.widths = job.check()
         ledgers = job.open_ledgers(self.widths)
-        self.spending = {name: Spending(ledger, job.rows, NoChargeLog()) for name, ledger in ledgers.items()}
+        self.spending = {
+            name: Spending(ledger, job.rows, NoChargeLog(), job.validation_rows) for name, ledger in ledgers.items()
+        }
         self.control = Control()
         names = job.names
         label = job.label_party
@@ -74,8 +68,7 @@ class SimulatedParties:
             self.widths,
             self.control,
             secret=own_secret(noise_secret, label.name),
-            at_rest=at_rest,
-            on_round=on_round,
+            observers=observers,
         )
         self._features = [party.features.to(job.device) for party in job.parties]
 

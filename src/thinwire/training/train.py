@@ -6,6 +6,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -15,11 +16,13 @@ from typing import Any
 import torch
 
 from thinwire.base.errors import BadInput
-from thinwire.base.types import Kind, PartyName
+from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Message
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import collect_metadata
-from thinwire.engine.programs.program import EvaluationOutputs
+from thinwire.engine.programs.program import EvaluationOutputs, Observers
+from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
+from thinwire.job.checks import keeps_best
 from thinwire.job.job import Job
 from thinwire.report.progress import RunProgress
 from thinwire.report.record import Evaluation, Quality
@@ -31,7 +34,7 @@ from thinwire.training.callbacks import Callback, RunStart, follow_run
 from thinwire.training.program_factory import keep_threads
 from thinwire.training.quality import assess_quality
 from thinwire.training.recording import RunRecorder, list_spending
-from thinwire.training.result import Evaluator, Result, compute_scores, meets_goal
+from thinwire.training.result import Evaluator, Result, compute_scores, judge
 from thinwire.training.run_info import describe_job
 from thinwire.training.simulator import SimulatedParties
 
@@ -125,13 +128,15 @@ class _Run:
         self._result: Result | None = None
         self._callbacks = callbacks
         self._history: list[Evaluation] = []
-        self._tested: EvaluationOutputs | None = None  # the last evaluation
+        self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the last evaluation, and of the test
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
         self._digests = cache(job.digests)
+        self._keeps_best = keeps_best(job.recipe, job.settings, job.validation_rows)
         self._on_round = on_round
         storage = job.storage if directory is None else directory.storage(job.storage)
-        self.parties = SimulatedParties(job, self._at_rest, noise_secret, self._after_round, storage)
+        observers = Observers(self._at_rest, self._at_test, self._after_round)
+        self.parties = SimulatedParties(job, observers, noise_secret, storage)
         self._evaluator = Evaluator(
             job.label_party, job.metrics, self.parties.batches, self.parties.simulation.ledger
         )
@@ -158,6 +163,7 @@ class _Run:
         interrupted = self.parties.control.stopping
         if interrupted and self.directory is not None:
             self._save(resting=False)
+        delivered = self._deliver()
         if self.directory is not None:
             self.directory.finish(self.parties.simulation.ledger.entries(), self.job.modules())
             self.directory.mark_finished(not interrupted)
@@ -173,6 +179,7 @@ class _Run:
             interrupted=interrupted,
             run_dir=self._folder,
             privacy=self._privacy(),
+            delivered_round=delivered,
         )
         self._recorder.look(self.parties.label.start)
         quality = self._quality()
@@ -184,10 +191,23 @@ class _Run:
     def _privacy(self) -> list[dict[str, Any]]:
         return [spending.ledger.summary() for spending in self.parties.spending.values()]
 
+    def _deliver(self) -> Round:
+        """From here on the models have the weights of the best evaluation; the last ones stay available by name."""
+        best = self.parties.label.best.round
+        if best is None:
+            return self.parties.label.start
+        if self.directory is not None:
+            self.directory.keep_last(self.job.modules())
+        for program in self.parties.programs:
+            program.best.deliver()
+        return best
+
     def _quality(self) -> Quality | None:
-        if self._tested is None or self._tested.outputs is None:
+        """On test rows."""
+        tested = self._outputs.get(HeldOut.TEST)
+        if tested is None or tested.outputs is None:
             return None
-        return assess_quality(self._tested.outputs, self.job.label_party, self._tested.round)
+        return assess_quality(tested.outputs, self.job.label_party, tested.round)
 
     def _after_round(self, done: int) -> None:
         self._recorder.round(done)
@@ -196,19 +216,27 @@ class _Run:
 
     # At rest --------------------------------------------------------------------------------------------
 
-    def _at_rest(self, evaluated: EvaluationOutputs) -> bool:
-        """All parties wait: look, tell, save, and say whether to stop."""
+    def _at_rest(self, evaluated: EvaluationOutputs) -> EvaluationVerdict:
+        """All parties wait: look, tell, save, and say whether this is the best so far and whether to stop."""
         evaluation = self._evaluate(evaluated)
         self._history.append(evaluation)
-        self._tested = evaluated
-        stop = meets_goal(self.job.settings, evaluation)
+        self._outputs[evaluated.rows] = evaluated
+        verdict = judge(self.job.settings, self._history, self._keeps_best)
         if self.directory is not None:
             self.directory.append(evaluation.to_dict())
-            if stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
+            if verdict.stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
                 self._save(resting=True)
         for callback in self._callbacks:
             callback(evaluation.to_dict())
-        return stop
+        return verdict
+
+    def _at_test(self, tested: EvaluationOutputs) -> None:
+        """The test rows, once, with the weights that are delivered."""
+        best = self.parties.label.best.round
+        self._outputs[HeldOut.TEST] = replace(tested, round=tested.round if best is None else best)
+        self._history[-1] = self._evaluator.add_test(self._history[-1], tested)
+        if self.directory is not None:
+            self.directory.replace_last(self._history[-1].to_dict())
 
     def _evaluate(self, evaluated: EvaluationOutputs) -> Evaluation:
         clock = self.parties.simulation.clock
@@ -255,6 +283,7 @@ class _Run:
             "seconds": self._seconds(),
             "gradient_at_0": self._gradient_at_0,
             "events": len(self._history),
+            "tested": HeldOut.TEST in self._outputs and self.parties.label.tests_at_end,
             "threads": torch.get_num_threads(),
             "ledger": simulation.ledger.state(),
             "clock": None if simulation.clock is None else simulation.clock.state(),
@@ -285,11 +314,12 @@ class _Run:
             program.plan.load(data["plans"][program.context.me])
             program.start = data["round"]
             program.fresh = False
-        enough = bool(self._history) and meets_goal(self.job.settings, self._history[-1])
+            program.tests_at_end = program.tests_at_end and not data.get("tested", False)
+        verdict = judge(self.job.settings, self._history, self._keeps_best)
         if data["resting"]:
             for program in self.parties.programs:
                 program.at_barrier = True
-            self.parties.label.stop_after_evaluation = enough
-        elif enough and self._history[-1].round == data["round"]:
+            self.parties.label.verdict = verdict
+        elif verdict.stop and self._history[-1].round == data["round"]:
             for program in self.parties.programs:
                 program.start = self.parties.batches.rounds  # it had ended there

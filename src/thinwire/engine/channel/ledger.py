@@ -10,7 +10,8 @@ from typing import Any
 from thinwire.base.errors import BadState
 from thinwire.base.types import Kind, PartyName
 
-TRAINING = frozenset(Kind) - {Kind.EVALUATION, Kind.PREDICTION}
+EVALUATION = frozenset({Kind.EVALUATION, Kind.TEST})
+TRAINING = frozenset(Kind) - EVALUATION - {Kind.PREDICTION}
 
 
 @dataclass(slots=True)
@@ -38,6 +39,11 @@ class Traffic:
     evaluation: int  # not in the columns before
     retransmitted: int  # sent again after a failure, of every kind; not in the columns before
     messages: int  # of training
+
+    @property
+    def all(self) -> int:
+        """Training, evaluation and retransmissions."""
+        return self.total + self.evaluation + self.retransmitted
 
 
 class Ledger:
@@ -83,7 +89,7 @@ class Ledger:
             up=self.total(receivers={label_party}, kinds=TRAINING).bytes,
             down=self.total(senders={label_party}, kinds=TRAINING).bytes,
             total=training.bytes,
-            evaluation=self.total(kinds={Kind.EVALUATION}).bytes,
+            evaluation=self.total(kinds=EVALUATION).bytes,
             retransmitted=self.total().retransmitted,
             messages=training.messages,
         )

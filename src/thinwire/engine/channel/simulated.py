@@ -18,7 +18,7 @@ from typing import TypeVar
 from thinwire.base.errors import BadParameter
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Deadlock, Message, Stopped, Stopwatch, TransportError, Wait
-from thinwire.engine.channel.ledger import Ledger
+from thinwire.engine.channel.ledger import EVALUATION, Ledger
 from thinwire.engine.channel.link import Link, LinkClock
 from thinwire.engine.wire.frame import Frame, frame_size
 
@@ -275,7 +275,7 @@ class Simulation:
         size = frame_size(Frame(self._run, sender, receiver, message.kind, message.round, 0, message.body))
         self.ledger.add(message.sender, message.receiver, message.kind, size)
         arrival = 0.0
-        if self.clock is not None and message.kind is not Kind.EVALUATION:
+        if self.clock is not None and message.kind not in EVALUATION:
             began = self.clock.pipe_free(message.sender)
             arrival = self.clock.send(message.sender, message.receiver, size)
             stopwatch = self._channels[message.sender].stopwatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput, BadTensor, NotFinite
 from thinwire.engine.models.losses import cross_entropy, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.protocols.evaluation import HeldOut
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -81,15 +82,23 @@ class FeatureParty:
     test_features: Any = None
     optimizer: OptimizerSpec | None = None  # the job's unless given
     preparation: FeaturePreparation | None = None  # where the features come from a table of any columns
+    validation_features: Any = None  # rows that steer: early stopping, the best model, targets
     width: int | None = field(default=None, init=False)  # of its embedding, once it was measured
 
     def __post_init__(self) -> None:
         check_name(self.name)
         self.features = to_float_tensor(self.name, "features", self.features)
-        if self.test_features is not None:
-            self.test_features = to_float_tensor(self.name, "test_features", self.test_features)
+        for table in ("validation_features", "test_features"):
+            if getattr(self, table) is not None:
+                setattr(self, table, to_float_tensor(self.name, table, getattr(self, table)))
         if not isinstance(self.bottom, nn.Module):
             raise BadInput(f"party {self.name!r}: bottom must be a torch module, got {type(self.bottom).__name__}")
+
+    @property
+    def held_out(self) -> dict[HeldOut, Tensor]:
+        """Features of the rows that are kept back."""
+        tables = {which: getattr(self, f"{which}_features") for which in HeldOut}
+        return {which: table for which, table in tables.items() if table is not None}
 
 
 @dataclass(eq=False)
@@ -109,21 +118,36 @@ class LabelParty:
     optimizer: OptimizerSpec | None = None
     preparation: FeaturePreparation | None = None
     coding: LabelMeaning | None = None  # what the labels' numbers stand for
+    validation_labels: Any = None  # of rows that steer: early stopping, the best model, targets
+    validation_features: Any = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
         self.labels = self._labels("labels", self.labels)
-        if self.test_labels is not None:
-            self.test_labels = self._labels("test_labels", self.test_labels)
+        for column in ("validation_labels", "test_labels"):
+            if getattr(self, column) is not None:
+                setattr(self, column, self._labels(column, getattr(self, column)))
         if (self.features is None) != (self.bottom is None):
             raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
-        for table in ("features", "test_features"):
+        for table in ("features", "validation_features", "test_features"):
             if getattr(self, table) is not None:
                 setattr(self, table, to_float_tensor(self.name, table, getattr(self, table)))
         if not isinstance(self.top, nn.Module):
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
         if self.class_weights is not None:
             self.loss = with_class_weights(self.loss, self.class_weights)
+
+    @property
+    def held_out(self) -> dict[HeldOut, Tensor]:
+        """Labels of the rows that are kept back."""
+        columns = {which: getattr(self, f"{which}_labels") for which in HeldOut}
+        return {which: labels for which, labels in columns.items() if labels is not None}
+
+    def without_held_out_rows(self) -> LabelParty:
+        """The same party with its training rows alone."""
+        rows = ("validation_labels", "validation_features", "test_labels", "test_features")
+        # Class weights are in the loss by now.
+        return replace(self, **dict.fromkeys(rows), class_weights=None)
 
     def _labels(self, field: str, values: Any) -> Tensor:
         tensor = torch.as_tensor(values)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
 
@@ -15,16 +15,19 @@ from torch import Tensor
 from thinwire.base.errors import BadParameter
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
+from thinwire.engine.programs.best_model import BestModel, Weighted
 from thinwire.engine.protocols.bottom import Bottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, ProtocolEnd
 from thinwire.engine.protocols.evaluation import (
+    EvaluationVerdict,
+    HeldOut,
     compute_outputs,
     embed_in_chunks,
-    receive_decision,
-    receive_test_embeddings,
-    send_decision,
-    send_test_embedding,
+    receive_held_out,
+    receive_verdict,
+    send_held_out,
+    send_verdict,
 )
 from thinwire.engine.protocols.sealing import Sealing
 from thinwire.engine.schedule import Await, Local, Plan, Send
@@ -108,12 +111,28 @@ class Control:
 
 
 class Program(ABC):
-    """One party's program; `run` blocks until the job is done, stopped or at its target."""
+    """One party's program; `run` blocks until the job is done, stopped or at its target.
+
+    `held_out` are the kinds of rows that are kept back; validation rows, where there are any, are what every
+    evaluation looks at, and the test rows wait for the end.
+    """
 
     end: ProtocolEnd
 
-    def __init__(self, context: PartyContext, batches: Batches, eval_every: int, control: Control) -> None:
+    def __init__(
+        self,
+        context: PartyContext,
+        batches: Batches,
+        *,
+        held_out: Collection[HeldOut],
+        models: Mapping[str, Weighted],
+        eval_every: int,
+        control: Control,
+    ) -> None:
         self.context = context
+        self.best = BestModel(models)
+        self.tests_at_end = set(held_out) == set(HeldOut)
+        self._evaluated = HeldOut.VALIDATION if HeldOut.VALIDATION in held_out else HeldOut.TEST
         self.plan: Plan = context.recipe.schedule.open(context.seed, context.rows)
         self.start: Round = 0
         self.fresh = True  # not resumed
@@ -124,6 +143,14 @@ class Program(ABC):
 
     def run(self) -> bool:
         """False where `control` ended it before its time."""
+        if not self._train():
+            return False
+        if self.tests_at_end:
+            with self.best.loaded(), self.context.channel.pause_clock():
+                self._test(self.start)
+        return True
+
+    def _train(self) -> bool:
         if self.fresh:
             self._begin_round(0)
             self.end.begin()
@@ -172,6 +199,10 @@ class Program(ABC):
     def _finish_evaluation(self, done: Round) -> bool:
         """The rest's last message; whether to stop."""
 
+    @abstractmethod
+    def _test(self, done: Round) -> None:
+        """The test rows, once."""
+
 
 class FeatureProgram(Program):
     """A feature party's rounds."""
@@ -183,12 +214,16 @@ class FeatureProgram(Program):
         bottom: Bottom,
         batches: Batches,
         *,
+        held_out: Collection[HeldOut],
         eval_every: int,
         control: Control,
         sealing: Sealing | None = None,
     ) -> None:
-        super().__init__(context, batches, eval_every, control)
+        super().__init__(
+            context, batches, held_out=held_out, models={"bottom": bottom}, eval_every=eval_every, control=control
+        )
         self.end: FeatureEnd = end
+        self.end.save_with("best", self.best)
         self.bottom = bottom
         self._sealing = sealing
 
@@ -216,28 +251,54 @@ class FeatureProgram(Program):
         if done:
             self.end.show_surrogates(done)
         with self.context.channel.pause_clock():
-            send_test_embedding(self.context, self.bottom.embed_test(), done, self._sealing)
+            self._send_held_out(Kind.EVALUATION, self._evaluated, done)
         stop = self._finish_evaluation(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop
 
     def _finish_evaluation(self, done: Round) -> bool:
         with self.context.channel.pause_clock():
-            stop, steps = receive_decision(self.context, done)
-        self.plan.set_steps(steps)
-        return stop
+            verdict = receive_verdict(self.context, done)
+        if verdict.best:
+            self.best.keep(done)
+        self.plan.set_steps(verdict.steps)
+        return verdict.stop
+
+    def _test(self, done: Round) -> None:
+        self._send_held_out(Kind.TEST, HeldOut.TEST, done)
+
+    def _send_held_out(self, kind: Kind, rows: HeldOut, done: Round) -> None:
+        send_held_out(self.context, kind, self.bottom.embed_held_out(rows), done, self._sealing)
+
+
+@dataclass(frozen=True)
+class HeldOutRows:
+    """At the label party: their labels, and its own features of them."""
+
+    labels: Tensor
+    features: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class EvaluationOutputs:
-    """A rest after `round` rounds: the test rows' outputs, where there are test rows."""
+    """After `round` rounds: the outputs of the held-out rows, where there are such rows."""
 
     round: Round
     outputs: Tensor | None
+    rows: HeldOut = HeldOut.TEST
+
+
+@dataclass(frozen=True)
+class Observers:
+    """Who looks at the label party's evaluations while all others wait."""
+
+    evaluate: Callable[[EvaluationOutputs], EvaluationVerdict]
+    test: Callable[[EvaluationOutputs], None]  # of the model that is delivered
+    round: Callable[[Round], None] | None = None  # after each
 
 
 class LabelProgram(Program):
-    """The label party's rounds; `at_rest` looks while all others wait, and says whether to stop."""
+    """The label party's rounds."""
 
     def __init__(
         self,
@@ -247,20 +308,20 @@ class LabelProgram(Program):
         batches: Batches,
         *,
         widths: Mapping[PartyName, int],
-        test: tuple[Tensor, Tensor | None] | None,
+        held_out: Mapping[HeldOut, HeldOutRows],
         eval_every: int,
         control: Control,
-        at_evaluation: Callable[[EvaluationOutputs], bool],
-        on_round: Callable[[Round], None] | None = None,
+        observers: Observers,
     ) -> None:
-        super().__init__(context, batches, eval_every, control)
+        models = {"top": side.top} | ({} if side.bottom is None else {"bottom": side.bottom})
+        super().__init__(context, batches, held_out=held_out, models=models, eval_every=eval_every, control=control)
         self.end: LabelEnd = end
+        self.end.save_with("best", self.best)
         self.side = side
-        self.stop_after_evaluation = False  # what a resumed rest ends with
+        self.verdict = EvaluationVerdict()  # what a resumed rest ends with
         self._widths = widths
-        self._test = test  # labels, and the label party's own test features
-        self._at_rest = at_evaluation
-        self._on_round = on_round
+        self._held_out = held_out
+        self._observers = observers
 
     def _begin_round(self, t: Round) -> None:
         self.side.begin(t)
@@ -280,11 +341,11 @@ class LabelProgram(Program):
                 case Local(round):
                     self._locally(self.end.local, round)
         self.end.forget(self.plan.usable_rounds())
-        if self._on_round is not None:
-            self._on_round(t + 1)
+        if self._observers.round is not None:
+            self._observers.round(t + 1)
 
     def _next_is_here(self, t: Round) -> bool:
-        """The next round's embeddings; before a rest, the test embeddings."""
+        """The next round's embeddings; before a rest, those of held-out rows."""
         if not self._evaluates_after(t):
             return self.end.has_embeddings(t)
         return all(self.context.channel.ready(party, Kind.EVALUATION, t) for party in self.context.feature_parties)
@@ -293,20 +354,26 @@ class LabelProgram(Program):
         if done:
             self.end.compare_surrogates(done)
         with self.context.channel.pause_clock():
-            self.stop_after_evaluation = self._at_rest(EvaluationOutputs(done, self._outputs(done)))
+            self.verdict = self._observers.evaluate(self._compute(Kind.EVALUATION, self._evaluated, done))
         return self._finish_evaluation(done)
 
     def _finish_evaluation(self, done: Round) -> bool:
         with self.context.channel.pause_clock():
-            send_decision(self.context, done, self.stop_after_evaluation, self.plan.decide_steps(done))
-        return self.stop_after_evaluation
+            send_verdict(self.context, done, replace(self.verdict, steps=self.plan.decide_steps(done)))
+        if self.verdict.best:
+            self.best.keep(done)
+        return self.verdict.stop
 
-    def _outputs(self, done: Round) -> Tensor | None:
-        labels, own_features = self._test or (None, None)
-        tests = 0 if labels is None else len(labels)
-        received = receive_test_embeddings(self.context, tests, self._widths, done)
-        if received is None:
-            return None
-        if self.side.bottom is not None and own_features is not None:
-            received.append(embed_in_chunks(self.side.bottom.module, own_features))
-        return compute_outputs(self.side.top.module, self.side.fusion, received)
+    def _test(self, done: Round) -> None:
+        self._observers.test(self._compute(Kind.TEST, HeldOut.TEST, done))
+
+    def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
+        """The top model's outputs of held-out rows, together with all parties."""
+        table = self._held_out.get(rows)
+        count = 0 if table is None else len(table.labels)
+        received = receive_held_out(self.context, kind, count, self._widths, done)
+        if received is None or table is None:
+            return EvaluationOutputs(done, None, rows)
+        if self.side.bottom is not None and table.features is not None:
+            received.append(embed_in_chunks(self.side.bottom.module, table.features))
+        return EvaluationOutputs(done, compute_outputs(self.side.top.module, self.side.fusion, received), rows)

@@ -18,7 +18,7 @@ from thinwire.engine.compress.randomness import digest_tensors
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
-from thinwire.engine.protocols.evaluation import embed_in_chunks, evaluation_mode
+from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 
 
@@ -113,6 +113,10 @@ class Learner:
             raise BadState(f"{self._name}: the saved model does not fit: {error}") from None
         self.remember(tensors)
 
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Those of another round; the optimiser's memory stays."""
+        self.module.load_state_dict(weights)
+
     def remember(self, tensors: Mapping[str, Tensor]) -> None:
         """Takes over an optimiser's memory, as `tensors` gave it."""
         if self._optimizer is None:
@@ -161,8 +165,8 @@ class Bottom(ABC):
         """Of all training rows, in order; nothing is learned from it."""
 
     @abstractmethod
-    def embed_test(self) -> Tensor | None:
-        """Of all test rows, in evaluation mode; None where there are none."""
+    def embed_held_out(self, rows: HeldOut) -> Tensor | None:
+        """Of all validation or test rows, in evaluation mode; None where there are none."""
 
     @abstractmethod
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
@@ -175,14 +179,18 @@ class Bottom(ABC):
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self._learner.load(tensors)
 
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Those of another round; the optimiser's memory stays."""
+        self._learner.load_weights(weights)
+
 
 class OwnBottom(Bottom):
     """In this process alone."""
 
-    def __init__(self, learner: Learner, features: Tensor, test_features: Tensor | None = None) -> None:
+    def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
         super().__init__(learner, features.device)
         self._features = features
-        self._test_features = test_features
+        self._held_out = held_out or {}
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         return self._learner.forward(select_rows(self._features, rows))
@@ -191,8 +199,9 @@ class OwnBottom(Bottom):
         with torch.no_grad():
             return self._learner.forward(self._features)
 
-    def embed_test(self) -> Tensor | None:
-        return None if self._test_features is None else embed_in_chunks(self.module, self._test_features)
+    def embed_held_out(self, rows: HeldOut) -> Tensor | None:
+        table = self._held_out.get(rows)
+        return None if table is None else embed_in_chunks(self.module, table)
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)

@@ -33,7 +33,7 @@ from thinwire.engine.streams import Rows
 from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
 
 # What one round may release: no two of them share noise or masks.
-TRAINING, EVALUATION, WARM_START = "", "/evaluation", "/warm start"
+TRAINING, EVALUATION, TEST, WARM_START = "", "/evaluation", "/test", "/warm start"
 PREDICTION = "/prediction"  # after the training: rounds are the numbers of the questions
 AFTER_TRAINING: Round = 1 << 62  # where a schedule stands then: at its end, whatever the number of the question
 
@@ -64,16 +64,15 @@ class NoChargeLog(Charges):
 
 
 class Spending:
-    """One party's ledger: training rows first, test rows behind them."""
+    """One party's ledger: training rows first, validation rows behind them, test rows last."""
 
-    def __init__(self, ledger: PrivacyLedger, rows: int, charges: Charges) -> None:
+    def __init__(self, ledger: PrivacyLedger, rows: int, charges: Charges, validation_rows: int = 0) -> None:
         self.ledger = ledger
-        self._rows = rows
         self._charges = charges
+        self._first_row = {EVALUATION: rows, TEST: rows + validation_rows}
 
     def release(self, round: Round, rows: Tensor, use: str) -> None:
-        behind = self._rows if use == EVALUATION else 0
-        self.ledger.charge_release(rows.numpy() + behind)
+        self.ledger.charge_release(rows.numpy() + self._first_row.get(use, 0))
         self._charges.record(f"release {round}{use}", self._figures)
 
     def step(self, round: Round, step: int, rows: Tensor, draw: str) -> None:
@@ -191,7 +190,7 @@ def unseal(
 def sum_compressor(recipe: Recipe, use: str) -> Compressor:
     """Of one use: what an evaluation or a prediction loses, no later message makes good."""
     compressor = recipe.uplink.compressor
-    return compressor.at_once() if use in (EVALUATION, PREDICTION) else compressor
+    return compressor.at_once() if use in (EVALUATION, TEST, PREDICTION) else compressor
 
 
 def _adding(context: PartyContext, round: Round, use: str) -> Adding:

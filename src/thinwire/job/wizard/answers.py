@@ -34,6 +34,11 @@ class Template(StrictModel):
     arrays: bool = False  # usual for it: test rows are arrays of their own, and rows stand in one order
 
     @property
+    def split(self) -> dict[str, float]:
+        """Shares of the rows that are kept back; where a guarantee is made, nothing steers by rows that it covers."""
+        return {"test": 0.2} if self.known else {"validation": 0.1, "test": 0.2}
+
+    @property
     def fusion_keys(self) -> dict[str, str]:
         return {} if self.fusion == "sum" else {"fusion": self.fusion}
 

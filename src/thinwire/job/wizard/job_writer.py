@@ -37,7 +37,7 @@ from thinwire.job.wizard.sections import (
 )
 from thinwire.storage.atomic_file import replace_file
 
-_TEST_SHARE = 0.2
+_PATIENCE = 5  # evaluations
 _CORE_BATCH_SIZE = 64  # where nobody's rows are known
 _METRICS = {"binary": ["auc", "accuracy"], "multiclass": ["accuracy"], "regression": ["r2", "mae"]}
 _COMMANDS = {
@@ -57,9 +57,10 @@ def _render(**values: Any) -> str:
     return environment.from_string(source).render(values)
 
 
-def _render_whole(template: Template, split: float, job: dict[str, Any], **values: Any) -> str:
-    """With all that parties share; `split` of the rows is kept back by their ids, 0: none."""
-    job = {"epochs": template.epochs, **job, **template.job}
+def _render_whole(template: Template, split: dict[str, float], job: dict[str, Any], **values: Any) -> str:
+    """With all that parties share; shares of the rows are kept back by their ids, where `split` has any."""
+    stopping = {"patience": _PATIENCE} if "validation" in split else {}
+    job = {"epochs": template.epochs, **stopping, **job, **template.job}
     return _render(template=template, split=split, job=job, **values)
 
 
@@ -110,11 +111,11 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     ids, task = draft.ids, draft.labels.task
     align = [] if ids is None or ids.in_order else ["align"]
     commands = [f"thinwire {command} {path.name}" for command in (*align, "check", "train")]
-    split = 0.0 if ids is None else _TEST_SHARE
+    split = {} if ids is None else template.split
     text = _render_whole(
         template,
         split,
-        {"batch_size": _batch_size(int(draft.rows * (1 - split))), "metrics": _METRICS[task]},
+        {"batch_size": _batch_size(int(draft.rows * (1 - sum(split.values())))), "metrics": _METRICS[task]},
         head=[
             f"A job for {template.title}. Change what you like: docs/jobs.md explains every key.",
             *_explain(commands),
@@ -160,7 +161,7 @@ def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCo
     about = f"Embeddings are added up, so all bottom models are of one width: {width} here."
     text = _render_whole(
         template,
-        0.0 if template.arrays else _TEST_SHARE,
+        {} if template.arrays else template.split,
         {"batch_size": _CORE_BATCH_SIZE},
         head=[
             f"The core of a job for {template.title}: the same file at every organisation.",

@@ -34,6 +34,8 @@ from thinwire.engine.compress.symbols import Counts, Masked
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.privacy.dp_bottom import DPBottom
+from thinwire.engine.programs.program import Observers
+from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
 from thinwire.engine.streams import Flow, Rows
 from thinwire.engine.wire.codec import decode
 from thinwire.job.job import Job
@@ -49,7 +51,7 @@ _DEVIATIONS, _CHANCE = 6.0, 1e-9  # of a normal variable, and how rare that is
 _BINS = 256
 _FEWEST = 1000  # values of a party, below which nothing is said
 _FEWEST_IN_ROUND = 8 * _DEVIATIONS**2  # where half the variance is missing
-_RELEASES = (Kind.WARM_START, Kind.EMBEDDING, Kind.EVALUATION)
+_RELEASES = (Kind.WARM_START, Kind.EMBEDDING, Kind.EVALUATION, Kind.TEST)
 _TESTS = "all parties' test embeddings"
 
 
@@ -152,16 +154,20 @@ def record_messages(begun: Job, secret: bytes) -> Transcript:
     job.epochs = min(job.epochs, rounds.epoch(enough))
     if isinstance(mechanism, PoissonBinomial):
         job.recipe = replace(job.recipe, uplink=tap_stream(job.recipe.uplink, "outgoing", found.overhear))
-    parties = SimulatedParties(job, lambda _: False, secret)
+    parties = SimulatedParties(job, Observers(lambda _: EvaluationVerdict(), lambda _: None), secret)
     programs = {program.context.me: program for program in parties.features}
-    sent = {name: np.zeros(job.rows + job.test_rows, np.int64) for name in programs}
-    tables = {Kind.WARM_START: slice(0, job.rows), Kind.EVALUATION: slice(job.rows, None)}
+    sent = {name: np.zeros(job.all_rows, np.int64) for name in programs}
+    evaluated = job.rows + (job.validation_rows or job.test_rows)
+    tables = {Kind.WARM_START: slice(0, job.rows), Kind.EVALUATION: slice(job.rows, evaluated)}
+    tables[Kind.TEST] = slice(evaluated, None)
+    held_out = {Kind.EVALUATION: HeldOut.VALIDATION if job.validation_rows else HeldOut.TEST, Kind.TEST: HeldOut.TEST}
 
     def hear(message: Message) -> None:
         if message.sender in programs and message.kind in _RELEASES and message.body:
             found.bodies[message.sender][message.kind, message.round] = decode(message.body)
             sent[message.sender][tables.get(message.kind) or parties.batches.rows(message.round).numpy()] += 1
-            test = programs[message.sender].bottom.embed_test() if message.kind is Kind.EVALUATION else None
+            rows = held_out.get(message.kind)
+            test = None if rows is None else programs[message.sender].bottom.embed_held_out(rows)
             if test is not None:
                 found.tests[message.kind, message.round].append(test)
 

@@ -18,7 +18,7 @@ from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.training.result import better
 
-FIGURES = ("rounds", "bytes_up", "bytes_down", "link_seconds", "best", "last")
+FIGURES = ("rounds", "bytes_all", "bytes_up", "bytes_down", "link_seconds", "best", "delivered", "test")
 
 
 def average_runs(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,15 +45,16 @@ def pool_runs(runs: Sequence[Mapping[str, Any]], errors: Sequence[str] = ()) -> 
 def rank_points(points: Sequence[dict[str, Any]], metric: str, has_target: bool) -> list[dict[str, Any]]:
     """Best first; those without a run last, in the order in which they were asked for.
 
-    To a target: what reached it with most seeds, then with fewest bytes. Without one: the best value, then the bytes.
+    To a target: what reached it with most seeds, then with fewest bytes. Without one: the delivered model's score on
+    the rows that steer, then the bytes.
     """
 
     def key(point: dict[str, Any]) -> tuple[float, ...]:
         mean = point["mean"]
         if mean["rounds"] is None:
             return (inf, inf, inf)
-        value = inf if mean["best"] is None else -better(metric) * mean["best"]
-        sent = mean["bytes_up"] + mean["bytes_down"]
+        value = inf if mean["delivered"] is None else -better(metric) * mean["delivered"]
+        sent = mean["bytes_all"]
         return (-point["reached"] / len(point["runs"]), sent, value) if has_target else (value, sent, 0.0)
 
     return sorted(points, key=key)
@@ -64,7 +65,8 @@ def describe_ranking(metric: str, target: dict[str, Any] | None) -> str:
     if target is not None:
         aim = f"{target['metric']} {target['value']:g}"
         return f"best first: reached {aim} with most seeds, then fewest bytes"
-    return f"best first: {'highest' if better(metric) > 0 else 'lowest'} {metric}, then fewest bytes"
+    which = "highest" if better(metric) > 0 else "lowest"
+    return f"best first: {which} {metric} of the delivered model, on validation rows where there are any"
 
 
 # A sweep as one self-contained HTML page: the settings best first, what each value did, the curves ----------------
@@ -73,11 +75,12 @@ def describe_ranking(metric: str, target: dict[str, Any] | None) -> str:
 _MOST_DRAWN = 8  # settings with a line of their own
 _COSTS: dict[str, Callable[[float], str]] = {
     "rounds": format_count,
+    "bytes_all": format_bytes,
     "bytes_up": format_bytes,
     "bytes_down": format_bytes,
     "link_seconds": format_seconds,
 }
-_HEADS = ("rounds", "bytes up", "bytes down", "link time")
+_HEADS = ("rounds", "bytes in all", "training up", "training down", "link time")
 
 
 def render_sweep(found: Mapping[str, Any]) -> str:
@@ -90,7 +93,7 @@ def render_sweep(found: Mapping[str, Any]) -> str:
         "on_what": "" if not groups else on_what(groups[0].first),
         "tiles": _tiles(points, metric, target),
         "ranking": describe_ranking(metric, target),
-        "heads": ("", f"best {metric}", f"last {metric}", *(["reached"] if target else []), *_HEADS),
+        "heads": ("", f"delivered {metric}", f"test {metric}", *(["reached"] if target else []), *_HEADS),
         "rows": [(format_point_name(point), *_cells(point, target)) for point in points],
         "axes": _axes(points, target),
         "figures": [*curve_figures(groups), *([] if totals is None else [totals])],
@@ -125,10 +128,11 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
     best = points[0]
     if not best["runs"]:
         return found
-    if best["mean"]["best"] is not None:
-        found.insert(0, Tile(f"best {metric}", _shown(best, "best", format_number), format_point_name(best)))
-    sent = best["mean"]["bytes_up"] + best["mean"]["bytes_down"]
-    found.append(Tile("sent by the best", format_bytes(sent), "up and down, mean over seeds"))
+    if best["mean"]["delivered"] is not None:
+        score = _shown(best, "delivered", format_number)
+        found.insert(0, Tile(f"best delivered {metric}", score, format_point_name(best)))
+    sent = best["mean"]["bytes_all"]
+    found.append(Tile("sent by the best", format_bytes(sent), "training and evaluation, mean over seeds"))
     if target is not None:
         reached = sum(point["reached"] for point in points)
         found.append(Tile("target", f"{reached} of {runs}", f"reached {target['metric']} {target['value']:g}"))
@@ -140,7 +144,7 @@ def _cells(point: Mapping[str, Any], target: Mapping[str, Any] | None) -> list[s
         return ["failed"]
     reached = [f"{point['reached']} of {len(point['runs'])}"] if target else []
     costs = [_shown(point, name, how) for name, how in _COSTS.items()]
-    return [_shown(point, "best", format_number), _shown(point, "last", format_number), *reached, *costs]
+    return [_shown(point, "delivered", format_number), _shown(point, "test", format_number), *reached, *costs]
 
 
 def _shown(point: Mapping[str, Any], name: str, how: Callable[[float], str]) -> str:

@@ -120,16 +120,18 @@ class TrialResult:
         if self.summary is None:
             raise BadInput(f"{self.trial.label}: there is no result; {self.error or 'it was stopped'}")
         said, target = self.summary, self.summary["target"]
-        scores, best = said["test"] or said["train"], said["best"]
+        delivered, metric = said["delivered"], said["best"]["metric"]
         return {
             "seed": self.trial.seed,
             "reached": None if target is None else target["reached_round"] is not None,
             "rounds": said["rounds"],
             "bytes_up": said["bytes"]["up"],
             "bytes_down": said["bytes"]["down"],
+            "bytes_all": said["bytes"]["all"],
             "link_seconds": said["link_seconds"],
-            "best": best["value"],
-            "last": scores.get(best["metric"]),
+            "best": said["best"]["value"],
+            "delivered": delivered["value"],
+            "test": said["test"].get(metric),
             "run_dir": str(self.folder),
         }
 

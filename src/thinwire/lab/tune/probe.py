@@ -61,7 +61,7 @@ class ProbePoint:
     @classmethod
     def of(cls, event: Mapping[str, Any], metric: str, handling_seconds: float) -> ProbePoint:
         """`handling_seconds` a round come on top of the link's clock; test rows where there are any."""
-        scores = event["test"] or event["train"]
+        scores = event.get("validation") or event["test"] or event["train"]
         seconds = event["link_seconds"] + event["round"] * handling_seconds
         return cls(event["round"], scores[metric], event["bytes"]["up"], event["bytes"]["down"], seconds)
 

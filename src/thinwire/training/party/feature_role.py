@@ -100,8 +100,8 @@ class FeatureRole(PartyRole):
         context = factory.context(own.me, session.channel)
         identity = session.network.identity()
         sizes = session.sizes
-        ledger = own.privacy_plan(widths).ledger(own.me, sizes.rows + sizes.test_rows)
-        self._spending = Spending(ledger, sizes.rows, self._charges)
+        ledger = own.privacy_plan(widths).ledger(own.me, sizes.all_rows)
+        self._spending = Spending(ledger, sizes.rows, self._charges, sizes.validation_rows)
         nonce = session.private.run_nonce or ""
         secrets = PartySecrets(
             identity, derive_run_secret(session.private.noise_secret, nonce), self._spending, nonce

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 from time import monotonic, sleep, time
 from typing import Any
 
 from thinwire.base.types import PartyName
 from thinwire.engine.privacy import Labels
 from thinwire.engine.programs.parties import LabelParty
-from thinwire.engine.programs.program import Control, EvaluationOutputs, LabelProgram
+from thinwire.engine.programs.program import Control, EvaluationOutputs, LabelProgram, Observers
+from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
+from thinwire.job.checks import keeps_best
 from thinwire.job.job_loader import LabelData
 from thinwire.net.grpc.service import NotYet, Refused, Rpc, RunAborted
 from thinwire.net.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
@@ -25,7 +28,7 @@ from thinwire.training.party.session import PartySession
 from thinwire.training.party.status import require_this_run
 from thinwire.training.program_factory import ProgramFactory
 from thinwire.training.quality import assess_quality
-from thinwire.training.result import Evaluator, Result, meets_goal, require_finite_loss
+from thinwire.training.result import Evaluator, Result, judge, require_finite_loss
 
 
 class LabelRole:
@@ -47,7 +50,7 @@ class LabelRole:
         self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
-        self._tested: EvaluationOutputs | None = None  # the last evaluation of this process
+        self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the last evaluation of this process, and the test
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._agreed_widths = self.widths() if session.private.is_finished else None
         if not weights.from_checkpoint:
@@ -81,8 +84,7 @@ class LabelRole:
             widths,
             control,
             secret=session.private.noise_secret,
-            at_rest=self._at_rest,
-            on_round=self._audience.round,
+            observers=Observers(self._at_rest, self._at_test, self._audience.round),
         )
         self._agreed_widths = widths
         session.tell_all({"begin": widths})
@@ -190,7 +192,7 @@ class LabelRole:
         if caller == self._own.me:
             return last
         train = last["train"] if self._own.recipe.labels is Labels.SHARED else {}
-        return {"round": last["round"], "train": train, "test": {}}
+        return {"round": last["round"], "train": train, "validation": {}, "test": {}}
 
     def tell_absent(self) -> None:
         began = monotonic()
@@ -204,26 +206,41 @@ class LabelRole:
 
     # Evaluations ------------------------------------------------------------------------------------------------
 
-    def _at_rest(self, evaluated: EvaluationOutputs) -> bool:
-        """The running loss of the batches, and scores on test rows; all other parties wait."""
+    def _at_rest(self, evaluated: EvaluationOutputs) -> EvaluationVerdict:
+        """The running loss of the batches, and scores on held-out rows; all other parties wait."""
         evaluation = self._evaluate(evaluated)
         event = evaluation.to_dict()
         self._history.append(evaluation)
-        self._tested = evaluated
+        self._outputs[evaluated.rows] = evaluated
         self._session.write_persistently(lambda: self._session.directory.append(event))
         self._audience.event(event)
-        return meets_goal(self._own.settings, evaluation)
+        settings = self._own.settings
+        kept = keeps_best(self._own.recipe, settings, self._session.sizes.validation_rows)
+        return judge(settings, self._history, kept)
+
+    def _at_test(self, tested: EvaluationOutputs) -> None:
+        """The test rows, once, with the weights that are delivered."""
+        directory = self._session.directory
+        self._outputs[HeldOut.TEST] = replace(tested, round=self._delivered_round())
+        self._history[-1] = self._evaluator().add_test(self._history[-1], tested)
+        self._session.write_persistently(lambda: directory.replace_last(self._history[-1].to_dict()))
+
+    def _delivered_round(self) -> int:
+        best = self._program.best.round
+        return self._program.start if best is None else best
+
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self._party, self._own.settings.metrics, self._batches, self._session.ledger)
 
     def _evaluate(self, evaluated: EvaluationOutputs) -> Evaluation:
         session, running = self._session, self._program.side.running_loss()
-        evaluator = Evaluator(self._party, self._own.settings.metrics, self._batches, session.ledger)
         diagnostics = {
             **self._program.plan.diagnostics(),
             **self._program.end.diagnostics(),
             "evaluation_seconds": self._evaluated_before + session.channel.pause_seconds(),
         }
         train = {} if running is None else {"loss": require_finite_loss(running)}
-        return evaluator.evaluate(evaluated, train, session.seconds(), None, diagnostics)
+        return self._evaluator().evaluate(evaluated, train, session.seconds(), None, diagnostics)
 
     def checkpoint(self) -> dict[str, Any]:
         return {"events": len(self._history)}
@@ -235,9 +252,10 @@ class LabelRole:
             self._evaluated_before = self._history[-1].diagnostics.get("evaluation_seconds", 0.0)
 
     def quality(self) -> Quality | None:
-        if self._tested is None or self._tested.outputs is None:
+        tested = self._outputs.get(HeldOut.TEST)
+        if tested is None or tested.outputs is None:
             return None
-        return assess_quality(self._tested.outputs, self._party, self._tested.round)
+        return assess_quality(tested.outputs, self._party, tested.round)
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -253,6 +271,7 @@ class LabelRole:
             metric=next(iter(settings.metrics), "loss"),
             target=settings.target,
             run_dir=self._session.folder,
+            delivered_round=self._delivered_round(),
         )
         found = result.summary() if self._history else {}
         return json.loads(json.dumps(found))  # type: ignore[no-any-return]

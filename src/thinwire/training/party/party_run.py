@@ -126,7 +126,7 @@ class PartyRun:
         own, planned = self.session.own, self.batches.rounds
         rests = own.settings.evaluation_interval(self.batches)
         plan = own.privacy_plan(self.role.widths())
-        self.batches = plan.limit_batches(self.batches, rests, self.session.sizes.test_rows)
+        self.batches = plan.limit_batches(self.batches, rests, self.session.sizes.evaluated_rows)
         if self.batches.rounds < planned:
             self.session.events("budget", rounds=self.batches.rounds, planned=planned)
 
@@ -201,6 +201,9 @@ class PartyRun:
         self.save()
         session, summary = self.session, self._summary()
         models = dict(self._prepared.models)
+        if self.program.best.round is not None:
+            session.write_persistently(lambda: session.directory.keep_last(models))
+            self.program.best.deliver()
         session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
         session.write_persistently(lambda: session.directory.write(layout.RESULT, canonical_json(summary)))
         session.write_persistently(lambda: session.private.set_finished(True))
@@ -225,6 +228,7 @@ class PartyRun:
             "received_bytes": received.bytes,
             "retransmitted_bytes": sent.retransmitted,
             "repeatable": self._is_repeatable(),
+            "delivered_round": self.program.start if self.program.best.round is None else self.program.best.round,
             "digest": digest_state(self.program.end.tensors(), session.ledger.entries()),
             "run_dir": str(session.folder),
             **self.role.results(),

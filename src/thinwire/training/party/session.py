@@ -47,10 +47,21 @@ class PartySizes:
     """What a party brings: sizes and digests of its own tables, never the tables themselves."""
 
     rows: int
+    validation_rows: int
     test_rows: int
     row_ids: str | None
+    validation_row_ids: str | None
     test_row_ids: str | None
     width: int  # of its embedding; 0 where it has none
+
+    @property
+    def all_rows(self) -> int:
+        return self.rows + self.validation_rows + self.test_rows
+
+    @property
+    def evaluated_rows(self) -> int:
+        """Of every evaluation but the last one."""
+        return self.validation_rows or self.test_rows
 
 
 class PartySession:
@@ -231,7 +242,7 @@ class PartySession:
         cap = self.own.network.max_message_mb
         if cap is not None:
             return min(MAX_BODY, int(cap * 1e6))
-        rows = max(self.sizes.rows, self.sizes.test_rows)
+        rows = max(self.sizes.rows, self.sizes.validation_rows, self.sizes.test_rows)
         signed_keys = _MOST_SIGNED * len(self.own.feature_parties)
         return min(MAX_BODY, (1 << 16) + signed_keys + _MOST_BYTES * max(rows * width, parameters))
 

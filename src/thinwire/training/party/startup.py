@@ -7,6 +7,7 @@ from pathlib import Path
 
 from thinwire.base.errors import BadInput
 from thinwire.engine.programs.parties import collect_metadata
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.init_from import InitFrom
 from thinwire.job.job_loader import LabelData
 from thinwire.job.job_snapshot import digest_tables, require_same_text, save_text
@@ -41,8 +42,9 @@ def open_party_run(
         audience.say(f"process {taken} was stopped; this one takes its place")
     share = None if ranks is None else load_first_share(own, ranks)
     data = own.load_data() if share is None else share.party
-    rows, tests = count_rows(data) if share is None else (share.group.rows, share.group.test_rows)
-    sizes = PartySizes(rows, tests, **own.row_digests(), width=data.width or 0)
+    rows, held_out = count_rows(data) if share is None else (share.group.rows, share.group.held_out_rows)
+    counts = {f"{which}_rows": held_out.get(which, 0) for which in HeldOut}
+    sizes = PartySizes(rows, **counts, **own.row_digests(), width=data.width or 0)
     _keep(own, folder, digest_tables(own.me, data) if share is None else share.digests(), collect_metadata(data))
     session = PartySession(own, lock, folder, sizes, audience.say)
     checkpoints = PartyCheckpoints(session)

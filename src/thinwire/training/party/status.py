@@ -71,8 +71,9 @@ class TrafficBytes(Told):
 
 class LastEvaluation(Told):
     round: Count
-    train: dict[str, float]
-    test: dict[str, float]
+    train: dict[str, float] = {}
+    validation: dict[str, float] = {}
+    test: dict[str, float] = {}
 
 
 class RunStatus(Told):

@@ -12,7 +12,7 @@ from thinwire.base.errors import BadState
 from thinwire.base.types import Round
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Bottom, Learner
-from thinwire.engine.protocols.evaluation import embed_in_chunks, evaluation_mode
+from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
 
@@ -37,13 +37,13 @@ class RankModel:
     """A rank's rows and model; it remembers the last embedding's graph until it has learned from it."""
 
     def __init__(
-        self, learner: Learner, rank: int, shares: RowShares, features: Tensor, test_features: Tensor | None
+        self, learner: Learner, rank: int, shares: RowShares, features: Tensor, held_out: Mapping[HeldOut, Tensor]
     ) -> None:
         self.learner = learner
         self.shares = shares
         self.features = features
         self._rank = rank
-        self._test_features = test_features
+        self._held_out = held_out
         self._h: Tensor | None = None
         with evaluation_mode(learner.module):
             self.dtype: torch.dtype = learner.module(features[:1]).dtype  # of embeddings; weights may have another
@@ -62,10 +62,9 @@ class RankModel:
         with torch.no_grad():
             return self.learner.forward(self.features)
 
-    def embed_test(self) -> Tensor | None:
-        if self._test_features is None or not len(self._test_features):
-            return None
-        return embed_in_chunks(self.learner.module, self._test_features)
+    def embed_held_out(self, rows: HeldOut) -> Tensor | None:
+        table = self._held_out.get(rows)
+        return None if table is None or not len(table) else embed_in_chunks(self.learner.module, table)
 
     def gradient(self, derivative: Tensor) -> Tensor:
         """Of the rows that were embedded last, all parameters in one line; zeros where there were none."""
@@ -100,27 +99,36 @@ def _pieces(line: Tensor, like: list[nn.Parameter]) -> list[Tensor]:
     return [piece.reshape(p.shape).to(p.device, p.dtype) for piece, p in zip(pieces, like, strict=True)]
 
 
+_EMBED = {HeldOut.VALIDATION: RankOrder.EMBED_VALIDATION, HeldOut.TEST: RankOrder.EMBED_TEST}
+
+
 class GroupBottom(Bottom):
     """Rank 0's. The conversation does not see that there are several processes."""
 
-    def __init__(self, ranks: Ranks, part: RankModel, batches: Batches, width: int, tests: RowShares) -> None:
+    def __init__(
+        self, ranks: Ranks, part: RankModel, batches: Batches, width: int, held_out: Mapping[HeldOut, RowShares]
+    ) -> None:
         super().__init__(part.learner, part.features.device)
         self._ranks = ranks
         self._part = part
         self._batches = batches
         self._width = width
-        self._test_shares = tests
+        self._held_out_shares = held_out
         self._counts: list[Tensor] = []  # where each rank's rows stand in the batch that was embedded last
         self._passed_on = False  # have the others our weights?
 
     def begin(self, round: Round) -> None:
         if not self._passed_on:
-            self._ranks.tell(RankOrder.WEIGHTS)
-            for tensor in self.module.state_dict().values():
-                self._ranks.share(tensor.cpu().contiguous())
-            self._passed_on = True
+            self._pass_on()
         self._ranks.tell(RankOrder.BEGIN, round)
         super().begin(round)
+
+    def _pass_on(self) -> None:
+        """Our weights to the other ranks."""
+        self._ranks.tell(RankOrder.WEIGHTS)
+        for tensor in self.module.state_dict().values():
+            self._ranks.share(tensor.cpu().contiguous())
+        self._passed_on = True
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         self._ranks.tell(RankOrder.EMBED, round, rows if self._batches.announced else None)
@@ -132,11 +140,12 @@ class GroupBottom(Bottom):
         self._ranks.tell(RankOrder.EMBED_ALL)
         return self._gathered(self._part.embed_all(), self._in_order(self._part.shares))
 
-    def embed_test(self) -> Tensor | None:
-        if not self._test_shares.rows:
+    def embed_held_out(self, rows: HeldOut) -> Tensor | None:
+        shares = self._held_out_shares.get(rows)
+        if shares is None:
             return None
-        self._ranks.tell(RankOrder.EMBED_TEST)
-        return self._gathered(self._part.embed_test(), self._in_order(self._test_shares))
+        self._ranks.tell(_EMBED[rows])
+        return self._gathered(self._part.embed_held_out(rows), self._in_order(shares))
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
         if not self._learner.trained:
@@ -155,6 +164,10 @@ class GroupBottom(Bottom):
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         super().load(tensors)
         self._passed_on = False
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        super().load_weights(weights)
+        self._pass_on()
 
     def _gathered(self, own: Tensor | None, places: list[Tensor]) -> Tensor:
         """Every rank's rows, where they belong."""
@@ -203,8 +216,10 @@ class _Follower:
                 self._embedded = self._sent(self._part.embed(rows))
             case RankOrder.EMBED_ALL:
                 self._sent(self._part.embed_all())
+            case RankOrder.EMBED_VALIDATION:
+                self._sent(self._part.embed_held_out(HeldOut.VALIDATION))
             case RankOrder.EMBED_TEST:
-                self._sent(self._part.embed_test())
+                self._sent(self._part.embed_held_out(HeldOut.TEST))
             case RankOrder.LEARN:
                 self._learn()
             case _:

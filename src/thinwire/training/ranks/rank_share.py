@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import APART, DPBottom, find_row_coupling
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.protocols.bottom import FrozenLearner, Learner
-from thinwire.engine.protocols.evaluation import begin_training
+from thinwire.engine.protocols.evaluation import HeldOut, begin_training
 from thinwire.job.job_loader import PartyTables
 from thinwire.job.job_snapshot import digest_pieces
 from thinwire.job.messages import at
@@ -67,36 +67,37 @@ class RankGroup:
 
     ranks: Ranks
     rows: int
-    test_rows: int
+    held_out_rows: Mapping[HeldOut, int]
 
     @property
     def shares(self) -> RowShares:
         return RowShares(self.rows, self.ranks.size)
 
     @property
-    def test_shares(self) -> RowShares:
-        return RowShares(self.test_rows, self.ranks.size)
+    def held_out_shares(self) -> dict[HeldOut, RowShares]:
+        return {which: RowShares(rows, self.ranks.size) for which, rows in self.held_out_rows.items()}
 
-    def require_same_rows(self, features: RowTable, test_features: RowTable | None) -> None:
+    def require_same_rows(self, features: RowTable, held_out: Mapping[HeldOut, RowTable]) -> None:
         """At rank 0: refuses where another rank has read other rows."""
         for rank in range(1, self.ranks.size):
             told = torch.zeros(_DIGEST, dtype=torch.uint8)
             self.ranks.receive(told, rank)
-            if not torch.equal(told, self._digest(features, test_features, rank)):
+            if not torch.equal(told, self._digest(features, held_out, rank)):
                 raise BadInput(
                     f"rank {rank} has read other rows than rank 0: its copy of the party's files differs; copy them "
                     "again"
                 )
 
-    def send_digest(self, features: RowTable, test_features: RowTable | None) -> None:
+    def send_digest(self, features: RowTable, held_out: Mapping[HeldOut, RowTable]) -> None:
         """At the other ranks."""
-        self.ranks.send(self._digest(features, test_features, self.ranks.rank), 0)
+        self.ranks.send(self._digest(features, held_out, self.ranks.rank), 0)
 
-    def _digest(self, features: RowTable, test_features: RowTable | None, rank: int) -> Tensor:
+    def _digest(self, features: RowTable, held_out: Mapping[HeldOut, RowTable], rank: int) -> Tensor:
         """Of one rank's rows, and of how many there are in all."""
-        digest = xxhash.xxh3_128(f"{self.rows} {self.test_rows}".encode())
-        for table, shares in ((features, self.shares), (test_features, self.test_shares)):
-            for piece in () if table is None else read_pieces(table, shares.of(rank)):
+        digest = xxhash.xxh3_128(f"{self.rows} {sorted(self.held_out_rows.items())}".encode())
+        shares = self.held_out_shares
+        for table, share in ((features, self.shares), *((held_out[which], shares[which]) for which in shares)):
+            for piece in read_pieces(table, share.of(rank)):
                 digest.update(f"{tuple(piece.shape)}".encode())
                 digest.update(piece.reshape(-1).numpy().data)
         return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
@@ -115,17 +116,16 @@ class RankShare:
     party: FeatureParty
     group: RankGroup
     features: RowTable
-    test_features: RowTable | None
+    held_out: Mapping[HeldOut, RowTable]
 
     def digests(self) -> dict[str, str]:
         """Of the whole tables, as one process computes them; they are read once through, a piece at a time."""
-        tables = {"features": self.features, "test_features": self.test_features}
+        tables = {"features": self.features, **{f"{which}_features": one for which, one in self.held_out.items()}}
         return {
             f"{self.party.name}.{field}": digest_pieces(
                 torch.float32, (len(table), *table.read(0, 1).shape[1:]), read_pieces(table, range(len(table)))
             )
             for field, table in tables.items()
-            if table is not None
         }
 
 
@@ -139,11 +139,11 @@ def load_share(own: PartyView, ranks: Ranks) -> RankShare:
     if as_it_stands and all(Path(source.file).suffix.lower() in _LARGE for source in sources):
         with own.text.locate_errors():
             share = _read(own, section, ranks)
-            own.check_features(share.party, share.group.rows, share.group.test_rows or None)
+            own.check_features(share.party, share.group.rows, share.group.held_out_rows)
             return share
     party = own.load_features()
-    tests = None if party.test_features is None else TensorTable(party.test_features)
-    return _shared(party, TensorTable(party.features), tests, ranks)
+    held_out = {which: TensorTable(table) for which, table in party.held_out.items()}
+    return _shared(party, TensorTable(party.features), held_out, ranks)
 
 
 @dataclass(frozen=True)
@@ -173,15 +173,16 @@ class _FileTable:
 def _read(own: PartyView, section: PartySection, ranks: Ranks) -> RankShare:
     path = section.path
     features = _opened(own, f"{path}.features", section.features, RowSource(section, own.folder))
-    tests = None
+    held_out: dict[HeldOut, RowTable] = {}
     if section.test_features is not None:
         rows = RowSource(section, own.folder, "test_")
         tests = _opened(own, f"{path}.test_features", section.test_features, rows)
         if tests.table.columns != features.table.columns:
             raise BadInput(f"{path}.test_features has other columns than features; name the same ones")
-    few = PartyTables(features.read(0, min(3, len(features))).numpy(), None)
+        held_out[HeldOut.TEST] = tests
+    few = PartyTables(features.read(0, min(3, len(features))).numpy())
     party = FeatureParty(own.me, few.features, own.loader.build_bottom(section, few), optimizer=own.optimizer)
-    return _shared(party, features, tests, ranks)
+    return _shared(party, features, held_out, ranks)
 
 
 def _opened(own: PartyView, path: str, source: Source, every: RowSource) -> _FileTable:
@@ -192,13 +193,14 @@ def _opened(own: PartyView, path: str, source: Source, every: RowSource) -> _Fil
     return _FileTable(path, table, None if rows.rows is None else torch.from_numpy(rows.rows.copy()))
 
 
-def _shared(party: FeatureParty, features: RowTable, tests: RowTable | None, ranks: Ranks) -> RankShare:
-    group = RankGroup(ranks, len(features), 0 if tests is None else len(tests))
+def _shared(party: FeatureParty, features: RowTable, held_out: Mapping[HeldOut, RowTable], ranks: Ranks) -> RankShare:
+    group = RankGroup(ranks, len(features), {which: len(table) for which, table in held_out.items()})
     if group.rows < ranks.size:
         raise BadInput(f"party {party.name!r} has {group.rows} rows for {ranks.size} processes; start fewer")
     party.features = _whole(features, group.shares.of(ranks.rank))
-    party.test_features = None if tests is None else _whole(tests, group.test_shares.of(ranks.rank))
-    return RankShare(party, group, features, tests)
+    for which, table in held_out.items():
+        setattr(party, f"{which}_features", _whole(table, group.held_out_shares[which].of(ranks.rank)))
+    return RankShare(party, group, features, held_out)
 
 
 def _whole(table: RowTable, rows: range) -> Tensor:
@@ -234,7 +236,7 @@ def load_first_share(own: PartyView, ranks: Ranks) -> RankShare:
     """At rank 0: its own rows, once all ranks are known to have read the same tables."""
     share = load_share(own, ranks)
     require_separate_rows(own, share.party)
-    share.group.require_same_rows(share.features, share.test_features)
+    share.group.require_same_rows(share.features, share.held_out)
     return share
 
 
@@ -244,7 +246,7 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
         return
     share = load_share(own, ranks)
     party, group = share.party, share.group
-    group.send_digest(share.features, share.test_features)
+    group.send_digest(share.features, share.held_out)
     batches = own.settings.divide_rows(group.rows)
     device = own.settings.device
     # A name of its own: dropout must not draw alike for different rows.
@@ -252,10 +254,10 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
     learner = Learner(name, module, None, own.settings.seed, batches.rounds)
     if isinstance(own.settings.training, Frozen):
         learner = FrozenLearner(name, module, own.settings.seed, batches.rounds)
-    tests = None if party.test_features is None else party.test_features.to(device)
+    held_out = {which: table.to(device) for which, table in party.held_out.items()}
     follow(
         ranks,
-        RankModel(learner, ranks.rank, group.shares, party.features.to(device), tests),
+        RankModel(learner, ranks.rank, group.shares, party.features.to(device), held_out),
         batches,
         party.width or 0,
     )

@@ -36,6 +36,7 @@ class RankOrder(IntEnum):
     EMBED_TEST = 5
     LEARN = 6  # from what was embedded last
     END = 7
+    EMBED_VALIDATION = 8
 
 
 @dataclass(frozen=True, slots=True)
