@@ -55,7 +55,19 @@ Record = dict[str, Any]
 
 _COVERTYPE_ROWS = 40_000
 _BOOTSTRAPS = 1000
-_VITALS = ("DiasABP", "FiO2", "GCS", "HR", "MAP", "MechVent", "NIDiasABP", "NIMAP", "NISysABP", "RespRate", "SaO2")
+_VITALS: tuple[str, ...] = (
+    "DiasABP",
+    "FiO2",
+    "GCS",
+    "HR",
+    "MAP",
+    "MechVent",
+    "NIDiasABP",
+    "NIMAP",
+    "NISysABP",
+    "RespRate",
+    "SaO2",
+)
 _VITALS += ("SysABP", "Temp", "Urine", "Weight")
 _SPACE: dict[str, Sequence[str]] = {
     "optimizer.lr": ("0.001", "0.003", "0.01"),
@@ -260,7 +272,8 @@ def train_in_one_place(job: tw.Job) -> Tensor:
             break
     network.load_state_dict(kept)
     with torch.no_grad():
-        return network(list_tables(job, "test_"))
+        outputs: Tensor = network(list_tables(job, "test_"))
+    return outputs
 
 
 def fit_baseline(model: Any, job: tw.Job, tables: Callable[[str], list[Tensor]]) -> Tensor:

@@ -15,6 +15,7 @@ import thinwire as tw
 from job.small import JOB, ROWS, TESTS, write_job
 from thinwire.base.errors import BadInput
 from thinwire.engine.models.losses import WeightedLoss, cross_entropy
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data, digest_tables
 from thinwire.job.party_view import PartyView, read_party_view
@@ -334,13 +335,13 @@ def test_row_ids_are_those_of_the_own_section(path: Path) -> None:
     bank, clinic = read_party_view(path, "bank", settings), read_party_view(path, "clinic", settings)
     bank.load_features()
     clinic.load_label_data()
-    rows, tests = bank.row_ids(), bank.test_row_ids()
+    rows, tests = bank.row_ids(), bank.held_out_row_ids(HeldOut.TEST)
     assert rows is not None
     assert tests is not None
-    assert (rows, tests) == (clinic.row_ids(), clinic.test_row_ids())
+    assert (rows, tests) == (clinic.row_ids(), clinic.held_out_row_ids(HeldOut.TEST))
     assert (rows.count, tests.count) == (ROWS, TESTS)
     shop = read_party_view(path, "shop", settings)
-    assert shop.row_ids() is shop.test_row_ids() is None
+    assert shop.row_ids() is shop.held_out_row_ids(HeldOut.TEST) is None
 
 
 @pytest.mark.parametrize("name", ["bank", "clinic"])

@@ -27,6 +27,7 @@ from job.small import JOB, ROWS, TESTS, write_job
 from processes import THINWIRE, Process, Processes
 from thinwire import __version__, cli
 from thinwire.base.format import format_bytes
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.party_view import count_rows, read_party_view
 from thinwire.net.doctor import dial
 from thinwire.net.doctor import listen as desks
@@ -86,7 +87,7 @@ def checks(job: Path, name: str = "bank", wait: float = 0.0, out: str = "runs/ba
 
 def brought(job: Path, name: str = "clinic", **changes: Any) -> ProbeHello:
     own = read_party_view(job, name)
-    ids, tests = own.row_ids(), own.test_row_ids()
+    ids, tests = own.row_ids(), own.held_out_row_ids(HeldOut.TEST)
     found = ProbeHello(
         party=name,
         version=__version__,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +135,14 @@ def _kill_at(evaluation: int) -> Callable[[dict[str, Any]], None]:
 
 
 def test_a_run_killed_at_any_evaluation_delivers_the_same(tmp_path: Path) -> None:
-    settings = {"epochs": 6, "patience": 3, "recipe": tw.methods.efvfl(tw.compress.TopK(0.5), labels="private")}
-    whole = tw.train(replace(overtraining_job(), **settings), [], out=tmp_path / "whole")
+    recipe = tw.methods.efvfl(tw.compress.TopK(0.5), labels="private")
+    make = partial(overtraining_job, epochs=6, patience=3, recipe=recipe)
+    whole = tw.train(make(), [], out=tmp_path / "whole")
     for evaluation in range(len(whole.history)):
         folder = tmp_path / f"killed {evaluation}"
         with pytest.raises(_Killed):
-            tw.train(replace(overtraining_job(), **settings), [_kill_at(evaluation)], out=folder)
-        again = tw.train(replace(overtraining_job(), **settings), [], out=folder, resume=True)
+            tw.train(make(), [_kill_at(evaluation)], out=folder)
+        again = tw.train(make(), [], out=folder, resume=True)
         require_equal(weights(whole.models), weights(again.models))
         kept = ("rounds", "bytes", "validation", "test", "delivered")
         assert {key: again.summary()[key] for key in kept} == {key: whole.summary()[key] for key in kept}

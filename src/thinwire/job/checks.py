@@ -122,7 +122,7 @@ class PrivacyPlan:
         return 1
 
 
-# Early stopping and the best model: validation labels, and embeddings that a guarantee may cover, decide what all do --
+# Early stopping and the best model ---------------------------------------------------------------------------------
 
 
 def require_validation_rows(settings: RunSettings, validation_rows: int) -> None:

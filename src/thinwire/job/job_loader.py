@@ -235,21 +235,24 @@ class PartyLoader:
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = TableReader(section, self.folder, self.split)
         find_loss(section)
-        *labels, coding = read_label_column(reader, section)
+        labels, validation_labels, test_labels, coding = read_label_column(reader, section)
         if section.features is None:
-            return LabelData(*labels, coding=coding)
+            return LabelData(labels, validation_labels, test_labels, coding=coding)
         if section.model is None:
             raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.read_features(section.features, [] if own is None else [own])
         bottom = self.build_bottom(section, held)
-        tables = (held.features, held.validation_features, held.test_features)
-        features = [None if table is None else torch.as_tensor(table) for table in tables]
+        features = torch.as_tensor(held.features)
         return LabelData(
-            *labels,
-            *features,
+            labels,
+            validation_labels,
+            test_labels,
+            features,
+            None if held.validation_features is None else torch.as_tensor(held.validation_features),
+            None if held.test_features is None else torch.as_tensor(held.test_features),
             bottom,
-            find_embedding_width(f"{section.path}.model:", bottom, torch.as_tensor(held.features)),
+            find_embedding_width(f"{section.path}.model:", bottom, features),
             held.preparation,
             coding,
         )

@@ -55,10 +55,10 @@ def load_model(folder: Path, name: str, module: nn.Module, weights: str = "deliv
         module.load_state_dict(tensors)
     except (SafetensorError, RuntimeError) as error:
         raise BadInput(f"{file} does not hold this job's model: {error}") from None
-    weights = dict(module.named_parameters())
+    parameters = dict(module.named_parameters())
     for key, tensor in tensors.items():
         # Infinity may be meant in a buffer, as a bound or in a mask.
-        wrong = ~tensor.isfinite() if key in weights else tensor.isnan()
+        wrong = ~tensor.isfinite() if key in parameters else tensor.isnan()
         if tensor.is_floating_point() and bool(wrong.any()):
             raise BadInput(f"{file}: {key} holds NaN or infinity; the training went wrong")
 

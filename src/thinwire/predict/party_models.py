@@ -19,7 +19,6 @@ from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.programs.parties import FeatureParty
-from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
@@ -95,8 +94,8 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
         return PartyRows(fresh, size, new.digest, new.ids, counted)
     which = resolve_row_set(source.which, held_out)
     features = None if held.features is None else join_tables(which, held)
-    kinds = [kind for kind in which.kinds if kind is RowSet.TRAINING or kind in held_out]
-    found = [own.row_ids() if kind is RowSet.TRAINING else own.held_out_row_ids(HeldOut(kind)) for kind in kinds]
+    found = [own.row_ids()] if RowSet.TRAINING in which.kinds else []
+    found += [own.held_out_row_ids(kind) for kind in held_out if RowSet(kind) in which.kinds]
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.locate_errors():
         ids = own.rows.list_ids(which) if own.is_label_party else None

@@ -18,7 +18,7 @@ from thinwire.engine.channel.ledger import Ledger, Traffic
 from thinwire.engine.models.metrics import METRICS, metric
 from thinwire.engine.programs.parties import LabelParty
 from thinwire.engine.programs.program import Batches, EvaluationOutputs
-from thinwire.engine.protocols.evaluation import EvaluationVerdict
+from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
 from thinwire.job.settings import RunSettings
 from thinwire.report.folder import write_report
 from thinwire.report.record import ByteCounts, Evaluation, RunRecord
@@ -168,7 +168,8 @@ class Evaluator:
             round=evaluated.round,
             epoch=self.batches.epoch(evaluated.round),
             train=dict(train),
-            **{evaluated.rows.value: self._score(evaluated)},
+            validation=self._score(evaluated) if evaluated.rows is HeldOut.VALIDATION else {},
+            test=self._score(evaluated) if evaluated.rows is HeldOut.TEST else {},
             bytes=ByteCounts(up=traffic.up, down=traffic.down, total=traffic.total, evaluation=traffic.evaluation),
             seconds=seconds,
             link_seconds=link_seconds,
@@ -179,11 +180,11 @@ class Evaluator:
         """The last evaluation with the test scores of the model that is delivered."""
         return last if tested.outputs is None else last.model_copy(update={"test": self._score(tested)})
 
-    def _score(self, evaluated: EvaluationOutputs) -> dict[str, float]:
+    def _score(self, evaluated: EvaluationOutputs) -> dict[str, float | None]:
         if evaluated.outputs is None:
             return {}
         labels = self.party.held_out[evaluated.rows]
-        return compute_scores(evaluated.outputs, labels, self.party.loss, self.metrics)
+        return dict(compute_scores(evaluated.outputs, labels, self.party.loss, self.metrics))
 
 
 def compute_scores(

@@ -18,6 +18,7 @@ from thinwire.data.prepare import LabelCoding, Preparation
 from thinwire.data.readers.features import read_id_texts
 from thinwire.data.readers.tables import read_cells
 from thinwire.engine.models import DeepTower, LinearTop
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import require_same_job, save_job
 from thinwire.job.party_view import read_party_view
@@ -69,7 +70,7 @@ def test_each_party_alone_reads_what_the_simulator_reads(path: Path) -> None:
     assert labels.test_features is not None
     assert torch.equal(labels.test_features, job.label_party.test_features)
     assert bank.row_ids() == shop.row_ids()
-    assert bank.test_row_ids() == shop.test_row_ids()
+    assert bank.held_out_row_ids(HeldOut.TEST) == shop.held_out_row_ids(HeldOut.TEST)
     assert bank.roster.has_test_rows
     assert bank.agreement() == shop.agreement()
     other = read_party_view(path, "bank", ["job.split.key=other"])

@@ -19,6 +19,7 @@ from thinwire.engine.models import Adam
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.bottom import Learner, OwnBottom
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.party_view import read_party_view
 from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel, RowShares, follow
 from thinwire.training.ranks.rank_share import RankGroup, TensorTable, join_party_ranks, require_separate_rows
@@ -111,8 +112,15 @@ def used(bottom: OwnBottom | GroupBottom, batches: Batches) -> list[Tensor]:
         if t % 3 == 2:  # an earlier exchange once more
             bottom.learn(batches.rows(t - 1), again := bottom.embed(t - 1, batches.rows(t - 1)), again.detach())
         said.append(bottom.embed_all())
-    tests = bottom.embed_test()
-    return said if tests is None else [*said, tests]
+    tests = bottom.embed_held_out(HeldOut.TEST)
+    if tests is None:
+        return said
+    last = {name: tensor.clone() for name, tensor in bottom.module.state_dict().items()}
+    bottom.load_weights({name: tensor / 2 for name, tensor in last.items()})  # another round's
+    halved = bottom.embed_held_out(HeldOut.TEST)
+    assert halved is not None
+    bottom.load_weights(last)
+    return [*said, tests, halved]
 
 
 def test_an_embedding_of_another_type_than_the_weights_travels() -> None:
@@ -135,9 +143,9 @@ def check_ranks(
     make: Callable[[], nn.Module], size: int, batches: Batches, tests: int, spec: Any, within: float = 1e-12
 ) -> None:
     rows = batches._rows
-    features, test_features = table(rows, 2), table(tests, 3) if tests else None
+    features, held_out = table(rows, 2), {HeldOut.TEST: table(tests, 3)} if tests else {}
     alone = make()
-    expected = used(OwnBottom(Learner("m", alone, spec, 0, batches.rounds), features, test_features), batches)
+    expected = used(OwnBottom(Learner("m", alone, spec, 0, batches.rounds), features, held_out), batches)
 
     lines, shares, test_shares = _Lines(size), RowShares(rows, size), RowShares(tests, size)
     modules = [make() for _ in range(size)]
@@ -148,14 +156,14 @@ def check_ranks(
 
     def part(rank: int) -> RankModel:
         learner = Learner("m", modules[rank], spec if rank == 0 else None, 0, batches.rounds)
-        held = None if test_features is None else test_features[_rows_of(test_shares, rank)]
+        held = {which: one[_rows_of(test_shares, rank)] for which, one in held_out.items()}
         return RankModel(learner, rank, shares, features[_rows_of(shares, rank)], held)
 
     ranks = [ThreadRanks(rank, size, lines) for rank in range(size)]
     followers = [Thread(target=follow, args=(ranks[r], part(r), batches, WIDTH)) for r in range(1, size)]
     for follower in followers:
         follower.start()
-    found = used(GroupBottom(ranks[0], part(0), batches, WIDTH, test_shares), batches)
+    found = used(GroupBottom(ranks[0], part(0), batches, WIDTH, dict.fromkeys(held_out, test_shares)), batches)
     ranks[0].tell(RankOrder.END)
     for follower in followers:
         follower.join(30)
@@ -180,19 +188,23 @@ def test_every_row_is_at_one_rank(rows: int, ranks: int) -> None:
     assert sorted(places.tolist()) == list(range(len(batch)))
 
 
-@pytest.mark.parametrize("which", ["features", "test_features"])
-def test_a_rank_with_other_rows_is_named(which: str) -> None:
+@pytest.mark.parametrize("which", [None, *HeldOut])
+def test_a_rank_with_other_rows_is_named(which: HeldOut | None) -> None:
     lines = _Lines(2)
-    tables = {"features": table(9, 1).float(), "test_features": table(4, 2).float()}
-    first, second = (RankGroup(ThreadRanks(rank, 2, lines), 9, 4) for rank in range(2))
-    held = {name: TensorTable(one) for name, one in tables.items()}
-    second.send_digest(**held)
-    first.require_same_rows(**held)
-    changed = {**tables, which: tables[which].clone()}
-    changed[which][-1, 0] += 1  # the last rows are rank 1's
-    second.send_digest(**{name: TensorTable(one) for name, one in changed.items()})
+    counts = {HeldOut.VALIDATION: 5, HeldOut.TEST: 4}
+    first, second = (RankGroup(ThreadRanks(rank, 2, lines), 9, counts) for rank in range(2))
+    features, held_out = table(9, 1).float(), {kind: table(rows, 2).float() for kind, rows in counts.items()}
+
+    def tables() -> tuple[TensorTable, dict[HeldOut, TensorTable]]:
+        return TensorTable(features.clone()), {kind: TensorTable(one.clone()) for kind, one in held_out.items()}
+
+    second.send_digest(*tables())
+    first.require_same_rows(*tables())
+    before = tables()
+    (features if which is None else held_out[which])[-1, 0] += 1  # the last rows are rank 1's
+    second.send_digest(*tables())
     with pytest.raises(BadInput, match="rank 1 has read other rows than rank 0"):
-        first.require_same_rows(**held)
+        first.require_same_rows(*before)
 
 
 class _Centred(nn.Module):

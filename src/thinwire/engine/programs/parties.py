@@ -145,9 +145,14 @@ class LabelParty:
 
     def without_held_out_rows(self) -> LabelParty:
         """The same party with its training rows alone."""
-        rows = ("validation_labels", "validation_features", "test_labels", "test_features")
-        # Class weights are in the loss by now.
-        return replace(self, **dict.fromkeys(rows), class_weights=None)
+        return replace(
+            self,
+            validation_labels=None,
+            validation_features=None,
+            test_labels=None,
+            test_features=None,
+            class_weights=None,  # they are in the loss by now
+        )
 
     def _labels(self, field: str, values: Any) -> Tensor:
         tensor = torch.as_tensor(values)

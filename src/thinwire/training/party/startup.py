@@ -43,8 +43,8 @@ def open_party_run(
     share = None if ranks is None else load_first_share(own, ranks)
     data = own.load_data() if share is None else share.party
     rows, held_out = count_rows(data) if share is None else (share.group.rows, share.group.held_out_rows)
-    counts = {f"{which}_rows": held_out.get(which, 0) for which in HeldOut}
-    sizes = PartySizes(rows, **counts, **own.row_digests(), width=data.width or 0)
+    validation, tests = (held_out.get(which, 0) for which in HeldOut)
+    sizes = PartySizes(rows, validation, tests, **own.row_digests(), width=data.width or 0)
     _keep(own, folder, digest_tables(own.me, data) if share is None else share.digests(), collect_metadata(data))
     session = PartySession(own, lock, folder, sizes, audience.say)
     checkpoints = PartyCheckpoints(session)
