@@ -82,7 +82,8 @@ _SPACE: dict[str, Sequence[str]] = {
 
 def _place(table: TabularSet) -> Path:
     folder = find_data_folder(None, table.source)
-    return next(folder / place for place in table.source.places if (folder / place).suffix == ".parquet")
+    files = (folder / place for place in table.source.places if place.endswith(".parquet"))
+    return next(file for file in files if file.exists())
 
 
 def _write_two(table: pa.Table, sides: dict[str, Sequence[str]], label: str, folder: Path) -> Path:

@@ -110,15 +110,14 @@ def training_rows(path: Path) -> list[int]:
 def test_rows_for_validation_are_neither_trained_on_nor_tested(path: Path) -> None:
     plain = load_job(path)
     both = load_job(path, ["job.split.validation=0.25"])
-    validating = load_job(path, ["job.split.validation=0.25", "job.split.evaluate=validation"])
     assert torch.equal(both.label_party.test_labels, plain.label_party.test_labels)
-    assert torch.equal(both.label_party.labels, validating.label_party.labels)
-    counts = [
-        len(both.label_party.labels),
-        len(both.label_party.test_labels),
-        len(validating.label_party.test_labels),
-    ]
-    assert sum(counts) == len(plain.label_party.labels) + len(plain.label_party.test_labels) == 480
+    counts = [both.rows, both.validation_rows, both.test_rows]
+    assert sum(counts) == plain.rows + plain.test_rows == 480
+    assert plain.validation_rows == 0
+    assert 90 < both.validation_rows < 150
+    assert all(len(party.validation_features) == both.validation_rows for party in both.parties)
+    earlier = load_job(path, ["job.split.validation=0.25", "job.split.evaluate=validation"])
+    assert torch.equal(both.label_party.labels, earlier.label_party.labels)
     assert load_job(path, ["job.split.test=0"]).label_party.test_labels is None
 
 
@@ -192,8 +191,7 @@ def test_a_split_that_cannot_be(path: Path) -> None:
     wrong = {
         "job.split.test=1.0": "job.split.test must be less than 1",
         "job.split.validation=0.8": "together must leave some rows for training",
-        "job.split.evaluate=validation": r"job.split.validation is 0",
-        "job.split.test=0.0001": "0 for test; use more rows",
+        "job.split.test=0.0001": "0 are left for test; use more rows",
         'party.bank.test_features={file="bank.csv"}': r"party.bank.test_features: job.split takes the test rows",
     }
     for setting, message in wrong.items():
