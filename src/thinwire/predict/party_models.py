@@ -22,12 +22,20 @@ from thinwire.engine.programs.parties import FeatureParty
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
-from thinwire.job.row_selection import IdTable, RowSet
+from thinwire.job.row_selection import IdTable, RowSet, UnmatchedRows
 from thinwire.job.schema import LabelEntry
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
-from thinwire.predict.rows import digest_parts, join_tables, read_new_features, read_new_ids, resolve_row_set
+from thinwire.predict.rows import (
+    NamedColumns,
+    digest_parts,
+    join_tables,
+    read_named_columns,
+    read_new_features,
+    read_new_ids,
+    resolve_row_set,
+)
 from thinwire.predict.scoring import (
     BottomScorer,
     LedgerRows,
@@ -54,6 +62,7 @@ class NewRows:
     chosen: Any  # which of the file's rows, in the common order
     digest: str
     ids: IdTable | None = None
+    unmatched: UnmatchedRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +74,8 @@ class PartyRows:
     digest: str | None  # of their ids
     ids: IdTable | None
     counted: LedgerRows
+    unmatched: UnmatchedRows | None = None  # of the tables that they come from; None where these have no ids
+    columns: NamedColumns | None = None  # of the label party's own table, where it has names
 
     def introduce(
         self, own: PartyView, models: Sequence[OfferedModel] = (), cache: CacheTerms | None = None
@@ -79,12 +90,13 @@ class PartyRows:
 def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunSource, run: Path) -> PartyRows:
     """The job's own rows, or new ones, prepared as those of the run."""
     count, more = count_rows(held)
+    columns = read_named_columns(own.section, own.folder, run) if own.is_label_party else None
     if (new := source.new) is not None:
         fresh, size = None, len(new.chosen)
         if new.file is not None:
             fresh = torch.as_tensor(read_new_features(own.section, own.folder, new.file, run))[new.chosen]
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
-        return PartyRows(fresh, size, new.digest, new.ids, counted)
+        return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns)
     which = resolve_row_set(source.which, more)
     features = None if held.features is None else join_tables(which, held.features, held.test_features)
     found = [own.row_ids()] if which is not RowSet.TEST else []
@@ -92,9 +104,10 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.locate_errors():
         ids = own.rows.list_ids(which) if own.is_label_party else None
+        unmatched = own.rows.count_unmatched_rows(which)
     size = {RowSet.TRAINING: count, RowSet.TEST: more, RowSet.ALL: count + more}[which]
     counted = LedgerRows(offset=count if which is RowSet.TEST else 0, rows=count + more)
-    return PartyRows(features, size, digest, ids, counted)
+    return PartyRows(features, size, digest, ids, counted, unmatched, columns)
 
 
 @dataclass(frozen=True)
@@ -296,7 +309,8 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
         say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
     texts = [text.decode() for text in own_ids.texts(alignment.rows)]
     outside = frozenset(own_ids.decode()) - set(texts)
-    return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
+    unmatched = UnmatchedRows.outside_alignment(alignment)
+    return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside), unmatched)
 
 
 def _kept(file: Path, files: Files, own: PartyView, ids: Ids) -> Alignment | None:
