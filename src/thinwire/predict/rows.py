@@ -117,7 +117,7 @@ class NamedColumns:
         for place, one in enumerate(objects):
             self._check(f"features[{place}]", one)
         if self.preparation is None:
-            return torch.tensor([[float(one[name]) for name in self.names] for one in objects])
+            return torch.tensor([[float(one[name]) for name in self.names] for one in objects], dtype=torch.float32)
         columns = {name: [self._spell(one[name]) for one in objects] for name in self.required}
         table = pa.table({name: pa.array(cells, pa.string()) for name, cells in columns.items()})
         try:
@@ -130,7 +130,7 @@ class NamedColumns:
             raise BadColumn(f"{where} is no object; give all rows as objects of columns, or all as lists of numbers")
         unknown = next((name for name in one if name not in self.names), None)
         if unknown is not None:
-            hint = did_you_mean(unknown, self.names) or f"; it has {quote_names(self.names)}"
+            hint = did_you_mean(unknown[:40], self.names) or f"; it has {quote_names(self.names)}"
             raise BadColumn(f"{where} has {unknown[:40]!r}, which is no column of the model{hint}")
         missing = [name for name in self.required if name not in one]
         if missing:
