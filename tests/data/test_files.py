@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from thinwire.base.errors import BadInput
-from thinwire.data.readers.features import read_features, read_labels
+from thinwire.data.readers.features import read_features, read_id_texts, read_labels
+from thinwire.data.readers.tables import read_cells
+from thinwire.data.readers.text_format import TextFormat
 
 GOOD = b"a,b,y\n1,2.5,0\n3,-4e-1,1\n"
 
@@ -52,7 +54,7 @@ def test_all_columns_in_their_order_and_all_but_some(tmp_path: Path) -> None:
     assert read_features(file, all_but=["y"]).names == ("a", "b")
     assert read_features(file, columns=["b", "a"]).array[0].tolist() == [2.5, 1]
     semicolons = written(tmp_path, "s.csv", GOOD.replace(b",", b";"))
-    assert read_features(semicolons, delimiter=";").names == ("a", "b", "y")
+    assert read_features(semicolons, form=TextFormat(";")).names == ("a", "b", "y")
 
 
 def test_labels_that_are_not_whole_numbers_stay_floats(tmp_path: Path) -> None:
@@ -68,9 +70,10 @@ def test_labels_that_are_not_whole_numbers_stay_floats(tmp_path: Path) -> None:
         (b"a,b\n1,2\n3\n", "line 3 has 1 columns, the first line names 2"),
         (b"a,b\n\n1,2\n3,4,5\n", "line 4 has 3 columns, the first line names 2"),
         (b"a,b\n1,2\n3,\x004\n", "line 3 holds a NUL byte"),
-        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16; save it as UTF-8"),
-        (b"a,b\n1,\xff\n", "not UTF-8 text"),
-        (b"\xff\xff,b\n1,2\n", "not UTF-8 text"),
+        ("a,b\n1,2\n".encode("utf-16"), 'is UTF-16; write encoding = "utf-16" beside the file'),
+        (b"a,b\n1,\xff\n", "line 2 holds the byte 0xFF (byte 6 of the file), which is not UTF-8; write encoding = "),
+        (b"\xff\xff,b\n1,2\n", "line 1 holds the byte 0xFF (byte 0 of the file), which is not UTF-8"),
+        (b"a,b\n" + b"1,2\n" * 9999 + b"1,\xe9\n", "line 10001 holds the byte 0xE9 (byte 40002 of the file)"),
         (b"a;b\n1;2\n", "but semicolons: 'a;b'; write delimiter = ';'"),
         (b"a\tb\n1\t2\n", "but tabs"),
         (b"1,2\n3,4\n", "the first line holds numbers; it must name the columns"),
@@ -88,6 +91,57 @@ def test_csv_files_that_are_refused(tmp_path: Path, content: bytes, message: str
     with pytest.raises(BadInput, match=re.escape(message)) as refused:
         read_features(file)
     assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le"])
+def test_any_encoding_is_read_if_it_is_said(tmp_path: Path, encoding: str) -> None:
+    file = written(tmp_path, "t.csv", "größe,ort\n1,Genève\n\n2,Bern\n3,?\n".encode(encoding))
+    form = TextFormat(encoding=encoding)
+    assert read_features(file, columns=["größe"], form=form).array.tolist() == [[1], [2], [3]]
+    assert read_id_texts(file, column="ort", form=form) == ["Genève", "Bern", "?"]
+    cells = read_cells(file, form=form)
+    assert (cells.names, cells.where(1)) == (("größe", "ort"), "line 4")
+
+
+def test_a_byte_that_is_not_of_the_encoding_is_found(tmp_path: Path) -> None:
+    file = written(tmp_path, "t.csv", "a,b\n1,é\n".encode())
+    with pytest.raises(BadInput, match=r"line 2 holds the byte 0xC3 \(byte 6 of the file\), which is not ASCII"):
+        read_cells(file, form=TextFormat(encoding="ascii"))
+    with pytest.raises(BadInput, match=r"which is not UTF-16-LE|not UTF-16-LE text"):
+        read_cells(written(tmp_path, "t.csv", b"a,b\n1,2\n3"), form=TextFormat(encoding="utf-16-le"))
+
+
+@pytest.mark.parametrize(
+    ("content", "form"),
+    [
+        ("a;b\n1234,5;-2\n3;,5\n", TextFormat(";", decimal=",")),
+        ('a,b\n"1234,5",-2\n3,"0,5"\n', TextFormat(decimal=",")),
+        ("a;b\n1.234,5;-2\n3;5e-1\n", TextFormat(";", decimal=",", thousands=".")),
+        ('a,b\n"1,234.5",-2\n3,.5\n', TextFormat(thousands=",")),
+        ("a|b\n1\u2019234.5| -2\n3|0.5\n", TextFormat("|", thousands="'")),
+        ("a\tb\n1\u202f234,5\t-2\n3\t0,5\n", TextFormat("\t", decimal=",", thousands=" ")),
+    ],
+)
+def test_numbers_as_other_countries_write_them(tmp_path: Path, content: str, form: TextFormat) -> None:
+    file = written(tmp_path, "t.csv", content.encode())
+    assert read_features(file, form=form).array.tolist() == [[1234.5, -2], [3, 0.5]]
+    assert read_labels(file, column="a", form=form).tolist() == [1234.5, 3]
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "message"),
+    [
+        ("a;b\n1,5;2\n\n3;4.5\n", TextFormat(";", decimal=","), "line 4, column 'b' holds '4.5', not a number"),
+        ("a\n1.234\n1.5\n", TextFormat(decimal=",", thousands="."), "line 3, column 'a' holds '1.5', not a number"),
+        ("a\n1\nold\n", TextFormat(thousands=","), "line 3, column 'a' holds 'old', not a number"),
+        ("a,b\n1,\n", TextFormat(thousands="'"), "line 2, column 'b' is empty or not a number"),
+    ],
+)
+def test_cells_that_are_no_numbers_in_the_files_own_format(
+    tmp_path: Path, content: str, form: TextFormat, message: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
+        read_features(written(tmp_path, "t.csv", content.encode()), form=form)
 
 
 @pytest.mark.parametrize("name", ["no.csv", "no.npz", "no.parquet"])

@@ -48,6 +48,9 @@ def test_in_one_process(here: Command, tmp_path: Path) -> None:
     done = here("predict", folder, "--out", "scores.csv", "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == len(outputs)
+    none = {"rows": 0, "of": len(outputs), "missing_at": {}, "only_here": 0}
+    assert json.loads(done.stdout)["unmatched"] == dict.fromkeys(place.names, none)
+    assert "no partner" not in done.stderr
     assert torch.equal(scores(tmp_path / "scores.csv"), run.outputs.format_scores(outputs))
     with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
         assert ids_of(tmp_path / "scores.csv") == list(held["id_test"])
@@ -127,7 +130,11 @@ def test_new_ids_are_aligned_privately_first(
     files = new_rows(place)
     given: dict[str, dict[str, Any]] = {name: {"features": [str(files[name])]} for name in place.feature_parties}
     given[LABEL_PARTY] = {"ids": [str(files[LABEL_PARTY])]}
-    together(place, tmp_path / "network.csv", capsys, given)
+    told = together(place, tmp_path / "network.csv", capsys, given)
+    unknown = {"rows": 2, "of": 20, "missing_at": {}, "only_here": None}
+    for name in place.names:
+        learned = {"missing_at": {"bank": 1, "shop": 2}} if name == LABEL_PARTY else {}
+        assert told[name]["unmatched"] == {name: {**unknown, **learned}}
     assert set(ids_of(tmp_path / "network.csv")) == {f"new-{one}" for one in range(2, 20)}
     folder = trained(place)
     words: list[str] = []
@@ -135,6 +142,7 @@ def test_new_ids_are_aligned_privately_first(
         words += ["--features", f"{name}={files[name]}"]
     done = here("predict", folder, "--out", "here.csv", *words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "bank: 1 of 20 rows have no partner and get no score (ids: 1 missing at shop)" in done.stderr
     there = dict(zip(ids_of(tmp_path / "network.csv"), scores(tmp_path / "network.csv"), strict=True))
     alone = dict(zip(ids_of(tmp_path / "here.csv"), scores(tmp_path / "here.csv"), strict=True))
     for one, expected in there.items():

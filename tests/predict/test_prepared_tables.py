@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cli.conftest import here  # noqa: F401  the commands, in this process
 from processes import run
 
+Here = Callable[..., subprocess.CompletedProcess[str]]
+SHORT = ("--out", "run", "--set", "job.epochs=1")
 CLASSES = ("no", "perhaps", "yes")
 
 
@@ -64,6 +70,40 @@ def test_new_files_score_as_the_rows_of_the_job(task: str, tmp_path: Path) -> No
     else:
         head = (tmp_path / "new.csv").read_text().splitlines()[0]
         assert head == '"id","probability_no","probability_perhaps","probability_yes"'
+
+
+def test_new_files_are_read_as_the_training_files_were(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    """The run remembers how its files write cells: new files of the same format score the same."""
+    write(tmp_path, "classes")
+    for name in ("bank", "shop"):
+        text = (tmp_path / f"{name}.csv").read_text().replace(",", ";").replace(".", ",").replace("smith", "Müller")
+        lines = text.splitlines(keepends=True)
+        (tmp_path / f"{name}.csv").write_text("".join(lines[:-3] if name == "bank" else lines), "latin-1")
+    (tmp_path / "train").mkdir()
+    for name in ("bank", "shop"):
+        (tmp_path / f"{name}.csv").rename(tmp_path / "train" / f"{name}.csv")
+    words = ("--party", "bank=bank.csv", "--party", "shop=shop.csv", "--label", "shop:label")
+    for command in (("init", *words, "--encoding", "latin-1"), ("align", "job.toml"), ("train", "job.toml", *SHORT)):
+        done = here(*command, folder=tmp_path / "train")
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "train" / "run").rename(tmp_path / "run")
+    files = ("--features", "bank=train/bank.csv", "--features", "shop=train/shop.csv")
+    for out, more in (("kept.csv", ("--table", "all")), ("new.csv", files)):
+        done = here("predict", "run", "--out", out, "--json", *more, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["unmatched"] == {
+            "bank": {"rows": 0, "of": 117, "missing_at": {}, "only_here": 0},
+            "shop": {"rows": 3, "of": 120, "missing_at": {"bank": 3}, "only_here": 3},
+        }
+        assert "shop: 3 of 120 rows have no partner and get no score (ids: 3 missing at bank)" in done.stderr
+    kept, new = read(tmp_path / "kept.csv"), read(tmp_path / "new.csv")
+    assert len(kept) == len(new) == 117
+    for one, scores in kept.items():
+        assert new[one] == pytest.approx(scores, rel=1e-5, abs=1e-6)
+    (tmp_path / "plain.csv").write_text((tmp_path / "train" / "shop.csv").read_text("latin-1").replace(",", "."))
+    refused = here("predict", "run", "--out", "x.csv", *files[:2], "--features", "shop=plain.csv", folder=tmp_path)
+    assert refused.returncode == 2
+    assert "plain.csv: line 2, column 'spent' holds" in refused.stderr
 
 
 def test_a_file_without_a_column_is_refused_by_name(tmp_path: Path) -> None:

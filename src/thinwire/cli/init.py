@@ -26,6 +26,10 @@ def init(
     party: list[str] = [],
     label: str = "",
     id: list[str] = [],
+    delimiter: list[str] = [],
+    encoding: list[str] = [],
+    decimal: list[str] = [],
+    thousands: list[str] = [],
     core: Path | None = None,
     address: str = "",
     force: bool = False,
@@ -41,12 +45,13 @@ def init(
             f"--template must be one of {', '.join(TEMPLATES)}, got {template!r}{did_you_mean(template, TEMPLATES)}"
         )
     require_free(job, force)
+    formats = {"delimiter": delimiter, "encoding": encoding, "decimal": decimal, "thousands": thousands}
     found: WrittenJob | WrittenCore | WrittenPart
     if core is not None:
         roster = read_core(core)
         own = party or [_ask_own(roster)]
         label = label or _ask_own_label(roster, own[0])
-        found = write_part(PartAnswers.parse(template, core, own, label, id), job, force)
+        found = write_part(PartAnswers.parse(template, core, own, label, id, formats), job, force)
         lines = _format_part(found, bool(id))
     elif (parties := party or _ask_parties()) and not any("=" in one for one in parties):
         label = label or _ask_label(parties, "Who holds the label")
@@ -55,7 +60,7 @@ def init(
         lines = [f"{found.path} is written: the same file for {', '.join([*found.parties, found.label_party])}"]
     else:
         label = label or _ask_label(parties, "Who holds the label, and in which column, as party:column")
-        found = write_job(JobAnswers.parse(template or _USUAL, parties, label, id), job, force)
+        found = write_job(JobAnswers.parse(template or _USUAL, parties, label, id, formats), job, force)
         lines = _format_job(found, bool(id))
     print_result(asdict(found), as_json, [*lines, "next:", *(f"  {one}" for one in found.commands)])
 
@@ -65,7 +70,7 @@ def _format_job(found: WrittenJob, ids_given: bool) -> list[str]:
     if found.ids is not None:
         how = "as given" if ids_given else "guessed by overlap"
         lines.append(f"  ids ({how}): {', '.join(f'{name} {column!r}' for name, column in found.ids.items())}")
-    return lines
+    return [*lines, *(f"  {note}" for note in found.notes)]
 
 
 def _format_part(found: WrittenPart, id_given: bool) -> list[str]:
@@ -74,7 +79,7 @@ def _format_part(found: WrittenPart, id_given: bool) -> list[str]:
     if found.id is not None:
         how = "as given" if id_given else "guessed by its name and its values; say otherwise by --id"
         lines.append(f"  ids ({how}): {found.id!r}")
-    return lines
+    return [*lines, *(f"  {note}" for note in found.notes)]
 
 
 def _find_files() -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,7 +17,7 @@ from thinwire.cli.output import print_result, require_approval, say
 from thinwire.report.progress import ProgressLine
 
 if TYPE_CHECKING:
-    from thinwire.job.row_selection import IdTable
+    from thinwire.job.row_selection import IdTable, UnmatchedRows
     from thinwire.predict.party_models import RunSource
     from thinwire.predict.run import TrainedRun
 
@@ -94,10 +94,21 @@ def _score_here(
 
     held = read_new_rows(run, features, ids) if features else read_own_rows(run, which)
     asked = ScoreTask(rows.select(held.count, held.ids), run.version, run.outputs, held.ids)
+    unmatched = _report_unmatched(held.unmatched)
     with ProgressLine("rows", 0) as progress:
-        return write_scores(
+        found = write_scores(
             out, asked, lambda rest: run.score_rows(held.tables, rest, held.counted), progress.count, resume
         )
+    return {**found, "unmatched": unmatched}
+
+
+def _report_unmatched(found: Mapping[str, UnmatchedRows | None]) -> dict[str, Any]:
+    """Says which party holds rows without a partner, and gives the counts."""
+    counts = {name: one for name, one in found.items() if one is not None}
+    for name, one in counts.items():
+        if one.rows:
+            say(one.describe(name))
+    return {name: asdict(one) for name, one in counts.items()}
 
 
 def _require_out(out: Path | None, resume: bool) -> Path:
@@ -168,6 +179,7 @@ def _ask(source: RunSource, out: Path, rows: RowChoice, resume: bool) -> dict[st
     chosen = rows.select(model.rows.count, model.rows.ids)
     party = EmbeddingClient(own, model, say)
     asked = ScoreTask(chosen, model.hash, model.outputs, model.rows.ids)
+    unmatched = _report_unmatched({own.me: model.rows.unmatched})
     party.start()
     news: dict[str, Any] = {"stopped": f"{own.me!r} has stopped"}
     try:
@@ -182,7 +194,7 @@ def _ask(source: RunSource, out: Path, rows: RowChoice, resume: bool) -> dict[st
     finally:
         party.close(news)
     traffic = party.ledger.total()
-    return {"party": own.me, **found, "bytes": traffic.bytes, "messages": traffic.messages}
+    return {"party": own.me, **found, "unmatched": unmatched, "bytes": traffic.bytes, "messages": traffic.messages}
 
 
 def _answer(source: RunSource) -> dict[str, Any]:
@@ -191,12 +203,20 @@ def _answer(source: RunSource) -> dict[str, Any]:
     from thinwire.predict.party_models import FeatureModel
 
     own = source.own
-    party = EmbeddingServer(own, FeatureModel(source, source.folder()), ServeTerms(), say)
+    model = FeatureModel(source, source.folder())
+    party = EmbeddingServer(own, model, ServeTerms(), say)
+    unmatched = _report_unmatched({own.me: model.rows.unmatched})
     party.start()
     with closing(party):
         party.wait(own.network.wait_seconds)
     traffic = party.ledger.total()
-    return {"party": own.me, "questions": party.questions, "bytes": traffic.bytes, "messages": traffic.messages}
+    return {
+        "party": own.me,
+        "questions": party.questions,
+        "unmatched": unmatched,
+        "bytes": traffic.bytes,
+        "messages": traffic.messages,
+    }
 
 
 def parse_table(table: str | None, features: Sequence[str]) -> Any:

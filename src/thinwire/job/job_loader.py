@@ -108,7 +108,7 @@ class TableReader:
     def _read_numbers(self, field: str, source: Source, taken: Sequence[str]) -> Values:
         with at(f"{self.section.path}.{field}"):
             found = read_features(
-                self.folder / source.file, source.key, source.columns, source.all_but or (), source.delimiter or ","
+                self.folder / source.file, source.key, source.columns, source.all_but or (), source.text_format
             )
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -119,18 +119,18 @@ class TableReader:
     def _read_cells(self, field: str, source: Source, taken: Sequence[str]) -> Cells:
         """Without the id, where it stands in the same file, and without what is `taken`."""
         with at(f"{self.section.path}.{field}"):
-            file, delimiter = self.folder / source.file, source.delimiter or ","
+            file, form = self.folder / source.file, source.text_format
             if source.key is not None:
                 raise BadFile(f"{file}: prepare is for tables, .csv and .parquet; an NPZ file's arrays are ready")
             own = self._id_columns(source)
-            there = column_names(file, delimiter)
+            there = column_names(file, form)
             left_out = [name for name in [*own, *taken] if name in there]
             asked = select_columns(file, there, source.columns, source.all_but or ())
             for name in left_out:
                 if name in (source.columns or ()):
                     what = "the rows' id" if name in own else "the label"
                     raise BadColumn(f"{file}: column {name!r} is {what}, and no feature; leave it out of columns")
-            return read_cells(file, [name for name in asked if name not in left_out], (), delimiter)
+            return read_cells(file, [name for name in asked if name not in left_out], (), form)
 
     def _id_columns(self, source: Source) -> list[str]:
         """What the ids are called, in the files that hold them; test rows call them alike."""
@@ -185,14 +185,14 @@ def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
 def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -> Tensor:
     with at(f"label_party.{field}"):
         file = reader.folder / source.file
-        return torch.as_tensor(read_labels(file, source.key, source.column, source.delimiter or ","))
+        return torch.as_tensor(read_labels(file, source.key, source.column, source.text_format))
 
 
 def _read_label_cells(reader: TableReader, field: str, source: ColumnSource) -> Cells:
     with at(f"label_party.{field}"):
         if source.key is not None or source.column is None:
             raise BadColumn('task is for the column of a table: say which by column = "..."')
-        return read_cells(reader.folder / source.file, [source.column], (), source.delimiter or ",")
+        return read_cells(reader.folder / source.file, [source.column], (), source.text_format)
 
 
 @dataclass(frozen=True, eq=False)

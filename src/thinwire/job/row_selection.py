@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 from thinwire.align import Alignment, Ids, normalize_ids, read_alignment
 from thinwire.align.ids import RowNumbers, id_text
 from thinwire.base.errors import BadIds, BadInput
+from thinwire.base.types import PartyName
 from thinwire.data.readers.features import read_id_texts
 from thinwire.job.messages import at
 from thinwire.job.schema import ColumnSource, PartyEntry, SplitSection
@@ -88,6 +91,60 @@ class IdTable:
 
 
 @dataclass(frozen=True)
+class UnmatchedRows:
+    """Rows of one party that some other party does not hold, so that they get no score.
+
+    An alignment tells a feature party which of its own ids are common, no more, and the label party also how many ids
+    it shares with each. Who lacks an id is known beyond that where there is one other party, or where all tables are
+    in one process.
+    """
+
+    rows: int
+    of: int  # rows that the party holds
+    missing_at: Mapping[PartyName, int] = field(default_factory=dict)  # ids that a party lacks, where that is known
+    only_here: int | None = None  # ids that no other party has, where that is known
+
+    @classmethod
+    def outside_alignment(cls, alignment: Alignment) -> UnmatchedRows:
+        """As one party knows it of its own rows."""
+        of = alignment.sizes[alignment.me]
+        rows, others = of - len(alignment), [name for name in alignment.parties if name != alignment.me]
+        is_known = len(others) == 1 or not rows
+        missing = dict.fromkeys(others, rows) if is_known else {}
+        if alignment.pairwise is not None:
+            missing = {name: of - count for name, count in alignment.pairwise.items()}
+        return cls(rows, of, {name: count for name, count in missing.items() if count}, rows if is_known else None)
+
+    def __add__(self, other: UnmatchedRows) -> UnmatchedRows:
+        """Of two tables together."""
+        missing = Counter(self.missing_at) + Counter(other.missing_at)
+        alone = None if self.only_here is None or other.only_here is None else self.only_here + other.only_here
+        return UnmatchedRows(self.rows + other.rows, self.of + other.of, dict(missing), alone)
+
+    def describe(self, party: PartyName) -> str:
+        """One sentence."""
+        known = [f"{count} missing at {name}" for name, count in self.missing_at.items()]
+        if self.only_here and len(known) > 1:
+            known.append(f"{self.only_here} held by {party} alone")
+        why = ", ".join(known) or "some other party lacks them, and an alignment does not say which"
+        return f"{party}: {self.rows} of {self.of} rows have no partner and get no score (ids: {why})"
+
+
+def compare_ids(held: Mapping[PartyName, Collection[Any]]) -> dict[PartyName, UnmatchedRows]:
+    """Of all parties' ids, where they are in one process."""
+    every = {name: set(ids) for name, ids in held.items()}
+    common: set[Any] = set.intersection(*every.values()) if every else set()
+    found = {}
+    for name, ids in every.items():
+        outside, others = ids - common, [one for one in every if one != name]
+        missing = {other: len(outside - every[other]) for other in others}
+        alone = len(outside.difference(*(every[other] for other in others))) if others else 0
+        known = {other: count for other, count in missing.items() if count}
+        found[name] = UnmatchedRows(len(outside), len(ids), known, alone)
+    return found
+
+
+@dataclass(frozen=True)
 class RowSource:
     """One party's training table, or its test table: where the rows' ids are, and where their alignment is."""
 
@@ -135,6 +192,11 @@ class RowSource:
                 raise BadInput(f"{self.file} is the alignment of {found.me!r}, not of {self.section.name!r}")
             found.require_same_ids(self.ids)
         return found
+
+    def count_unmatched_rows(self) -> UnmatchedRows:
+        """Without an alignment all parties hold the same rows."""
+        found = self.alignment
+        return UnmatchedRows(0, len(self.ids), {}, 0) if found is None else UnmatchedRows.outside_alignment(found)
 
     def select(self) -> SelectedRows:
         """All rows as they stand, or the aligned ones in the common order."""
@@ -230,6 +292,17 @@ class RowSelection:
         found: SelectedRows | None = getattr(self, kind.value)
         return found
 
+    def list_sources(self, which: RowSet) -> list[RowSource]:
+        """The tables that these rows come from, of those that name ids."""
+        chosen = [rows for kind in which.kinds if (rows := self.select(kind)) is not None]
+        sources = {rows.source.prefix: rows.source for rows in chosen}
+        return [source for source in sources.values() if source.ids_source is not None]
+
+    def count_unmatched_rows(self, which: RowSet) -> UnmatchedRows | None:
+        """Rows of these tables that are outside their alignment; None where no table names ids."""
+        counts = [source.count_unmatched_rows() for source in self.list_sources(which)]
+        return reduce(add, counts) if counts else None
+
     def list_ids(self, which: RowSet) -> IdTable | None:
         """The ids of these rows in order; None where the section names none."""
         parts = [part.list_ids() for kind in which.kinds if (part := self.select(kind)) is not None]
@@ -245,7 +318,7 @@ class RowSelection:
 
 def read_ids(file: Path, source: ColumnSource) -> Ids:
     """The ids of a file that is laid out as the section says, as they are compared."""
-    return normalize_ids(read_id_texts(file, source.key, source.column, source.delimiter or ","), str(file))
+    return normalize_ids(read_id_texts(file, source.key, source.column, source.text_format), str(file))
 
 
 def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:

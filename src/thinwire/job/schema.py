@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from thinwire.data.prepare import Settings
 from thinwire.data.prepare.settings import Finite, StrictModel
+from thinwire.data.readers.text_format import Decimal, TextFormat, Thousands
 from thinwire.net.links.endpoint import Endpoint
 
 Table = dict[str, Any]
@@ -43,23 +44,37 @@ class JobFileSection(StrictModel):
     """No unknown keys; a number in quotes is not a number."""
 
 
-class Source(JobFileSection):
+class FileSource(JobFileSection):
+    """A file of data, and how it writes its cells where it is a CSV file."""
+
+    file: str
+    key: str | None = None
+    delimiter: Delimiter | None = None  # a comma
+    encoding: Text | None = None  # UTF-8
+    decimal: Decimal | None = None  # a point
+    thousands: Thousands | None = None  # not grouped
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        _ = self.text_format
+        return self
+
+    @property
+    def text_format(self) -> TextFormat:
+        return TextFormat(self.delimiter or ",", self.encoding or "utf-8", self.decimal or ".", self.thousands)
+
+
+class Source(FileSource):
     """Features: an array of an NPZ file, or columns of a table."""
 
-    file: str
-    key: str | None = None
     columns: list[str] | None = None
     all_but: list[str] | None = None
-    delimiter: Delimiter | None = None  # a comma
 
 
-class ColumnSource(JobFileSection):
+class ColumnSource(FileSource):
     """Labels or row ids: an array of an NPZ file, or one column of a table."""
 
-    file: str
-    key: str | None = None
     column: str | None = None
-    delimiter: Delimiter | None = None  # a comma
 
 
 class LabelSource(ColumnSource):

@@ -22,15 +22,17 @@ from thinwire.engine.programs.parties import FeatureParty
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
-from thinwire.job.row_selection import IdTable, RowSet
+from thinwire.job.row_selection import IdTable, RowSet, UnmatchedRows
 from thinwire.job.schema import LabelEntry
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import CacheTerms, OfferedModel, PredictionHello
 from thinwire.predict.model_store import PinnedModels, RunFolder, load_model
 from thinwire.predict.rows import (
+    NamedColumns,
     count_row_set,
     digest_parts,
     join_tables,
+    read_named_columns,
     read_new_features,
     read_new_ids,
     resolve_row_set,
@@ -61,6 +63,7 @@ class NewRows:
     chosen: Any  # which of the file's rows, in the common order
     digest: str
     ids: IdTable | None = None
+    unmatched: UnmatchedRows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +75,8 @@ class PartyRows:
     digest: str | None  # of their ids
     ids: IdTable | None
     counted: LedgerRows
+    unmatched: UnmatchedRows | None = None  # of the tables that they come from; None where these have no ids
+    columns: NamedColumns | None = None  # of the label party's own table, where it has names
 
     def introduce(
         self, own: PartyView, models: Sequence[OfferedModel] = (), cache: CacheTerms | None = None
@@ -86,12 +91,13 @@ class PartyRows:
 def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunSource, run: Path) -> PartyRows:
     """The job's own rows, or new ones, prepared as those of the run."""
     count, held_out = count_rows(held)
+    columns = read_named_columns(own.section, own.folder, run) if own.is_label_party else None
     if (new := source.new) is not None:
         fresh, size = None, len(new.chosen)
         if new.file is not None:
             fresh = torch.as_tensor(read_new_features(own.section, own.folder, new.file, run))[new.chosen]
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
-        return PartyRows(fresh, size, new.digest, new.ids, counted)
+        return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns)
     which = resolve_row_set(source.which, held_out)
     features = None if held.features is None else join_tables(which, held)
     found = [own.row_ids()] if RowSet.TRAINING in which.kinds else []
@@ -99,9 +105,10 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
     digest = " ".join(one.digest for one in found if one is not None) if None not in found else None
     with own.text.locate_errors():
         ids = own.rows.list_ids(which) if own.is_label_party else None
+        unmatched = own.rows.count_unmatched_rows(which)
     offset, size = count_row_set(which, count, held_out)
     counted = LedgerRows(offset=offset, rows=count + sum(held_out.values()))
-    return PartyRows(features, size, digest, ids, counted)
+    return PartyRows(features, size, digest, ids, counted, unmatched, columns)
 
 
 @dataclass(frozen=True)
@@ -303,7 +310,8 @@ def align_new_rows(found: RunSource, features: Path | None, ids: Path | None, sa
         say(f"these ids were aligned on {when}: that holds; to align anew, all parties remove theirs: {kept}")
     texts = [text.decode() for text in own_ids.texts(alignment.rows)]
     outside = frozenset(own_ids.decode()) - set(texts)
-    return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside))
+    unmatched = UnmatchedRows.outside_alignment(alignment)
+    return NewRows(features, alignment.rows, alignment.digest, IdTable(texts, outside), unmatched)
 
 
 def _kept(file: Path, files: Files, own: PartyView, ids: Ids) -> Alignment | None:

@@ -1,23 +1,25 @@
-"""Rows to score that a user names: in other files with the same columns, or by numbers such as 0-99,250,300-."""
+"""Rows to score that a user names: in other files, as objects, or by numbers such as 0-99,250,300-."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import torch
 from torch import Tensor
 
 from thinwire.align import Ids
-from thinwire.base.errors import BadInput
-from thinwire.base.format import quote_names
+from thinwire.base.errors import BadColumn, BadInput
+from thinwire.base.format import did_you_mean, quote_names
 from thinwire.data.prepare import Preparation
 from thinwire.data.readers.features import Values, compare_columns, read_features
-from thinwire.data.readers.tables import read_cells
+from thinwire.data.readers.tables import GAPS, column_names, read_cells, select_columns
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.messages import within
 from thinwire.job.row_selection import RowSet, read_ids
@@ -74,13 +76,18 @@ def read_new_features(section: PartyEntry, folder: Path, file: Path, run: Path) 
     return new.array
 
 
-def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Tensor:
+def _read_preparation(section: PartyEntry, run: Path) -> Preparation:
+    """As the run's folder keeps it."""
     kept = layout.metadata_file(run, section.name, "preparation")
     if not kept.exists():
         raise BadInput(f"{run} does not hold how {section.name!r} prepared its table: {kept.name} is missing")
-    preparation = Preparation.from_json(open_folder(run).read(kept))
+    return Preparation.from_json(open_folder(run).read(kept))
+
+
+def _prepared(section: PartyEntry, source: Source, file: Path, run: Path) -> Tensor:
+    preparation = _read_preparation(section, run)
     with within(f"--features {section.name}"):
-        return preparation.apply(read_cells(file, list(preparation.sources), (), source.delimiter or ","))
+        return preparation.apply(read_cells(file, list(preparation.sources), (), source.text_format))
 
 
 def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -> Ids | None:
@@ -97,7 +104,82 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
 
 def _read(where: str, source: Source, file: Path) -> Values:
     with within(where):
-        return read_features(file, source.key, source.columns, source.all_but or (), source.delimiter or ",")
+        return read_features(file, source.key, source.columns, source.all_but or (), source.text_format)
+
+
+# A table's columns by name, one object a row, as requests bring them ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class NamedColumns:
+    """The columns of a model's table, and how cells became numbers in training; nothing is fitted here."""
+
+    names: tuple[str, ...]  # that an object may have
+    required: tuple[str, ...]
+    preparation: Preparation | None = None  # None: numbers as they stand
+    gaps: Sequence[str] = ()  # words that counted as nothing in training
+
+    def convert(self, objects: Sequence[Any]) -> Tensor:
+        """float32, a row for each object; a row does not depend on the others."""
+        for place, one in enumerate(objects):
+            self._check(f"features[{place}]", one)
+        if self.preparation is None:
+            return torch.tensor([[float(one[name]) for name in self.names] for one in objects], dtype=torch.float32)
+        columns = {name: [self._spell(one[name]) for one in objects] for name in self.required}
+        table = pa.table({name: pa.array(cells, pa.string()) for name, cells in columns.items()})
+        try:
+            return self.preparation.apply(table)
+        except BadInput as error:
+            raise BadColumn(f"features: {error}") from None
+
+    def _check(self, where: str, one: Any) -> None:
+        if not isinstance(one, dict):
+            raise BadColumn(f"{where} is no object; give all rows as objects of columns, or all as lists of numbers")
+        unknown = next((name for name in one if name not in self.names), None)
+        if unknown is not None:
+            hint = did_you_mean(unknown[:40], self.names) or f"; it has {quote_names(self.names)}"
+            raise BadColumn(f"{where} has {unknown[:40]!r}, which is no column of the model{hint}")
+        missing = [name for name in self.required if name not in one]
+        if missing:
+            raise BadColumn(f"{where} lacks {quote_names(missing)}; give null where a value is missing")
+        for name in self.required:
+            self._check_value(f"{where}: {name!r}", one[name])
+
+    def _check_value(self, where: str, value: Any) -> None:
+        if isinstance(value, (list, dict)):
+            raise BadColumn(f"{where} must be a number, text, true, false or null")
+        if self.preparation is None and (isinstance(value, str) or value is None):
+            raise BadColumn(
+                f"{where} must be a number: the model's table was not prepared, so that nothing is filled in"
+            )
+
+    def _spell(self, value: Any) -> str | None:
+        """As the cell of a table: a JSON number has a point, the table its own decimal sign."""
+        match value:
+            case None:
+                return None
+            case bool():
+                return "true" if value else "false"
+            case int() | float():
+                return repr(value).replace(".", "." if self.preparation is None else self.preparation.decimal)
+        return None if value in self.gaps else str(value)
+
+
+def read_named_columns(section: PartyEntry, folder: Path, run: Path) -> NamedColumns | None:
+    """Of the table that the section's model was trained on; None where its columns have no names."""
+    source = section.features
+    suffix = "" if source is None else Path(source.file).suffix.lower()
+    if source is None or suffix not in (".csv", ".parquet"):
+        return None
+    if section.prepare is not None:
+        if not layout.metadata_file(run, section.name, "preparation").exists():
+            return None
+        preparation = _read_preparation(section, run)
+        names = tuple(column.name for column in preparation.columns)
+        return NamedColumns(names, preparation.sources, preparation, GAPS if suffix == ".csv" else ())
+    file = folder / source.file
+    names = select_columns(file, column_names(file, source.text_format), source.columns, source.all_but or ())
+    return NamedColumns(names, names)
 
 
 RowNumbers = npt.NDArray[np.int64]

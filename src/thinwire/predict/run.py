@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from thinwire.job.job_file import read_job_file
 from thinwire.job.job_loader import load_job
 from thinwire.job.own_code import CodeSources
 from thinwire.job.registry import build_compressor
-from thinwire.job.row_selection import IdTable, RowSelection, RowSet
+from thinwire.job.row_selection import IdTable, RowSelection, RowSet, UnmatchedRows, compare_ids
 from thinwire.job.schema import JobFile, PartyEntry
 from thinwire.predict.export import LOOKED_AT, ExportedModels, export_models, find_format
 from thinwire.predict.model_store import RunFolder, hash_models, list_models, load_model
@@ -268,6 +268,7 @@ class SimulatedRows:
     tables: Mapping[PartyName, Tensor]
     ids: IdTable | None
     counted: LedgerRows
+    unmatched: Mapping[PartyName, UnmatchedRows] = field(default_factory=dict)  # by party, where all have ids
 
     @property
     def count(self) -> int:
@@ -284,8 +285,20 @@ def read_own_rows(run: TrainedRun, which: RowSet | None) -> SimulatedRows:
     tables = {party.name: join_tables(which, party) for party in job.everyone if party.features is not None}
     file, folder = _file(run)
     rows = RowSelection(file.label_party, folder, file.job.split)
-    offset, _ = count_row_set(which, job.rows, held_out)
-    return SimulatedRows(tables, rows.list_ids(which), LedgerRows(offset=offset, rows=job.all_rows))
+    counted = LedgerRows(offset=count_row_set(which, job.rows, held_out)[0], rows=job.all_rows)
+    return SimulatedRows(tables, rows.list_ids(which), counted, _compare_own_ids(file, folder, which))
+
+
+def _compare_own_ids(file: JobFile, folder: Path, which: RowSet) -> dict[PartyName, UnmatchedRows]:
+    """Of tables that all parties name ids of."""
+    held: dict[PartyName, list[tuple[str, str]]] = {}
+    for section in (*file.party, file.label_party):
+        sources = RowSelection(section, folder, file.job.split).list_sources(which)
+        if not sources:
+            return {}
+        # An id among training rows is no partner of the same id among test rows.
+        held[section.name] = [(source.prefix, text) for source in sources for text in source.ids.decode()]
+    return compare_ids(held)
 
 
 def read_new_rows(
@@ -305,12 +318,13 @@ def read_new_rows(
     }
     found = {name: read_new_ids(sections[name], path, id_files.get(name)) for name, path in files.items()}
     ids = {name: one for name, one in found.items() if one is not None}
-    shared = None
+    shared, unmatched = None, {}
     if ids and len(ids) == len(files) and len(files) > 1:
         for name, one in ids.items():
             if len(one) != len(tables[name]):
                 raise BadInput(f"--features {name}: {len(tables[name])} rows, but {len(one)} ids")
         first = run.label_party if run.label_party in ids else next(iter(ids))
+        unmatched = compare_ids({name: one.decode() for name, one in ids.items()})
         aligned = intersect(ids, first)
         tables = {name: table[torch.from_numpy(aligned[name].rows)] for name, table in tables.items()}
         shared = IdTable([text.decode() for text in ids[first].texts(aligned[first].rows)])
@@ -319,7 +333,7 @@ def read_new_rows(
         shared = IdTable(one.decode())
     tables = run.check_tables(tables)
     counted = LedgerRows(digest_parts(*tables.values()), rows=len(next(iter(tables.values()))))
-    return SimulatedRows(tables, shared, counted)
+    return SimulatedRows(tables, shared, counted, unmatched)
 
 
 def _file(run: TrainedRun) -> tuple[JobFile, Path]:

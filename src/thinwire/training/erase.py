@@ -115,7 +115,7 @@ def _list_ids(rows: RowSelection, which: RowSet, source: ColumnSource) -> IdTabl
     try:
         return rows.list_ids(which) or IdTable(())
     except BadInput:
-        texts = read_id_texts(Path(source.file), source.key, source.column, source.delimiter or ",")
+        texts = read_id_texts(Path(source.file), source.key, source.column, source.text_format)
         return IdTable((), frozenset(_normalize(one) for one in texts if one is not None))
 
 

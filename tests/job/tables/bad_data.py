@@ -119,6 +119,11 @@ CASES: dict[str, Change] = {
     "a byte order mark": put("bank.csv", "\ufeff" + BANK),
     "UTF-16": put("bank.csv", BANK.encode("utf-16")),
     "Latin-1": put("bank.csv", BANK.replace("clerk", "d\u00e9put\u00e9").encode("latin-1")),
+    "an encoding that is none": swap("job.toml", '"bank.csv" }\ntest', '"bank.csv", encoding = "latin-0" }\ntest'),
+    "a decimal sign that is none": swap("job.toml", '"bank.csv" }\ntest', '"bank.csv", decimal = ";" }\ntest'),
+    "one sign for decimals and thousands": swap(
+        "job.toml", '"bank.csv" }\ntest', '"bank.csv", thousands = "." }\ntest'
+    ),
     "CRLF": put("bank.csv", BANK.replace("\n", "\r\n")),
     "NUL": swap("bank.csv", "c7,27", "c7,\0"),
     "wrong delimiter": put("bank.csv", BANK.replace(",", ";")),

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cli.conftest import here  # noqa: F401  the commands, in this process
 from job.tables.companies import write_companies, write_csv
 from thinwire.engine.privacy.dp_bottom import DPBottom
-from thinwire.job.job_loader import load_job
+from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.party_view import read_party_view
 from thinwire.job.wizard import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
 from thinwire.training.train import train
@@ -59,6 +60,7 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
         "ids": {"bank": "customer", "shop": "customer"},
         "task": "binary",
         "commands": ["thinwire align job.toml", "thinwire check job.toml", "thinwire train job.toml"],
+        "notes": [],
     }
     assert not list(tmp_path.glob(".*"))
 
@@ -93,7 +95,12 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
         ),
         ((*BOTH, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
         ((*BOTH, "--id", "custmer"), "there is no column 'custmer', it has 'customer'"),
-        ((*BOTH, "--id", "bank:customer"), "which column names the rows of 'shop'? Say --id shop:COLUMN too"),
+        ((*BOTH, "--id", "bank:custmer"), "there is no column 'custmer', it has 'customer'"),
+        (
+            (*BOTH, "--id", "customer", "--id", "age"),
+            "one column names the rows, got customer, age; say PARTY:COLUMN",
+        ),
+        ((*BOTH, "--id", "bank:note"), "not one id is in all of 'note' of bank.csv, 'customer' of shop.csv"),
         (
             (*BOTH, "--id", "bank:age", "--id", "shop:spend"),
             "not one id is in all of 'age' of bank.csv, 'spend' of shop.csv",
@@ -288,6 +295,145 @@ def test_ids_of_other_names_semicolons_and_gaps(tmp_path: Path) -> None:
     document = tomllib.loads((tmp_path / "job.toml").read_text())
     assert document["party"][0]["prepare"]["missing_words"] == ["?", "-", "."]
     assert document["label_party"]["labels"]["delimiter"] == ";"
+
+
+def write_people(folder: Path, **of_a: Any) -> None:
+    """a.csv and b.csv of the same forty people; columns of a as given."""
+    people = [f"A{k}" for k in range(40)]
+    columns = {"customer": people, "age": [20 + k % 30 for k in range(40)], **of_a}
+    write_csv(folder / "a.csv", columns, range(40))
+    write_csv(folder / "b.csv", {"client": people, "ill": ["ny"[k % 3 == 0] for k in range(40)]}, range(40))
+
+
+A_AND_B = ("--party", "a=a.csv", "--party", "b=b.csv", "--label", "b:ill")
+TWICE = [f"A{17 if k == 30 else k}" for k in range(40)]
+
+
+@pytest.mark.parametrize("given", ["a:customer", "customer", "b:client", "client"])
+def test_one_id_is_enough_where_the_others_is_plain(given: str, here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_people(tmp_path)
+    done = here("init", *A_AND_B, "--id", given, "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ids"] == {"a": "customer", "b": "client"}
+
+
+def test_an_id_is_asked_for_where_several_columns_could_be(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_people(tmp_path, row=list(range(40)))
+    done = here("init", *A_AND_B, "--id", "client", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "which column names the rows of 'a'? 'customer', 'row' could; say --id a:COLUMN too" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("of_a", "more", "message"),
+    [
+        ({"customer": TWICE}, (), "column 'customer' looks like an id, but 'A17' stands in line 19 and line 32; "),
+        (
+            {"customer": TWICE, "row": range(40)},
+            (),
+            "column 'customer' looks like an id, but 'A17' stands in line 19",
+        ),
+        ({"customer": ["", *TWICE[1:]]}, (), "column 'customer' looks like an id, but line 2 has none; correct or "),
+        (
+            {"customer": TWICE},
+            ("--id", "customer"),
+            "column 'customer' cannot name the rows: 'A17' stands in line 19",
+        ),
+        ({"customer": TWICE}, ("--id", "a:customer", "--id", "b:client"), "'A17' stands in line 19 and line 32"),
+    ],
+)
+def test_an_id_that_repeats_is_named_with_its_value(
+    of_a: dict[str, Any],
+    more: tuple[str, ...],
+    message: str,
+    here: Here,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    write_people(tmp_path, **of_a)
+    done = here("init", *A_AND_B, *more, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert not (tmp_path / "job.toml").exists()
+
+
+def test_a_second_column_that_looks_like_an_id_is_noted(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_people(tmp_path, account=TWICE)
+    done = here("init", *A_AND_B, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    note = "a.csv: column 'account' looks like an id, but 'A17' stands in line 19 and line 32; the rows are named by"
+    assert note in done.stdout
+    assert "A17" not in (tmp_path / "job.toml").read_text(), "a job file is passed on: it holds no value of a table"
+
+
+def test_a_part_names_the_id_that_repeats(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_people(tmp_path, customer=TWICE)
+    core = core_beside(tmp_path)
+    for more in ((), ("--id", "customer")):
+        done = here("init", "bank.toml", "--core", core, "--party", "bank=a.csv", *more, folder=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "'A17' stands in line 19 and line 32" in done.stderr
+
+
+def write_abroad(folder: Path) -> None:
+    """Two files as other countries write them, and the same two plain ones."""
+    rng = np.random.default_rng(0)
+    people = [f"p{k}" for k in rng.permutation(120)]
+    price, weight = rng.uniform(10, 9000, 120).round(2), rng.uniform(40, 120, 120).round(1)
+    towns = rng.choice(["Zürich", "Genève", "Bern"], 120)
+    plain = [f"{person},{p:.2f},{t}" for person, p, t in zip(people, price, towns, strict=True)]
+    grouped = [f"{p:,.2f}".translate({ord(","): ".", ord("."): ","}) for p in price]
+    german = [f"{person};{p};{t}" for person, p, t in zip(people, grouped, towns, strict=True)]
+    (folder / "shop-plain.csv").write_text("\n".join(["person,price,town", *plain]) + "\n")
+    (folder / "shop.csv").write_text("\n".join(["person;price;town", *german]) + "\n", "latin-1")
+    lines = [f"{person}\t{x:.1f}\t{'ny'[int(x > 80)]}" for person, x in zip(people, weight, strict=True)]
+    (folder / "clinic-plain.csv").write_text("\n".join(["person\tweight\till", *lines]).replace("\t", ",") + "\n")
+    (folder / "clinic.csv").write_text("\n".join(["person\tweight\till", *lines]).replace(".", ",") + "\n")
+
+
+def test_files_as_other_countries_write_them(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_abroad(tmp_path)
+    words = ("--label", "clinic:ill", "--party", "shop=shop{}.csv", "--party", "clinic=clinic{}.csv")
+    for kind, job, more in (("-plain", "plain.toml", ()), ("", "job.toml", ("--encoding", "shop:latin-1"))):
+        done = here("init", job, *(word.format(kind) for word in words), *more, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    document = tomllib.loads((tmp_path / "job.toml").read_text())
+    shop, clinic = document["party"][0], document["label_party"]
+    german = {"delimiter": ";", "encoding": "latin-1", "decimal": ",", "thousands": "."}
+    assert shop["features"] == {"file": "shop.csv", **german}
+    assert shop["ids"] == {"file": "shop.csv", "delimiter": ";", "encoding": "latin-1", "column": "person"}
+    assert clinic["features"] == {"file": "clinic.csv", "delimiter": "\t", "decimal": ","}
+    assert "clinic.csv: read with delimiter = '\\t', decimal = ','" in done.stdout
+    assert "#   price  number\n" in (tmp_path / "job.toml").read_text()
+    assert "delimiter" not in (tmp_path / "plain.toml").read_text()
+    abroad, plain = load_job(tmp_path / "job.toml"), load_job(tmp_path / "plain.toml")
+    assert torch.equal(abroad.parties[0].features, plain.parties[0].features)
+    assert torch.equal(abroad.label_party.features, plain.label_party.features)
+    resolved = tomllib.loads(resolve_job(tmp_path / "job.toml"))
+    assert resolved["party"][0]["features"] == {**shop["features"], "file": str(tmp_path / "shop.csv")}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "shop.csv: line 2 holds the byte 0x"),
+        (("--encoding", "latin-0"), "encoding 'latin-0' is unknown"),
+        (("--encoding", "latin-1", "--decimal", ",", "--thousands", ","), "decimal and thousands are both ','"),
+        (("--encoding", "latin-1", "--delimiter", "shop:comma"), "the first line has no ',', but semicolons"),
+    ],
+)
+def test_formats_that_do_not_fit_the_file(
+    more: tuple[str, ...],
+    message: str,
+    here: Here,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    write_abroad(tmp_path)
+    (tmp_path / "shop.csv").write_text("person;price;town\np1;1,5;Zürich\n", "latin-1")
+    words = ("--party", "shop=shop.csv", "--party", "clinic=clinic.csv", "--label", "clinic:ill", *more)
+    shown = here("init", *words, folder=tmp_path)
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert message in shown.stderr
+    assert "Traceback" not in shown.stderr
 
 
 @pytest.mark.parametrize("word", ["w{}", "{}"])  # categories; a party of nothing but numbers

@@ -8,7 +8,8 @@ import hmac
 import numpy as np
 import pytest
 
-from thinwire.job.row_selection import TEST, TRAINING, VALIDATION, split_ids
+from thinwire.align import intersect
+from thinwire.job.row_selection import TEST, TRAINING, VALIDATION, UnmatchedRows, compare_ids, split_ids
 from thinwire.job.schema import SplitSection
 
 IDS = [f"customer {k}".encode() for k in range(20_000)]
@@ -29,6 +30,32 @@ def test_shares_are_kept_and_grow_from_one_end() -> None:
     assert (tests == (found == TEST)).all()
     assert (tests <= (split_ids(IDS, SplitSection(test=0.3)) == TEST)).all()
     assert (split_ids(IDS, SplitSection(test=0.0)) == TRAINING).all()
+
+
+def test_rows_without_a_partner_are_counted_with_whoever_lacks_them() -> None:
+    held = {"bank": [1, 2, 3, 4, 9], "shop": [2, 3, 4, 5], "post": [3, 4, 5, 6, 1]}
+    found = compare_ids(held)
+    assert found["bank"] == UnmatchedRows(3, 5, {"shop": 2, "post": 2}, 1)
+    assert found["shop"] == UnmatchedRows(2, 4, {"bank": 1, "post": 1}, 0)
+    told = found["bank"].describe("bank")
+    assert told == (
+        "bank: 3 of 5 rows have no partner and get no score (ids: 2 missing at shop, 2 missing at post, "
+        "1 held by bank alone)"
+    )
+    assert compare_ids({"bank": [1, 2], "shop": [2, 1]})["bank"] == UnmatchedRows(0, 2, {}, 0)
+
+
+def test_a_party_knows_who_lacks_its_ids_as_far_as_the_alignment_says() -> None:
+    held = {"bank": ["1", "2", "3", "4", "9"], "shop": ["2", "3", "4", "5"]}
+    two = {name: UnmatchedRows.outside_alignment(one) for name, one in intersect(held, "shop", workers=1).items()}
+    assert two == {"bank": UnmatchedRows(2, 5, {"shop": 2}, 2), "shop": UnmatchedRows(1, 4, {"bank": 1}, 1)}
+    three = intersect({**held, "post": ["3", "4", "5", "6", "1"]}, "shop", workers=1)
+    among = {name: UnmatchedRows.outside_alignment(one) for name, one in three.items()}
+    assert among["bank"] == UnmatchedRows(3, 5, {}, None)
+    assert "some other party lacks them, and an alignment does not say which" in among["bank"].describe("bank")
+    known = UnmatchedRows(2, 4, {"bank": 1, "post": 1}, None)
+    assert among["shop"] == known, "the label party learns how many ids it shares with each"
+    assert among["shop"] + UnmatchedRows(1, 5, {"bank": 1}, 1) == UnmatchedRows(3, 9, {"bank": 2, "post": 1}, None)
 
 
 def test_another_key_is_another_split() -> None:

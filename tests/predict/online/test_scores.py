@@ -12,7 +12,7 @@ import torch
 from predict.halves import simulated_outputs, trained
 from predict.online.servers import served
 from thinwire.job.row_selection import RowSet
-from training.party.parties import LABEL_PARTY, Shape, made
+from training.party.parties import LABEL_PARTY, ROWS, TESTS, Shape, made
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.25}}
@@ -108,3 +108,42 @@ def test_own_features_of_a_request_take_the_place_of_the_tables(tmp_path: Path) 
     with served(place, dict.fromkeys(place.names, folder)) as found:
         body = {"rows": [3, 9], "features": brought[[3, 9]].tolist()}
         assert torch.equal(bits(found.client.score(body).body["scores"]), expected[[3, 9]])
+
+
+def test_raw_columns_by_name_score_as_the_same_row_of_the_table(tmp_path: Path) -> None:
+    """The label party's own columns are prepared as in training; prepared numbers are taken as before."""
+    place = made(tmp_path, Shape({"method": "svfl"}, own_features=True))
+    towns, form = ("Bern", "Basel"), {"delimiter": ";", "decimal": ","}
+    for name, rows in (("own", ROWS), ("own_test", TESTS)):
+        lines = [f"{20 + k % 40},5;{towns[k % 2] if k % 5 else ''}" for k in range(rows)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["age;town", *lines]) + "\n")
+    place.document["label_party"] |= {
+        "features": {"file": "own.csv", **form},
+        "test_features": {"file": "own_test.csv", **form},
+        "prepare": {},
+    }
+    place.write("job.toml")
+    folder = trained(place)
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        table = found.client.score({"rows": [0, 3]}).body["scores"]
+        assert found.client.get("/v1/model").body["columns"] == ["age", "town"]
+        request = found.client.get("/openapi.json").body["components"]["schemas"]["Request"]
+        assert [one["type"] for one in request["properties"]["features"]["items"]["anyOf"]] == ["array", "object"]
+        for first in ({"age": 20.5, "town": None}, {"age": "20,5", "town": ""}):
+            own = [first, {"age": 23.5, "town": "Basel"}]
+            reply = found.client.score({"rows": [0, 3], "features": own})
+            assert (reply.status, reply.body.get("scores")) == (200, table)
+        prepared = found.server.party.ready.model.rows.features[[0, 3]].tolist()  # type: ignore[union-attr, index]
+        assert found.client.score({"rows": [0, 3], "features": prepared}).body["scores"] == table
+        other = found.client.score({"rows": [0], "features": [{"age": 59.5, "town": "Basel"}]})
+        assert other.body["scores"] != table[:1]
+        for wrong, message in (
+            ([{"age": 1}], "features[0] lacks 'town'; give null where a value is missing"),
+            ([{"age": 1, "town": "x", "tow": 1}], "features[0] has 'tow', which is no column of the model"),
+            ([{"age": "x", "town": "x"}], "column 'age' holds 'x', not a number"),
+            ([{"age": 1, "town": "\ud800"}], "surrogates not allowed"),
+            ([{"age": 1, "town": "x"}] * 2, "features hold 2 rows, expected 1"),
+        ):
+            reply = found.client.score({"rows": [0], "features": wrong})
+            assert (reply.status, reply.kind) == (400, "wrong_type")
+            assert message in reply.body["error"]["message"]

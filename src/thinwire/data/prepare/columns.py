@@ -23,6 +23,7 @@ from thinwire.data.prepare import parsing
 from thinwire.data.prepare.parsing import BOOLEANS, Floats, convert_numbers, find_date_format, is_text, trim
 from thinwire.data.prepare.settings import BucketCount, Finite, KindName, Settings, StrictModel
 from thinwire.data.readers.tables import Cells
+from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or counts as this much
 _KNOTS = 101
@@ -264,6 +265,7 @@ def count_days(day: date) -> float:
 
 
 _MOSTLY = 0.95  # with so many numbers among them, the other cells are slips
+_SIGNS = {",": "comma", ".": "point"}
 _FREE_TEXT = 0.9  # so many different values a row are names, notes or ids
 
 
@@ -297,14 +299,15 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
         return "boolean"
     if pc.any(pc.match_substring_regex(words, r"^0\d+$")).as_py():
         return "category"  # 01234 is a code: as a number it would lose its zero
-    wrong = convert_numbers(values)[1]
+    form = cells.form or PLAIN
+    wrong = convert_numbers(values, form)[1]
     there = len(values) - values.null_count
     if not wrong.any():
         return "number"
     if 1 - wrong.sum() / there >= _MOSTLY:
         row = int(wrong.argmax())
         word = values[row].as_py()
-        point = ", with a point and not a comma" if "," in word else ""
+        point = ", with a point and not a comma" if "," in word and form.decimal == "." else ""
         raise BadColumn(
             f"{cells.what}: {cells.where(row)}, column {name!r} holds {word!r}, but {there - wrong.sum()} of {there} "
             f"cells are numbers; correct it{point}, or say what it is: missing_words = [{_quoted(word)}], or "
@@ -312,11 +315,12 @@ def _of_text(cells: Cells, name: str, values: Any, vocabulary: int) -> KindName 
         )
     if find_date_format(words) is not None:
         return "date"
-    if not convert_numbers(pc.replace_substring(values, ",", "."))[1].any():
-        some = next(word for word in words.to_pylist() if "," in word)
+    other = "." if form.decimal == "," else ","
+    if not convert_numbers(values, TextFormat(decimal=other))[1].any():
+        some = next(word for word in words.to_pylist() if other in word)
         raise BadColumn(
-            f"{cells.what}: column {name!r} holds numbers with a comma, such as {some!r}; write them "
-            f"with a point, and nothing between thousands, or say what it is: {_as_category(name)}"
+            f"{cells.what}: column {name!r} holds numbers with a {_SIGNS[other]}, such as {some!r}; write "
+            f'decimal = "{other}" beside the file, or say what it is: {_as_category(name)}'
         )
     if len(words) > vocabulary and len(words) >= _FREE_TEXT * there:
         return LeftOutColumn(name=name, says=f"{len(words)} different texts in {there} rows: names, notes or ids")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from thinwire.base.errors import BadColumn
 from thinwire.data.readers.tables import Cells
+from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -21,14 +22,13 @@ _FORMATS = (
     *("%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d %H:%M:%S%z", "%Y/%m/%d", "%d.%m.%Y"),
 )
 _FRACTION = r"(:\d\d)\.\d+"  # of a second
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _DAY_SECONDS = 86_400
 
 
 def parse_numbers(cells: Cells, name: str) -> Floats:
     """float64, NaN where nothing is; refuses anything else."""
     values = cells.column(name)
-    found, wrong = convert_numbers(values)
+    found, wrong = convert_numbers(values, cells.form or PLAIN)
     if wrong.any():
         raise _wrong(cells, name, int(wrong.argmax()), "not a number")
     infinite = np.isinf(found)
@@ -37,17 +37,16 @@ def parse_numbers(cells: Cells, name: str) -> Floats:
     return found
 
 
-def convert_numbers(values: Any) -> tuple[Floats, NDArray[np.bool_]]:
+def convert_numbers(values: Any, form: TextFormat = PLAIN) -> tuple[Floats, NDArray[np.bool_]]:
     """float64 with NaN for gaps and for what is no number, and which cells are no number."""
     if _is_time(values.type):
         return np.full(len(values), np.nan), np.ones(len(values), dtype=bool)
     if not is_text(values.type):
         return _floats(pc.cast(values, pa.float64(), safe=False)), np.zeros(len(values), dtype=bool)
     text = trim(values)
-    fits = pc.match_substring_regex(text, NUMBER)
-    wrong = pc.fill_null(pc.invert(fits), False)
-    floats = pc.cast(pc.if_else(fits, text, pa.scalar(None, pa.string())), pa.float64())
-    return _floats(floats), wrong.to_numpy().astype(bool)
+    numbers = form.spell_numbers(text)
+    wrong = pc.and_(pc.is_valid(text), pc.is_null(numbers))
+    return _floats(pc.cast(numbers, pa.float64())), wrong.to_numpy().astype(bool)
 
 
 def parse_booleans(cells: Cells, name: str) -> Floats:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, ClassVar, Literal, Self, TypeGuard
 
@@ -22,6 +22,7 @@ from thinwire.data.prepare import parsing
 from thinwire.data.prepare.columns import AnyColumn, CodedColumn, LeftOutColumn, fit_column
 from thinwire.data.prepare.settings import Finite, Settings, StrictModel
 from thinwire.data.readers.tables import Cells, select_columns
+from thinwire.data.readers.text_format import PLAIN, Decimal, TextFormat, Thousands
 
 _WIDEST = 4096  # places of one category
 
@@ -53,6 +54,8 @@ class Preparation(_Fitted):
     categories: Literal["one_hot", "codes"]
     missing_words: tuple[str, ...]
     columns: tuple[AnyColumn, ...]  # in the table's order
+    decimal: Decimal = "."  # of the training rows' file; text of rows that come in no file is read alike
+    thousands: Thousands | None = None
 
     @classmethod
     def fit(cls, table: Any, settings: Settings | None = None) -> Preparation:
@@ -69,6 +72,8 @@ class Preparation(_Fitted):
             categories=settings.categories,
             missing_words=tuple(settings.missing_words),
             columns=columns,
+            decimal=(cells.form or PLAIN).decimal,  # type: ignore[arg-type]
+            thousands=(cells.form or PLAIN).thousands,  # type: ignore[arg-type]
         )
         for column in columns:
             if found.categories == "one_hot" and isinstance(column, CodedColumn) and column.size > _WIDEST:
@@ -87,6 +92,8 @@ class Preparation(_Fitted):
         if not len(cells):
             raise BadTable(f"{cells.what} has no rows")
         select_columns(cells.what, cells.names, list(self.sources))
+        if cells.form is None:
+            cells = replace(cells, form=TextFormat(decimal=self.decimal, thousands=self.thousands))
         cells = _without_words(cells, self.missing_words)
         codes: list[NDArray[Any]] = []
         numbers: list[NDArray[Any]] = []
@@ -152,7 +159,7 @@ def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | li
             text = parsing.trim(column)
             nothing = pc.is_in(text, value_set=pa.array(list(words), pa.string()))
             table = table.set_column(place, name, pc.if_else(nothing, pa.scalar(None, pa.string()), text))
-    return Cells(table, cells.file, cells.numbers)
+    return replace(cells, table=table)
 
 
 # A label column as classes or as numbers: guessed and said, its classes' names kept -------------------------------
@@ -160,7 +167,6 @@ def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | li
 
 Task = Literal["binary", "multiclass", "regression"]
 
-_NUMBER = re.compile(parsing.NUMBER)
 _MOST_NUMBERS = 20  # different whole numbers that count as classes
 _MOST_CLASSES = 1000
 
@@ -182,7 +188,7 @@ class LabelCoding(_Fitted):
     ) -> LabelCoding:
         """Of the training rows. `classes` gives their order; without it they are sorted, numbers by their size."""
         cells = Cells.of(table)
-        words = _spell(_words(cells, column))
+        words = _spell(_words(cells, column), cells.form or PLAIN)
         if task == "regression" or (task == "auto" and classes is None and _is_quantity(cells, column)):
             x = parsing.parse_numbers(cells, column)
             if x.min() == x.max():
@@ -206,8 +212,9 @@ class LabelCoding(_Fitted):
         if self.task == "regression":
             x = (parsing.parse_numbers(cells, self.column) - self.mean) / self.deviation
             return torch.from_numpy(x.astype(np.float32))
-        names = _spell(self.classes)
-        words = list(map(_spell_number, words)) if all(map(_NUMBER.match, names)) else words
+        names = _spell(self.classes, PLAIN)
+        if all(map(PLAIN.spell_number, names)):
+            words = [_spell_number(word, cells.form or PLAIN) for word in words]
         codes = {name: code for code, name in enumerate(names)}
         for row, word in enumerate(words):
             if word not in codes:
@@ -239,7 +246,7 @@ def _words(cells: Cells, column: str) -> list[str]:
     if words.null_count:
         row = words.is_null().index(True).as_py()
         raise BadLabels(f"{cells.what}: {cells.where(row)} has no label in {column!r}; drop the row at every party")
-    found, wrong = parsing.convert_numbers(values)
+    found, wrong = parsing.convert_numbers(values, cells.form or PLAIN)
     infinite = ~wrong & ~np.isfinite(found)
     if infinite.any():
         row = int(infinite.argmax())
@@ -250,22 +257,23 @@ def _words(cells: Cells, column: str) -> list[str]:
     return [repr(float(x)) for x in found] if pa.types.is_floating(values.type) else words.to_pylist()
 
 
-def _spell(words: Sequence[str]) -> list[str]:
+def _spell(words: Sequence[str], form: TextFormat) -> list[str]:
     """Where all are numbers, a number is written alike whatever the file says: 7, 7.0 and 007 are one class."""
-    return [_spell_number(word) for word in words] if all(map(_NUMBER.match, words)) else list(words)
+    return [_spell_number(word, form) for word in words] if all(map(form.spell_number, words)) else list(words)
 
 
-def _spell_number(word: str) -> str:
-    if not _NUMBER.match(word):
+def _spell_number(word: str, form: TextFormat) -> str:
+    number = form.spell_number(word)
+    if number is None:
         return word
-    x = float(word)
+    x = float(number)
     # By its digits where it is written so: a float holds no more than 15 of them.
-    return str(int(word) if word.lstrip("+-").isdigit() else int(x) if x.is_integer() else x)
+    return str(int(number) if number.lstrip("+-").isdigit() else int(x) if x.is_integer() else x)
 
 
 def _is_quantity(cells: Cells, column: str) -> bool:
     """Numbers that are not whole, or too many different ones to be classes."""
-    found, wrong = parsing.convert_numbers(cells.column(column))
+    found, wrong = parsing.convert_numbers(cells.column(column), cells.form or PLAIN)
     if wrong.any():
         return False
     different: NDArray[np.float64] = np.unique(found)

@@ -17,6 +17,7 @@ from thinwire.base.format import quote_names
 from thinwire.data.readers.files import load_array, read_npz
 from thinwire.data.readers.large_table import LargeTable
 from thinwire.data.readers.tables import read_cells, read_numbers
+from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _KINDS = ".npz, .csv, .parquet and .arrow"
 
@@ -55,13 +56,13 @@ def read_features(
     key: str | None = None,
     columns: Sequence[str] | None = None,
     all_but: Sequence[str] = (),
-    delimiter: str = ",",
+    form: TextFormat = PLAIN,
 ) -> Values:
     """float32 [N, ...]: an array of an NPZ file, or columns of a table, all of them unless named."""
     if _is_npz(file, key, columns=columns, all_but=all_but):
         array, places = read_npz(file, key), None
     else:
-        array, places = _table(file, columns, all_but, delimiter)
+        array, places = _table(file, columns, all_but, form)
     if array.ndim == 1:
         array = array[:, None]
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
@@ -70,7 +71,9 @@ def read_features(
     return Values(floats, places)
 
 
-def read_labels(file: Path, key: str | None = None, column: str | None = None, delimiter: str = ",") -> NDArray[Any]:
+def read_labels(
+    file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
+) -> NDArray[Any]:
     """[N]: int64 where every label is a whole number, else float32."""
     if _is_npz(file, key, column=column):
         array = read_npz(file, key)
@@ -82,7 +85,7 @@ def read_labels(file: Path, key: str | None = None, column: str | None = None, d
     else:
         if column is None:
             raise BadInput(f'{file}: say which column holds the labels: column = "..."')
-        table, places = _table(file, [column], (), delimiter)
+        table, places = _table(file, [column], (), form)
         array = table[:, 0]
     _require_finite(file, key, array, places)
     whole = array.astype(np.int64) if np.abs(array).max() < 2**53 else None
@@ -90,7 +93,7 @@ def read_labels(file: Path, key: str | None = None, column: str | None = None, d
 
 
 def read_id_texts(
-    file: Path, key: str | None = None, column: str | None = None, delimiter: str = ","
+    file: Path, key: str | None = None, column: str | None = None, form: TextFormat = PLAIN
 ) -> list[str | None]:
     """Each row's id as it stands there; None where there is none."""
     if _is_npz(file, key, column=column):
@@ -102,7 +105,7 @@ def read_id_texts(
         return [str(one) for one in array.tolist()]
     if column is None:
         raise BadInput(f'{file}: say which column holds the ids: column = "..."')
-    cells = read_cells(file, [column], delimiter=delimiter, gaps=("",)).column(column)
+    cells = read_cells(file, [column], form=form, gaps=("",)).column(column)
     if pa.types.is_dictionary(cells.type):
         cells = cells.cast(pa.string())
     kind = cells.type
@@ -112,11 +115,11 @@ def read_id_texts(
 
 
 def _table(
-    file: Path, columns: Sequence[str] | None, all_but: Sequence[str], delimiter: str
+    file: Path, columns: Sequence[str] | None, all_but: Sequence[str], form: TextFormat
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     match file.suffix.lower():
         case ".csv" | ".parquet":
-            return read_numbers(file, columns, all_but, delimiter)
+            return read_numbers(file, columns, all_but, form)
         case ".arrow":
             with LargeTable(file, columns, all_but) as table:
                 return table.take(np.arange(len(table))), table.columns

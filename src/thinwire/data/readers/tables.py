@@ -9,13 +9,14 @@ import codecs
 import csv
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 import pyarrow.types
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from thinwire.base.errors import BadColumn, BadFile, BadTable
 from thinwire.base.format import did_you_mean, quote_names
 from thinwire.data.readers.files import require_file
+from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _PATTERN = "*?["
 
@@ -67,15 +69,17 @@ _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 GAPS = ("", "NA", "N/A", "n/a", "NULL", "null", "#N/A", "<NA>", "NaN", "nan")  # what people write for "nothing"
 
 
-def read_header(file: Path, delimiter: str) -> list[str]:
-    """The columns' names, of a file that is UTF-8 text with a line of names."""
+def read_header(file: Path, form: TextFormat) -> list[str]:
+    """The columns' names, of a text file with a line of names."""
     require_file(file)
-    _require_text(file)
+    if not form.holds_nul_bytes:
+        _require_text(file)
+    delimiter = form.delimiter
     try:
-        with file.open(encoding="utf-8-sig") as opened:
+        with file.open(encoding=form.python_encoding) as opened:
             first = next((line for line in opened if line.strip()), "").strip("\r\n")
-    except UnicodeDecodeError as error:
-        raise BadTable(f"{file}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
+    except UnicodeError as error:
+        raise form.explain_bytes(file, error) from None
     names = next(csv.reader([first], delimiter=delimiter), [""])
     other = next((sign for sign in _DELIMITERS if sign != delimiter and sign in first), None)
     if len(names) == 1 and other is not None:
@@ -83,7 +87,7 @@ def read_header(file: Path, delimiter: str) -> list[str]:
             f"{file}: the first line has no {delimiter!r}, but {_DELIMITERS[other]}: {first[:60]!r}; "
             f"write delimiter = {other!r}, or save it with commas"
         )
-    if all(is_number(name) for name in names):
+    if all(is_number(name, form) for name in names):
         raise BadTable(f"{file}: the first line holds numbers; it must name the columns")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -91,7 +95,7 @@ def read_header(file: Path, delimiter: str) -> list[str]:
     return names
 
 
-def parse_csv(file: Path, delimiter: str, types: dict[str, Any], gaps: Sequence[str] | None = None) -> Any:
+def parse_csv(file: Path, form: TextFormat, types: dict[str, Any], gaps: Sequence[str] | None = None) -> Any:
     """A pyarrow table of these columns; text cells in `gaps` become null."""
     ragged: list[Any] = []
 
@@ -103,29 +107,37 @@ def parse_csv(file: Path, delimiter: str, types: dict[str, Any], gaps: Sequence[
     try:
         return pa.csv.read_csv(
             file,
-            read_options=pa.csv.ReadOptions(use_threads=False),
-            parse_options=pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=refused),
-            convert_options=pa.csv.ConvertOptions(column_types=types, include_columns=list(types), **options),
+            read_options=pa.csv.ReadOptions(use_threads=False, encoding=form.arrow_encoding),
+            parse_options=pa.csv.ParseOptions(delimiter=form.delimiter, invalid_row_handler=refused),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types, include_columns=list(types), decimal_point=form.decimal, **options
+            ),
         )
-    except pa.ArrowInvalid:
+    except UnicodeError as error:
+        raise form.explain_bytes(file, error) from None
+    except pa.ArrowInvalid as error:
+        if not ragged and "invalid UTF8" in str(error):
+            raise form.explain_bytes(file, UnicodeError(str(error))) from None
         if not ragged:
             raise
         row = ragged[0]
         raise BadTable(
-            f"{file}: line {find_line(file, row.number - 2)} has {row.actual_columns} columns, the first line names "
-            f"{row.expected_columns}"
+            f"{file}: line {find_line(file, row.number - 2, form)} has {row.actual_columns} columns, the first line "
+            f"names {row.expected_columns}"
         ) from None
 
 
-def find_line(file: Path, row: int) -> int:
+def find_line(file: Path, row: int, form: TextFormat = PLAIN) -> int:
     """The line of data row `row`, counted from 0: empty lines are not rows."""
-    with file.open(encoding="utf-8-sig", errors="replace") as opened:
+    with file.open(encoding=form.python_encoding, errors="replace") as opened:
         filled = [number for number, line in enumerate(opened, 1) if line.strip("\r\n")]
     return filled[min(row + 1, len(filled) - 1)]
 
 
-def is_number(text: str) -> bool:
+def is_number(text: str, form: TextFormat = PLAIN) -> bool:
     """A number, or a gap where one could be."""
+    if not form.has_plain_numbers:
+        return text.strip() in GAPS or form.spell_number(text.strip()) is not None
     try:
         float(text)
     except ValueError:
@@ -134,10 +146,10 @@ def is_number(text: str) -> bool:
 
 
 def _require_text(file: Path) -> None:
-    """UTF-8 without NUL bytes; a byte order mark of UTF-8 is fine."""
+    """Without NUL bytes; a byte order mark of UTF-8 is fine."""
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-            raise BadTable(f"{file} is UTF-16; save it as UTF-8")
+            raise BadTable(f'{file} is UTF-16; write encoding = "utf-16" beside the file, or save it as UTF-8')
         place = data.find(b"\0")
         if place >= 0:
             line = data[:place].count(b"\n") + 1
@@ -157,32 +169,49 @@ _PREPARE = "convert it, leave it out, or let the party prepare its table: prepar
 
 
 def read_numbers(
-    file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = (), delimiter: str = ","
+    file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = (), form: TextFormat = PLAIN
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     """float64 [N, columns] of a CSV or Parquet file, and the columns' names."""
-    table = _read_table(file, columns, all_but, delimiter, pa.float64())
+    if form.thousands is None or file.suffix.lower() != ".csv":
+        table = _read_table(file, columns, all_but, form, pa.float64())
+    else:
+        table = _ungroup(file, form, _read_table(file, columns, all_but, form, pa.string(), GAPS))
     for name in table.column_names:
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise BadColumn(f"{file}: column {name!r} holds {kind}, not numbers; {_PREPARE}")
-    return _array(file, table), tuple(table.column_names)
+    return _array(file, form, table), tuple(table.column_names)
+
+
+def _ungroup(file: Path, form: TextFormat, text: Any) -> Any:
+    """The same table as numbers: pyarrow reads a decimal sign, but no groups of thousands."""
+    columns = []
+    for name in text.column_names:
+        cells = pc.utf8_trim_whitespace(text.column(name))
+        numbers = form.spell_numbers(cells)
+        if numbers.null_count != cells.null_count:
+            raise _wrong_cell(file, form, text.column_names) or BadTable(
+                f"{file}: column {name!r} is not all numbers"
+            )
+        columns.append(numbers.cast(pa.float64()))
+    return pa.table(columns, names=text.column_names)
 
 
 def _read_table(
     file: Path,
     columns: Sequence[str] | None,
     all_but: Sequence[str],
-    delimiter: str,
+    form: TextFormat,
     kind: Any,
     gaps: Sequence[str] | None = None,
 ) -> Any:
     """A pyarrow table, one row at least; cells of a CSV file are of this `kind`, a Parquet file has its own types."""
-    names = select_columns(file, column_names(file, delimiter), columns, all_but)
+    names = select_columns(file, column_names(file, form), columns, all_but)
     if file.suffix.lower() == ".csv":
         try:
-            table = parse_csv(file, delimiter, dict.fromkeys(names, kind), gaps)
+            table = parse_csv(file, form, dict.fromkeys(names, kind), gaps)
         except pa.ArrowInvalid as error:
-            raise _wrong_cell(file, delimiter, names) or BadTable(f"{file}: {error}") from None
+            raise _wrong_cell(file, form, names) or BadTable(f"{file}: {error}") from None
     else:
         with open_parquet(file) as opened:
             try:
@@ -194,30 +223,31 @@ def _read_table(
     return table
 
 
-def _wrong_cell(file: Path, delimiter: str, names: Sequence[str]) -> BadColumn | None:
+def _wrong_cell(file: Path, form: TextFormat, names: Sequence[str]) -> BadColumn | None:
     """Which cell is not a number; only looked for when one is not."""
     try:
-        table = parse_csv(file, delimiter, dict.fromkeys(names, pa.string()))
+        table = parse_csv(file, form, dict.fromkeys(names, pa.string()))
     except pa.ArrowInvalid:
         return None
     found = []
     for name in names:
         cells = table.column(name).to_pylist()
-        row = next((row for row, cell in enumerate(cells) if not is_number(cell or "nan")), None)
+        row = next((row for row, cell in enumerate(cells) if not is_number(cell or "nan", form)), None)
         if row is not None:
             found.append((row, name, cells[row]))
     if not found:
         return None
     row, name, cell = min(found, key=lambda one: one[0])
-    return BadColumn(f"{file}: line {find_line(file, row)}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
+    line = find_line(file, row, form)
+    return BadColumn(f"{file}: line {line}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
 
 
-def _array(file: Path, table: Any) -> NDArray[Any]:
+def _array(file: Path, form: TextFormat, table: Any) -> NDArray[Any]:
     for name in table.column_names:
         column = table.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            where = Cells(table, file).where(row)
+            where = Cells(table, file, form=form).where(row)
             raise BadColumn(
                 f"{file}: {where}, column {name!r} is empty or not a number; fill it in, drop the row at every "
                 "party, or let the party prepare its table: prepare = {}"
@@ -235,6 +265,7 @@ class Cells:
     table: Any  # pyarrow.Table
     file: Path | None = None
     numbers: NDArray[np.int64] | None = None  # of the rows in the file, from 0; None: all, in its order
+    form: TextFormat | None = None  # how a text file writes numbers; None: they come from elsewhere
 
     @classmethod
     def of(cls, table: Any) -> Cells:
@@ -256,11 +287,11 @@ class Cells:
     def __getitem__(self, rows: NDArray[np.int64]) -> Cells:
         """These rows, in this order."""
         before = np.arange(len(self)) if self.numbers is None else self.numbers
-        return Cells(self.table.take(pa.array(rows)), self.file, before[rows])
+        return Cells(self.table.take(pa.array(rows)), self.file, before[rows], self.form)
 
     def without(self, names: Sequence[str]) -> Cells:
         kept = [name for name in self.names if name not in names]
-        return Cells(self.table.select(kept), self.file, self.numbers)
+        return replace(self, table=self.table.select(kept))
 
     def column(self, name: str) -> Any:
         """A pyarrow column."""
@@ -277,7 +308,7 @@ class Cells:
         """Which row this is, as people look it up: a line of a CSV file."""
         number = row if self.numbers is None else int(self.numbers[row])
         if self.file is not None and self.file.suffix.lower() == ".csv":
-            return f"line {find_line(self.file, number)}"
+            return f"line {find_line(self.file, number, self.form or PLAIN)}"
         return f"row {number + 1}"
 
 
@@ -285,17 +316,18 @@ def read_cells(
     file: Path,
     columns: Sequence[str] | None = None,
     all_but: Sequence[str] = (),
-    delimiter: str = ",",
+    form: TextFormat = PLAIN,
     gaps: Sequence[str] = GAPS,
 ) -> Cells:
     """Columns of a CSV or Parquet file; text in `gaps` counts as nothing."""
-    return Cells(_read_table(file, columns, all_but, delimiter, pa.string(), gaps), file)
+    table = _read_table(file, columns, all_but, form, pa.string(), gaps)
+    return Cells(table, file, form=form if file.suffix.lower() == ".csv" else None)
 
 
-def column_names(file: Path, delimiter: str = ",") -> tuple[str, ...]:
+def column_names(file: Path, form: TextFormat = PLAIN) -> tuple[str, ...]:
     """What a table calls its columns."""
     if file.suffix.lower() == ".csv":
-        return tuple(read_header(file, delimiter))
+        return tuple(read_header(file, form))
     if file.suffix.lower() != ".parquet":
         kind = file.suffix or "a file without a suffix"
         raise BadFile(f"{file}: cannot read {kind!r}; tables are .csv and .parquet")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,26 @@ TEMPLATES = {name: Template.model_validate(table) for name, table in _TABLES.ite
 # What the writer of a job file was told: parties and their files, the label, the id -------------------------------
 
 
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
+
+
+@dataclass(frozen=True)
+class FormatAnswers:
+    """How a party's text file writes its cells, as far as it was said; the rest is found in the file."""
+
+    delimiter: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Sequence[str]], parties: Collection[str]) -> dict[str, FormatAnswers]:
+        """From flags, by the field they set: latin-1 for all parties, bank:latin-1 for one."""
+        said = {key: _by_party(texts, parties) for key, texts in options.items()}
+        said["delimiter"] = {name: _DELIMITERS.get(sign, sign) for name, sign in said.get("delimiter", {}).items()}
+        return {name: cls(**{key: texts.get(name) for key, texts in said.items()}) for name in parties}
+
+
 @dataclass(frozen=True)
 class JobAnswers:
     """Everything that a whole job needs."""
@@ -57,11 +77,20 @@ class JobAnswers:
     template: str
     files: dict[str, Path]  # of each party, in the order given
     label: tuple[str, str]  # party, column or key
-    ids: dict[str, str] | None = None  # of each party; None: guessed
+    ids: dict[str, str] | None = None  # of parties; None: guessed, like those of parties that are not in it
+    id: str | None = None  # of the other parties, where they have such a column
+    formats: Mapping[str, FormatAnswers] = field(default_factory=dict)  # of parties
 
     @classmethod
-    def parse(cls, template: str, parties: Sequence[str], label: str, ids: Sequence[str]) -> JobAnswers:
-        """From flags: bank=bank.csv, shop:bought, customer or bank:customer."""
+    def parse(
+        cls,
+        template: str,
+        parties: Sequence[str],
+        label: str,
+        ids: Sequence[str],
+        formats: Mapping[str, Sequence[str]] | None = None,
+    ) -> JobAnswers:
+        """From flags: bank=bank.csv, shop:bought, customer or bank:customer, and how files write their cells."""
         files = dict(_pair(text, "=", "--party", "bank=bank.csv") for text in parties)
         _require_different(list(files), parties)
         if len(files) < 2:
@@ -71,17 +100,15 @@ class JobAnswers:
             )
         party, column = _pair(label, ":", "--label", "shop:bought")
         _require_party("--label", party, files)
-        found: dict[str, str] = {}
-        for text in ids:
-            name, sign, rest = text.partition(":")
-            if sign and name in files:
-                found[name] = rest
-            else:
-                found |= {one: text for one in files if one not in found}
-        if found and len(found) < len(files):
-            missing = next(one for one in files if one not in found)
-            raise BadInput(f"--id: which column names the rows of {missing!r}? Say --id {missing}:COLUMN too")
-        return cls(template, {name: Path(file) for name, file in files.items()}, (party, column), found or None)
+        own = [text for text in ids if _names_party(text, files)]
+        other = [text for text in ids if text not in own]
+        if len(other) > 1:
+            raise BadInput(
+                f"--id: one column names the rows, got {', '.join(other)}; say PARTY:COLUMN where names differ"
+            )
+        paths, said = {name: Path(file) for name, file in files.items()}, FormatAnswers.parse(formats or {}, files)
+        id = other[0] if other else None
+        return cls(template, paths, (party, column), _by_party(own, files) or None, id, said)
 
 
 @dataclass(frozen=True)
@@ -116,10 +143,17 @@ class PartAnswers:
     file: Path
     label: str | None = None  # column or key, at the label party
     id: str | None = None  # None: guessed
+    format: FormatAnswers = FormatAnswers()
 
     @classmethod
     def parse(
-        cls, template: str | None, core: Path, parties: Sequence[str], label: str, ids: Sequence[str]
+        cls,
+        template: str | None,
+        core: Path,
+        parties: Sequence[str],
+        label: str,
+        ids: Sequence[str],
+        formats: Mapping[str, Sequence[str]] | None = None,
     ) -> PartAnswers:
         """From flags: bank=bank.csv; bought, or shop:bought; customer, or bank:customer."""
         if len(parties) != 1:
@@ -131,7 +165,23 @@ class PartAnswers:
             raise BadInput(f"--id: one column names the rows, got {', '.join(ids)}")
         name, file = _pair(parties[0], "=", "--party", "bank=bank.csv")
         column, id = (text.removeprefix(f"{name}:") for text in (label, ids[0] if ids else ""))
-        return cls(template, core, name, Path(file), column or None, id or None)
+        said = FormatAnswers.parse(formats or {}, [name])[name]
+        return cls(template, core, name, Path(file), column or None, id or None, said)
+
+
+def _by_party(texts: Sequence[str], parties: Collection[str]) -> dict[str, str]:
+    """customer for all parties, bank:customer for one, which takes precedence."""
+    every = [text for text in texts if not _names_party(text, parties)]
+    found = dict.fromkeys(parties, every[-1]) if every else {}
+    for text in texts:
+        if text not in every:
+            name, _, found[name] = text.partition(":")
+    return found
+
+
+def _names_party(text: str, parties: Collection[str]) -> bool:
+    name, sign, _ = text.partition(":")
+    return bool(sign) and name in parties
 
 
 def _require_different(names: Collection[str], parties: Sequence[str]) -> None:

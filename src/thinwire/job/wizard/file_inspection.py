@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import os
+import re
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from thinwire.base.errors import BadColumn, BadFile, BadIds, BadInput
 from thinwire.base.format import quote_names
@@ -21,9 +23,10 @@ from thinwire.data.prepare.columns import BooleanColumn, CategoryColumn, DateCol
 from thinwire.data.prepare.parsing import parse_words
 from thinwire.data.readers.files import require_file
 from thinwire.data.readers.tables import Cells, read_cells, select_columns
+from thinwire.data.readers.text_format import PLAIN, TextFormat, guess_delimiter, guess_numbers
+from thinwire.job.wizard.answers import FormatAnswers, JobAnswers
 
 _GAPS = ("?", "-", ".")  # what else people write for "nothing"
-_DELIMITERS = ",;\t|"
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class InspectedTable:
     """A CSV or Parquet file."""
 
     file: Path
-    delimiter: str
+    form: TextFormat
     cells: Cells
 
     @property
@@ -87,22 +90,32 @@ def relative(file: Path, folder: Path) -> str:
     return Path(os.path.relpath(file.resolve(), folder.resolve())).as_posix()
 
 
-def inspect_file(file: Path) -> InspectedTable | Arrays:
+def inspect_file(file: Path, said: FormatAnswers) -> InspectedTable | Arrays:
     require_file(file)
     match file.suffix.lower():
         case ".npz":
             return Arrays(file, _shapes(file))
-        case ".csv" | ".parquet":
-            delimiter = _delimiter(file) if file.suffix.lower() == ".csv" else ","
-            return InspectedTable(file, delimiter, read_cells(file, delimiter=delimiter))
+        case ".parquet":
+            return InspectedTable(file, PLAIN, read_cells(file))
+        case ".csv":
+            return _inspect_csv(file, said)
     raise BadFile(f"{file}: cannot read {file.suffix or 'a file without a suffix'!r}; give .csv, .parquet or .npz")
 
 
-def _delimiter(file: Path) -> str:
-    """The sign that cuts the first line into most names."""
-    with file.open(encoding="utf-8-sig", errors="replace") as opened:
-        first = next((line for line in opened if line.strip()), "")
-    return max(_DELIMITERS, key=lambda sign: len(next(csv.reader([first], delimiter=sign), [])))
+def _inspect_csv(file: Path, said: FormatAnswers) -> InspectedTable:
+    """How it writes its cells is found in it, where it was not said."""
+    encoding = said.encoding or PLAIN.encoding
+    text = TextFormat(said.delimiter or guess_delimiter(file, encoding), encoding)
+    cells = read_cells(file, form=text)
+    form = guess_numbers(_list_words(cells), text, said.decimal, said.thousands)
+    return InspectedTable(file, form, replace(cells, form=form))
+
+
+def _list_words(cells: Cells) -> Iterator[Any]:
+    """The different texts of each column, without those that stand for nothing."""
+    for name in cells.names:
+        words = pc.drop_null(parse_words(cells, name).unique())
+        yield words.filter(pc.invert(pc.is_in(words, value_set=pa.array(_GAPS))))
 
 
 def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
@@ -120,6 +133,9 @@ def _shapes(file: Path) -> dict[str, tuple[int, ...]]:
 
 
 _TELLING = ("id", "customer", "client", "patient", "user", "key", "number", "account")
+_ID_NAME = re.compile(rf"^id$|({'|'.join(_TELLING[1:])})(id|nr|no)?$")  # of the last word of a name
+_MOSTLY_DIFFERENT = 0.9
+_REPAIR = "correct or drop one of these rows, or say which column names the rows by --id"
 
 
 class SharedIds:
@@ -133,16 +149,88 @@ class SharedIds:
         self.in_order = all(ids == every[0] for ids in every)
 
 
-def match_ids(tables: Mapping[str, InspectedTable], columns: Mapping[str, str]) -> SharedIds:
-    """Of columns that were named; refuses ids that nobody shares."""
-    for party, column in columns.items():
-        if column not in tables[party].cells.names:
-            select_columns(tables[party].file, tables[party].cells.names, [column])
+def match_ids(tables: Mapping[str, InspectedTable], asked: JobAnswers) -> SharedIds:
+    """Of columns that were named, for one party at least; refuses ids that nobody shares, and ids that repeat."""
+    columns = _complete_ids(tables, asked)
     found = SharedIds(tables, columns)
     if not found.common:
         shown = ", ".join(f"{column!r} of {tables[party].file.name}" for party, column in columns.items())
         raise BadIds(f"not one id is in all of {shown}; are they written alike? Say which column it is by --id")
+    for party, column in columns.items():
+        require_unique(tables[party], column)
     return found
+
+
+def _complete_ids(tables: Mapping[str, InspectedTable], asked: JobAnswers) -> dict[str, str]:
+    """Where a party's column was not named: one of the same name, or the only one that could be."""
+    found = dict(asked.ids or {})
+    for party, column in found.items():
+        select_columns(tables[party].file, tables[party].cells.names, [column])
+    names = [*found.values(), *([] if asked.id is None else [asked.id])]
+    others = {party: table for party, table in tables.items() if party not in found}
+    if not found and not any(asked.id in table.cells.names for table in others.values()):
+        select_columns(next(iter(tables.values())).file, next(iter(tables.values())).cells.names, names)
+    for party, table in others.items():
+        same = next((name for name in names if name in table.cells.names), None)
+        found[party] = same or _find_only_id(party, table, asked.label)
+    return {party: found[party] for party in tables}
+
+
+def _find_only_id(party: str, table: InspectedTable, label: tuple[str, str]) -> str:
+    columns = [column for column in _different(table) if (party, column) != label]
+    if len(columns) != 1:
+        could = f"{quote_names(columns)} could; say" if columns else "Say"
+        raise BadInput(f"--id: which column names the rows of {party!r}? {could} --id {party}:COLUMN too")
+    return columns[0]
+
+
+def require_unique(table: InspectedTable, column: str) -> None:
+    """Refuses a column that cannot name rows, with the rows."""
+    flaw = _find_flaw(table, column)
+    if flaw is not None:
+        raise BadIds(f"{table.file}: column {column!r} cannot name the rows: {flaw}; {_REPAIR}")
+
+
+def list_suspects(table: InspectedTable) -> dict[str, str]:
+    """Columns that look like an id and are none, each with what is wrong: a value that repeats, or a gap."""
+    found = {name: _find_flaw(table, name) for name in table.cells.names if _looks_like_id(table, name)}
+    return {name: flaw for name, flaw in found.items() if flaw is not None}
+
+
+def _refuse_suspects(table: InspectedTable, chosen: str) -> None:
+    """A guess is worth little where a column of a telling name would name the rows but for some of them."""
+    suspects = list_suspects(table)
+    if suspects and not _is_telling(chosen):
+        raise BadIds(f"{table.file}: {describe_suspect(*next(iter(suspects.items())))}; {_REPAIR}")
+
+
+def describe_suspect(column: str, flaw: str) -> str:
+    return f"column {column!r} looks like an id, but {flaw}"
+
+
+def _find_flaw(table: InspectedTable, column: str) -> str | None:
+    """The first row without an id, or the first two with the same."""
+    places: dict[str, int] = {}
+    for row, text in enumerate(parse_words(table.cells, column).to_pylist()):
+        if text is None:
+            return f"{table.cells.where(row)} has none"
+        if text in places:
+            return f"{text[:40]!r} stands in {table.cells.where(places[text])} and {table.cells.where(row)}"
+        places[text] = row
+    return None
+
+
+def _looks_like_id(table: InspectedTable, column: str) -> bool:
+    """By its name, and by a different value in almost every row; no fractions, which are measurements."""
+    if not _ID_NAME.search(re.split(r"[^a-z]+", column.lower())[-1]):
+        return False
+    words = parse_words(table.cells, column)
+    values = pc.drop_null(words.unique()).to_pylist()
+    return len(values) >= _MOSTLY_DIFFERENT * len(words) and not _are_fractions(table, values)
+
+
+def _are_fractions(table: InspectedTable, values: Collection[str]) -> bool:
+    return all(table.form.decimal in value for value in values)
 
 
 def guess_ids(tables: Mapping[str, InspectedTable]) -> SharedIds:
@@ -161,14 +249,22 @@ def guess_ids(tables: Mapping[str, InspectedTable]) -> SharedIds:
         if best is None or rank > best[0]:
             best = (rank, chosen)
     if best is None or best[0][0] == 0:
+        for table in tables.values():
+            _refuse_suspects(table, "")
         raise BadIds("no column of different values is shared by all files; say which names the rows by --id COLUMN")
+    for party, column in best[1].items():
+        _refuse_suspects(tables[party], column)
     return SharedIds(tables, best[1])
 
 
 def guess_own_id(table: InspectedTable, label: str | None) -> str:
     """Of one table alone: by its name, else the first that could be; nobody else's ids are here to compare."""
     candidates = [column for column in _different(table) if column != label]
-    return next(filter(_is_telling, candidates), candidates[0]) if candidates else _none(table)
+    if not candidates:
+        _none(table)
+    chosen = next(filter(_is_telling, candidates), candidates[0])
+    _refuse_suspects(table, chosen)
+    return chosen
 
 
 def _is_telling(column: str) -> bool:
@@ -183,12 +279,13 @@ def _different(table: InspectedTable) -> dict[str, set[str]]:
         if cells.null_count:
             continue
         values = set(cells.to_pylist())
-        if len(values) == len(cells) and not all("." in value for value in values):
+        if len(values) == len(cells) and not _are_fractions(table, values):
             found[name] = values
     return found or _none(table)
 
 
 def _none(table: InspectedTable) -> NoReturn:
+    _refuse_suspects(table, "")
     raise BadColumn(
         f"{table.file}: no column has a different value in every row, so none can name the rows; it has "
         f"{quote_names(table.cells.names)}. Say which it is by --id COLUMN"

@@ -23,7 +23,14 @@ from thinwire.job.party_view import build_party_view, read_roster
 from thinwire.job.registry import build_recipe
 from thinwire.job.schema import JobFile, RosterFile
 from thinwire.job.wizard.answers import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, Template
-from thinwire.job.wizard.file_inspection import Arrays, InspectedTable, guess_own_id, inspect_file, relative
+from thinwire.job.wizard.file_inspection import (
+    Arrays,
+    InspectedTable,
+    guess_own_id,
+    inspect_file,
+    relative,
+    require_unique,
+)
 from thinwire.job.wizard.sections import (
     DraftSection,
     TableIds,
@@ -102,6 +109,7 @@ class WrittenJob:
     ids: dict[str, str] | None
     task: str
     commands: list[str]
+    notes: list[str]  # how files were read, and what stands out in them
 
 
 def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
@@ -126,7 +134,8 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     file = JobFile.model_validate(tomllib.loads(text))  # what is written can be read
     build_recipe("recipe", file.recipe).check(len(file.party), file.label_party.fusion)
     _save(path, text)
-    return WrittenJob(path, draft.rows, None if ids is None else ids.columns, task, commands)
+    notes = [note for section in (*draft.parties, draft.label_party) for note in section.notes]
+    return WrittenJob(path, draft.rows, None if ids is None else ids.columns, task, commands, notes)
 
 
 def _batch_size(rows: int) -> int:
@@ -202,6 +211,7 @@ class WrittenPart:
     id: str | None  # the column or key
     task: str | None  # at the label party
     commands: list[str]
+    notes: list[str]  # how the file was read, and what stands out in it
 
 
 def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPart:
@@ -211,7 +221,7 @@ def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPa
         raise BadInput(f"{path} is the core itself; give the part a name of its own, such as {asked.party}.toml")
     core = read_core(asked.core)
     _require_role(asked, core)
-    look = inspect_file(asked.file)
+    look = inspect_file(asked.file, asked.format)
     if isinstance(look, InspectedTable):
         section = _draft_table(asked, look, core, path.parent)
     else:
@@ -224,7 +234,8 @@ def write_part(asked: PartAnswers, path: Path, force: bool = False) -> WrittenPa
     _save(path, text)
     task = None if section.labels is None else section.labels.task
     ids = section.keys.get("ids", {})
-    return WrittenPart(path, asked.core, asked.party, section.rows, ids.get("column", ids.get("key")), task, commands)
+    column, notes = ids.get("column", ids.get("key")), list(section.notes)
+    return WrittenPart(path, asked.core, asked.party, section.rows, column, task, commands, notes)
 
 
 def _require_role(asked: PartAnswers, core: RosterFile) -> None:
@@ -252,6 +263,7 @@ def _draft_table(asked: PartAnswers, table: InspectedTable, core: RosterFile, fo
     labels = None if asked.label is None else table_labels(table, asked.label, folder)
     column = asked.id or guess_own_id(table, asked.label)
     select_columns(table.file, table.cells.names, [column])
+    require_unique(table, column)
     ids = TableIds(column, f"named by {column!r}", aligned=True)
     return table_section(asked.party, table, ids, TEMPLATES[_choose_template(asked, core)], folder, labels)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,15 @@ from thinwire.data.prepare import LabelCoding, Task
 from thinwire.data.prepare.columns import AnyColumn, CategoryColumn, HashedColumn, LeftOutColumn
 from thinwire.data.readers.features import read_labels
 from thinwire.data.readers.tables import select_columns
-from thinwire.job.wizard.answers import TEMPLATES, JobAnswers, Template
+from thinwire.job.wizard.answers import TEMPLATES, FormatAnswers, JobAnswers, Template
 from thinwire.job.wizard.file_inspection import (
     Arrays,
     InspectedTable,
     SharedIds,
+    describe_suspect,
     guess_ids,
     inspect_file,
+    list_suspects,
     match_ids,
     propose_public,
     relative,
@@ -50,6 +52,7 @@ class DraftSection:
     keys: Mapping[str, Any] = field(default_factory=dict)
     rows: int = 0
     labels: LabelChoice | None = None
+    notes: Sequence[str] = ()  # for whoever writes the job: they may hold values of the file
 
     @classmethod
     def of(
@@ -116,8 +119,26 @@ def table_section(
     name: str, table: InspectedTable, ids: TableIds, template: Template, folder: Path, labels: LabelChoice | None
 ) -> DraftSection:
     """Of all columns but the id and the label."""
+    return replace(_table_section(name, table, ids, template, folder, labels), notes=_list_notes(table, ids.column))
+
+
+def _list_notes(table: InspectedTable, id_column: str) -> list[str]:
+    """How the file was read where it is no plain CSV file, and columns that look like an id beside it."""
+    form = ", ".join(f"{key} = {value!r}" for key, value in table.form.changes.items())
+    notes = [f"{table.file.name}: read with {form}"] if form else []
+    suspects = {name: flaw for name, flaw in list_suspects(table).items() if name != id_column}
+    return notes + [
+        f"{table.file.name}: {describe_suspect(name, flaw)}; the rows are named by {id_column!r}"
+        for name, flaw in suspects.items()
+    ]
+
+
+def _table_section(
+    name: str, table: InspectedTable, ids: TableIds, template: Template, folder: Path, labels: LabelChoice | None
+) -> DraftSection:
     taken = (ids.column,) if labels is None else (ids.column, labels.name)
-    keys: dict[str, Any] = {"ids": {**_file(table, folder), "column": ids.column}}
+    read = {key: part for key, part in _file(table, folder).items() if key not in ("decimal", "thousands")}
+    keys: dict[str, Any] = {"ids": {**read, "column": ids.column}}
     if ids.aligned:
         keys["alignment"] = f"{name}.alignment"
     about = [f"{table.file.name}: {table.rows} rows, {ids.about}"]
@@ -150,8 +171,7 @@ def table_labels(table: InspectedTable, label: str, folder: Path) -> LabelChoice
 
 
 def _file(table: InspectedTable, folder: Path) -> dict[str, Any]:
-    delimiter = {} if table.delimiter == "," else {"delimiter": table.delimiter}
-    return {"file": relative(table.file, folder), **delimiter}
+    return {"file": relative(table.file, folder), **table.form.changes}
 
 
 def _kind(column: AnyColumn, table: InspectedTable) -> str:
@@ -183,7 +203,7 @@ class SectionDraft:
 def draft_sections(asked: JobAnswers, folder: Path) -> SectionDraft:
     """`folder` is where the job file will stand: paths start from there."""
     require_parties(asked.template, len(asked.files) - 1)
-    looks = {name: inspect_file(file) for name, file in asked.files.items()}
+    looks = {name: inspect_file(file, asked.formats.get(name, FormatAnswers())) for name, file in asked.files.items()}
     tables = {name: look for name, look in looks.items() if isinstance(look, InspectedTable)}
     if tables and len(tables) < len(looks):
         other = next(name for name in looks if name not in tables)
@@ -208,7 +228,7 @@ def require_parties(template: str, count: int) -> None:
 def _of_tables(asked: JobAnswers, tables: Mapping[str, InspectedTable], folder: Path) -> SectionDraft:
     party, label = asked.label
     labels = table_labels(tables[party], label, folder)
-    ids = guess_ids(tables) if asked.ids is None else match_ids(tables, asked.ids)
+    ids = guess_ids(tables) if asked.ids is None and asked.id is None else match_ids(tables, asked)
     sections = {}
     for name, table in tables.items():
         column = ids.columns[name]

@@ -15,12 +15,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from torch import Tensor
 
 from thinwire import __version__
+from thinwire.base.errors import BadInput
 from thinwire.job.schema import ServeSection
 from thinwire.predict.errors import BadRequest
 from thinwire.predict.party_models import PartyRows
 
 LONGEST_DEADLINE_MS = 600_000.0
 _RowNumber = Annotated[int, Field(json_schema_extra={"minimum": 0})]  # refused by the table's count
+_OWN = "the label party's own columns, one list or one object a row, instead of those in its table"
+_OWN_ROW: dict[str, Any] = {
+    "anyOf": [
+        {"type": "array", "description": "numbers as the model takes them, after its preparation"},
+        {
+            "type": "object",
+            "description": "raw columns by name, as /v1/model lists them; null where a value is missing",
+            "additionalProperties": {"type": ["number", "string", "boolean", "null"]},
+        },
+    ]
+}
 _WANTED = {"ids": "text or a whole number", "rows": "a whole number", "model": "a version's text"}
 
 
@@ -29,9 +41,10 @@ class ScoreRequest:
     """Rows of the table, in the order of the request."""
 
     rows: npt.NDArray[np.int64]
-    features: Tensor | None  # the label party's own, where the request brings them
+    features: Tensor | None  # the label party's own, where the request brings them, as the table's model takes them
     deadline_seconds: float
     model: str | None  # the version that the client insists on
+    by_name: bool = False  # its features were raw columns, which the table's model prepared
 
 
 def parse_body(body: bytes) -> Any:
@@ -51,7 +64,7 @@ class ScoreSchema:
     def __init__(self, settings: ServeSection) -> None:
         self._settings = settings
         most = Field(default_factory=_nothing, min_length=1, max_length=settings.max_rows)
-        own = Field(default_factory=_nothing, description="the label party's own columns, one list a row")
+        own = Field(default_factory=_nothing, description=_OWN, json_schema_extra={"items": _OWN_ROW})
         version = Field(default_factory=_nothing, description="refuse to answer with any other version")
         deadline = Field(settings.deadline_ms, ge=1, le=LONGEST_DEADLINE_MS, description="milliseconds")
         self._body: type[BaseModel] = create_model(
@@ -72,7 +85,7 @@ class ScoreSchema:
             raise BadRequest("wrong_type", "give either ids or rows: which rows to score")
         rows = _find_ids(body.ids, table) if body.rows is None else _check_rows(body.rows, table.count)
         features = _check_features(body.features, table, len(rows))
-        return ScoreRequest(rows, features, body.deadline_ms / 1000, body.model)
+        return ScoreRequest(rows, features, body.deadline_ms / 1000, body.model, _is_by_name(body.features))
 
     def _check(self, value: Any, deadline_header: str | None) -> Any:
         if isinstance(value, dict):
@@ -147,10 +160,7 @@ def _check_features(given: Any, table: PartyRows, count: int) -> Tensor | None:
         return None
     if table.features is None:
         raise BadRequest("wrong_type", "features: the label party has no bottom model of its own to take them")
-    try:
-        found = torch.tensor(given, dtype=torch.float32)
-    except (ValueError, TypeError, RuntimeError, OverflowError):
-        raise BadRequest("wrong_type", "features must be numbers, a list of equal shape for each row") from None
+    found = _convert_objects(given, table, count) if _is_by_name(given) else _convert(given)
     shape = [count, *table.features.shape[1:]]
     if list(found.shape) != shape:
         raise BadRequest("wrong_type", f"features have shape {list(found.shape)}, expected {shape}")
@@ -158,6 +168,32 @@ def _check_features(given: Any, table: PartyRows, count: int) -> Tensor | None:
         place = torch.nonzero(~torch.isfinite(found))[0].tolist()
         raise BadRequest("not_finite", f"features{place} is not finite, or too large for float32")
     return found
+
+
+def _is_by_name(given: list[Any] | None) -> bool:
+    return any(isinstance(one, dict) for one in given or ())
+
+
+def _convert(given: list[Any]) -> Tensor:
+    """Numbers as the model takes them."""
+    try:
+        return torch.tensor(given, dtype=torch.float32)
+    except (ValueError, TypeError, RuntimeError, OverflowError):
+        raise BadRequest("wrong_type", "features must be numbers, a list of equal shape for each row") from None
+
+
+def _convert_objects(given: list[Any], table: PartyRows, count: int) -> Tensor:
+    """Raw columns by name, prepared as the model's training rows were."""
+    if table.columns is None:
+        raise BadRequest(
+            "wrong_type", "features: the model's own columns have no names; give a list of numbers a row"
+        )
+    if len(given) != count:
+        raise BadRequest("wrong_type", f"features hold {len(given)} rows, expected {count}")
+    try:
+        return table.columns.convert(given)
+    except (BadInput, OverflowError, UnicodeError) as error:
+        raise BadRequest("wrong_type", str(error)) from None
 
 
 def _nothing() -> None:

@@ -45,9 +45,12 @@ class ScoreService:
 
     async def score(self, value: Any, deadline_header: str | None = None) -> dict[str, Any]:
         """The answer to one request; raises what it came to."""
-        request = self.schema.read(value, self._table(), deadline_header)
+        table = self._table()
+        request = self.schema.read(value, table, deadline_header)
         self._require_model(request, self.version())
         scored = await self._batcher.score(request)
+        if request.by_name and scored.ready.model.rows is not table:
+            return await self.score(value, deadline_header)  # another model came into use, and may prepare otherwise
         self._require_model(request, scored.ready.version)  # a new one may have come into use meanwhile
         _require_finite(request, scored.table)
         for party in scored.missing:
@@ -116,6 +119,7 @@ class ScoreService:
             "run": None if ready is None else ready.run,
             "rows": table.count,
             "ids": table.ids is not None,
+            "columns": None if table.columns is None else list(table.columns.required),
             "parties": {name: name not in away for name in self.party.own.feature_parties},
             "defaults": [] if ready is None else sorted(ready.defaults),
             "deadline_ms": self.settings.deadline_ms,
