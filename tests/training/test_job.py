@@ -74,7 +74,7 @@ def test_a_callback_that_returns_true_ends_the_run_as_a_finished_one(tmp_path: P
         seen.append(event["round"])
         return 1  # true, and not True
 
-    given = {"eval_every": 2, "epochs": 4}
+    given: dict[str, Any] = {"eval_every": 2, "epochs": 4}
     both: list[Any] = [stop_at_four, count]
     result = tw.train(job(svfl(), **given), callbacks=both, out=tmp_path)
     summary = result.summary()

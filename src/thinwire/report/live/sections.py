@@ -137,18 +137,21 @@ def _list_runs(board: Board, shown: Sequence[str]) -> dict[str, Any]:
     baseline = groups[0] if len(groups) > 1 and found in groups[0] else []
     asked = [*baseline, *shown][:MOST_SHOWN]
     return {
-        "groups": [[(key, _name_choice(runs[key], len(keys) > 1)) for key in keys] for keys in groups],
+        "groups": [list(zip(keys, _name_choices([runs[key] for key in keys]), strict=True)) for keys in groups],
         "baseline": set(baseline),
         "shown": set(shown),
         "compare": "" if set(baseline) & set(shown) or not baseline else urlencode([("run", key) for key in asked]),
     }
 
 
-def _name_choice(run: LiveRun, among_seeds: bool) -> str:
-    folder = run.name.rpartition("/")[0]
-    if not among_seeds or run.about is None:
-        return run.name
-    return f"{folder}/" * bool(folder) + f"{run.about.method}, seed {run.about.seed}"
+def _name_choices(runs: Sequence[LiveRun]) -> list[str]:
+    """One run by its name; several seeds by their folder, method and seed."""
+    if len(runs) == 1:
+        return [runs[0].name]
+    folders = ["".join(run.name.rpartition("/")[:2]) for run in runs]
+    infos = [run.about for run in runs]
+    seeds = ["" if one is None else f"{one.method}, seed {one.seed}" for one in infos]
+    return [folder + seed for folder, seed in zip(folders, seeds, strict=True)]
 
 
 def _with_styles(chosen: Sequence[tuple[str, LiveRun]], names: Sequence[str]) -> tuple[list[_Shown], list[RunGroup]]:
