@@ -106,6 +106,7 @@ def require_fits(browser: Chromium) -> None:
     assert browser.script("document.documentElement.scrollWidth <= innerWidth")
 
 
+LIVE = "document.getElementById('live').textContent"
 POINTS = "Math.max(0, ...[...document.querySelectorAll('#curves polyline')].map((one) => one.points.length))"
 ROUND = "Number(document.querySelector('#overview progress')?.value ?? 0)"
 
@@ -152,10 +153,11 @@ def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
     browser.size(1280, 900)
     with dashboard(digits / "runs") as address:
         browser.open(address)
-        browser.until("document.getElementById('live').textContent === 'Live.'")
+        browser.until(f"{LIVE} === 'Nothing is running.'")
         assert "No run yet" in browser.script("document.body.innerText")
         with training(digits):
             browser.until(f"{POINTS} >= 3")
+            assert browser.script(LIVE) == "Live."
             before = browser.script(POINTS)
             # What the reader has opened and where he is stay as they are while news come in.
             browser.script("document.querySelector('#curves details').open = true")
@@ -176,10 +178,10 @@ def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
 def test_the_page_finds_its_server_again(browser: Chromium, demo: Path) -> None:
     with dashboard(demo) as address:
         browser.open(address)
-        browser.until("document.getElementById('live').textContent === 'Live.'")
-    browser.until("document.getElementById('live').textContent.startsWith('The connection is gone')")
+        browser.until(f"{LIVE} === 'Nothing is running.'")
+    browser.until(f"{LIVE}.startsWith('The connection is gone')")
     with dashboard(demo, int(address.rsplit(":", 1)[1])):
-        browser.until("document.getElementById('live').textContent === 'Live.'")
+        browser.until(f"{LIVE} === 'Nothing is running.'")
 
 
 def test_several_runs_side_by_side_wide_dark_and_on_a_phone(browser: Chromium, demo: Path, tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ def test_several_runs_side_by_side_wide_dark_and_on_a_phone(browser: Chromium, d
         ):
             browser.size(*size, phone=size == PHONE, dark=dark)
             browser.open(address)
-            browser.until("document.getElementById('live').textContent === 'Live.'")
+            browser.until(f"{LIVE} === 'Nothing is running.'")
             assert browser.script("document.querySelectorAll('#overview .row').length") == len(find_runs(demo)) == 4
             require_fits(browser)
             kept(browser, f"{name}.png", tmp_path, height)
@@ -201,7 +203,7 @@ def test_several_runs_side_by_side_wide_dark_and_on_a_phone(browser: Chromium, d
 def test_runs_are_chosen_with_the_keyboard_alone(browser: Chromium, demo: Path) -> None:
     with dashboard(demo.parent) as address:
         browser.open(address)
-        browser.until("document.getElementById('live').textContent === 'Live.'")
+        browser.until(f"{LIVE} === 'Nothing is running.'")
         browser.press("Tab", 9)
         assert browser.script("document.activeElement.textContent") == "Skip to the runs"
         for _ in range(3):  # the first three boxes

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,34 @@ def test_a_method_takes_what_fits_of_the_jobs_recipe() -> None:
     }
     with pytest.raises(BadInput, match="--methods: 'foo' is not one of svfl"):
         build_recipe_table("foo", own)
+
+
+@pytest.mark.parametrize(
+    ("own", "method", "key", "default"),
+    [
+        ({"method": "thin", "reuse": 1}, "celu", "reuse", 5),
+        ({"method": "efvfl", "compressor": "identity"}, "cvfl", "compressor", {"name": "TopK", "fraction": 0.1}),
+        (
+            {"method": "cvfl", "compressor": {"name": "Identity"}},
+            "efvfl",
+            "compressor",
+            {"name": "TopK", "fraction": 0.1},
+        ),
+        ({"method": "cvfl", "compressor": {"name": "Sign"}, "local_steps": 1}, "fedbcd", "local_steps", 5),
+    ],
+)
+def test_no_method_becomes_svfl_by_what_it_takes_over(
+    own: dict[str, Any], method: str, key: str, default: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build_recipe_table(method, own)[key] == default
+    said = capsys.readouterr()
+    assert said.out == ""
+    if key != "local_steps":  # which no method takes over
+        assert f"thinwire: {method}: the job's {key} = " in said.err
+        assert "would make it the same as svfl; it runs with its default" in said.err
+    build_recipe_table(str(own["method"]), own)  # what a job says of its own method stays
+    assert build_recipe_table("celu", {"method": "celu", "reuse": 1}) == {"method": "celu", "reuse": 1}
+    assert capsys.readouterr().err == ""
 
 
 def test_means_and_deviations() -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.main import get_command
 
 from processes import THINWIRE
 from thinwire.cli import app
 from thinwire.cli.explain import read_explanations
-from thinwire.cli.options import read_options
+from thinwire.cli.options import describe_parameters, read_options
 
 COMMANDS: dict[str, Any] = getattr(get_command(app), "commands", {})
 PANELS = ["Start", "Run across organisations", "Look and judge", "Research", "Housekeeping"]
@@ -104,3 +105,17 @@ def test_every_text_of_the_table_is_of_a_parameter() -> None:
         assert texts.keys() <= known, command
     used = {name for command, names in parameters.items() for name in names - read_options().get(command, {}).keys()}
     assert shared.keys() <= used
+
+
+def test_brackets_in_help_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def key(file: Path) -> None:
+        """Keep what [retention] says, in [bold] letters."""
+
+    texts = {"key": {"file": {"argument": "FILE", "help": "A file with a [retention] section."}}}
+    monkeypatch.setattr("thinwire.cli.options.read_options", lambda: texts)
+    made = typer.Typer()
+    made.command()(describe_parameters(key))
+    made(["--help"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "Keep what [retention] says, in [bold] letters." in shown
+    assert "A file with a [retention] section." in shown

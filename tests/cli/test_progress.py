@@ -5,9 +5,11 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
+import pytest
 from rich.console import Console
 
-from thinwire.report.progress import RunProgress
+from thinwire.cli.output import build_table, print_plain
+from thinwire.report.progress import ProgressLine, RunProgress
 
 HALVED = [
     {"round": 10, "from": 11, "to": 5, "loss": 3.5, "lowest_loss": 1.25},
@@ -36,3 +38,22 @@ def test_backing_off_is_said_once_each_time() -> None:
         "thin: the training loss rose from 1.25 to 3.5, so from round 10 on 5 cached steps a round, not 11",
         "thin: the training loss rose from 3.5 to 9, so from round 30 on 2 cached steps a round, not 5",
     ]
+
+
+def test_names_and_sections_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    table = build_table("[retention] in [bold]", ["party[/]"], wrapped=["party[/]"])
+    table.add_row("[bold]bank :key:, which is a long name")
+    print_plain(table, "its job has no [retention] section")
+    shown = capsys.readouterr().out
+    for text in ("[retention] in [bold]", "party[/]", "[bold]bank :key:", "its job has no [retention] section"):
+        assert text in shown
+
+
+def test_a_line_that_moves_takes_no_name_for_markup() -> None:
+    out = StringIO()
+    console = Console(file=out, width=100, force_terminal=True)
+    with ProgressLine("[bold]bank[/nothing]", 4, console=console) as progress:
+        progress.move(2, "below [retention]")
+        progress.note("[retention] stays")
+    for text in ("[bold]bank[/nothing]", "below [retention]", "[retention] stays"):
+        assert text in out.getvalue()

@@ -19,6 +19,7 @@ from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.training.erase import erase_rows
+from training.party.parties import Shape, made
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
@@ -83,6 +84,43 @@ def test_a_run_directory_is_complete_and_its_job_file_runs_again(job: Path, tmp_
     assert losses[0] == losses[1]
     models = [(tmp_path / name / "models" / "bank.safetensors").read_bytes() for name in ("a", "b")]
     assert models[0] == models[1]
+
+
+def test_epochs_are_an_option_as_the_seed_is(job: Path, tmp_path: Path, here: Here) -> None:
+    shown = here("train", job, "--epochs", "3", "--out", tmp_path / "r", "--json")
+    assert (shown.returncode, json.loads(shown.stdout)["rounds"]) == (0, 9)
+    assert load_job(tmp_path / "r" / "job.toml").epochs == 3
+    assert "job.epochs must be greater than 0" in here("train", job, "--epochs", "0").stderr
+
+
+def test_privacy_of_a_job_is_what_its_run_spends(tmp_path: Path, here: Here) -> None:
+    recipe = {"method": "pbm", "trials": 16, "beta": 0.15}
+    place = made(tmp_path, Shape(recipe, job={"training": "frozen", "eval_every": 1}, parties=3))
+    said = json.loads(here("privacy", place.job, "--json").stdout)
+    spent = json.loads(here("train", place.job, "--out", tmp_path / "run", "--json").stdout)["privacy"]
+    assert said["observers"] == spent[0]["observers"]
+    assert said["rounds"] == 6
+    shown = here("privacy", place.job, "--set", "job.budget={epsilon=100.0}")
+    assert (shown.returncode, "The budget of epsilon 100 against the label party alone allows" in shown.stdout) == (
+        0,
+        True,
+    )
+    assert "epsilon after" in shown.stdout
+
+
+def test_privacy_of_a_job_says_why_nothing_is_proven(job: Path, here: Here) -> None:
+    shown = here("privacy", job)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("efvfl: nothing is proven, epsilon is infinite for every observer\n")
+    assert "Embeddings: they leave this party without noise" in shown.stdout
+    said = json.loads(here("privacy", job, "--json").stdout)
+    assert {row["end_to_end_epsilon"] for row in said["observers"]} == {"infinity"}
+    for more, message in (
+        (["--width", "4", "--frozen"], "--width, --frozen: the job file says"),
+        ([], "give a job file"),
+    ):
+        shown = here("privacy", *([job] if more else []), *more)
+        assert (shown.returncode, message in shown.stderr) == (2, True)
 
 
 def test_resume_goes_on_as_if_it_had_never_stopped(job: Path, tmp_path: Path, here: Here) -> None:

@@ -95,6 +95,19 @@ def test_listen_and_address_follow_from_each_other() -> None:
             placed(cannot_be_called, None).dial_address()
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "[::1]", "localhost", "LOCALHOST."])
+def test_a_loopback_address_is_listened_at_alone(host: str) -> None:
+    label_party = placed(None, f"{host}:7443")
+    assert label_party.listen_address() == label_party.dial_address() == f"{host}:7443"
+
+
+@pytest.mark.parametrize(
+    "host", ["192.0.2.7", "[2001:db8::1]", "fl.shop.example", "localhost.example", "127.example"]
+)
+def test_any_other_address_may_be_a_gateways_and_all_interfaces_are_listened_at(host: str) -> None:
+    assert placed(None, f"{host}:7443").listen_address() == "0.0.0.0:7443"
+
+
 def test_certificates_lie_in_certs_unless_a_section_says_otherwise(path: Path) -> None:
     certs = path.parent / "certs"
     usual = read_party_view(path, "bank")

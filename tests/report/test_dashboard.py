@@ -154,7 +154,7 @@ def test_news_comes_as_events_and_only_what_has_changed(tmp_path: Path) -> None:
     folder = written(tmp_path / "runs" / "one", run)
     with served(tmp_path / "runs") as address, get(f"{address}/events") as stream:
         assert stream.headers["Content-Type"].startswith("text/event-stream")
-        assert next_sections(stream).keys() == {"runs", "overview", "curves", "details"}
+        assert next_sections(stream).keys() == {"live", "runs", "overview", "curves", "details"}
         with (folder / "events.jsonl").open("a") as file:
             late = run.events[-1].model_copy(update={"round": 15, "epoch": 5.0, "test": {"accuracy": 0.987654}})
             file.write(late.model_dump_json() + "\n")
@@ -220,6 +220,54 @@ def test_a_run_has_the_colour_of_its_lines(tmp_path: Path) -> None:
     assert swatches == [("0", "b"), ("1", "c")]
     lines = dict(re.findall(r'class="line c(\d)".*?<title>(\w)</title>', shown["curves"]))
     assert lines == {"0": "b", "1": "c"}
+
+
+def test_the_page_is_live_only_while_something_runs(tmp_path: Path) -> None:
+    board = Board(tmp_path)
+    assert sections(board, [])["live"] == "Nothing is running."
+    run = made_up("run")
+    folder = written(tmp_path / "run", run)
+    board._found = -10.0
+    assert sections(board, [])["live"] == "Nothing is running."  # its last sign of life is old
+    now = run.heartbeats[-1].model_copy(update={"time": datetime.now(UTC).isoformat()})
+    (folder / "pulse.json").write_text(now.model_dump_json())
+    board._looked.clear()
+    assert sections(board, [])["live"] == "Live."
+    (folder / "result.json").write_text("{}")
+    board._looked.clear()
+    assert sections(board, [])["live"] == "Nothing is running."
+
+
+def test_seeds_of_one_method_share_a_line_and_a_place_in_the_list(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        written(tmp_path / f"celu-{seed}", made_up(f"celu-{seed}", seed=seed, method="celu"))
+    written(tmp_path / "thin-0", made_up("thin-0", rounds=9))
+    shown = sections(Board(tmp_path), [])
+    lines = set(re.findall(r'class="line c(\d)".*?<title>([^<]+)</title>', shown["curves"]))
+    assert lines == {("0", "celu, 2 seeds"), ("1", "thin-0")}
+    assert re.findall(r'class="swatch s(\d)"[^>]*></span>([\w-]+)', shown["overview"]) == [
+        ("0", "celu-0"),
+        ("0", "celu-1"),
+        ("1", "thin-0"),
+    ]
+    listed = [re.findall(r"> ([^<]+)</label>", one) for one in shown["runs"].split("<li>")[1:]]
+    assert listed == [["celu, seed 0", "celu, seed 1"], ["thin-0"]]
+
+
+def test_the_baseline_is_always_offered(tmp_path: Path) -> None:
+    for name, method in (("a", "thin"), ("b", "celu"), ("c", "svfl")):
+        written(tmp_path / name, made_up(name, method=method))
+    board = Board(tmp_path)
+    board.select_runs([])
+    keys = {run.name: key for key, run in board.runs.items()}
+    alone = sections(board, [keys["b"]])["runs"]
+    assert [attributes["value"] for attributes in Page(alone).named("input")] == [keys[name] for name in "cab"]
+    assert f'href="/?run={keys["c"]}&amp;run={keys["b"]}"' in alone
+    assert "with-baseline" not in sections(board, [keys["b"], keys["c"]])["runs"]
+    (tmp_path / "c" / "about.json").unlink()  # without svfl it is the first run
+    first = Board(tmp_path)
+    first.select_runs([])
+    assert f'href="/?run={keys["a"]}&amp;run={keys["b"]}"' in sections(first, [keys["b"]])["runs"]
 
 
 def test_names_are_short_beside_each_other(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from thinwire.report.figures import curve_figures
 from thinwire.report.folder import find_runs, read_run, runs_in, write_report
 from thinwire.report.record import Evaluation, Heartbeat, append_heartbeat
 from thinwire.report.rendering import report_html
-from thinwire.report.summary import each_alone, group_runs
+from thinwire.report.summary import group_runs, name_group
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_every_metric_that_a_run_is_judged_by_has_its_curves() -> None:
         made_up("a"),
         replace(by_loss, about=by_loss.about.model_copy(update={"metrics": (), "target": None})),
     ]
-    titles = [figure.title for figure in curve_figures(each_alone(records))]
+    titles = [figure.title for figure in curve_figures([name_group([record]) for record in records])]
     assert titles == [
         f"Test {metric} by {x}" for metric in ("accuracy", "loss") for x in ("epoch", "bytes", "time", "link time")
     ]

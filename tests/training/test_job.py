@@ -20,6 +20,7 @@ from thinwire.engine.privacy import SecureSum
 from thinwire.engine.schedule import CachedSteps, Overlap
 from thinwire.engine.streams import Direct
 from thinwire.predict.model_store import load_model
+from thinwire.report.folder import read_run
 from thinwire.storage.run_directory import RunDirectory
 
 
@@ -61,6 +62,31 @@ def test_callbacks_see_every_evaluation() -> None:
     seen: list[int] = []
     result = tw.train(job(svfl()), [lambda event: seen.append(event["round"])])
     assert seen == [row["round"] for row in result.history]
+
+
+def test_a_callback_that_returns_true_ends_the_run_as_a_finished_one(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def stop_at_four(event: dict[str, Any]) -> bool:
+        return bool(event["round"] == 4)
+
+    def count(event: dict[str, Any]) -> int:
+        seen.append(event["round"])
+        return 1  # true, and not True
+
+    given: dict[str, Any] = {"eval_every": 2, "epochs": 4}
+    both: list[Any] = [stop_at_four, count]
+    result = tw.train(job(svfl(), **given), callbacks=both, out=tmp_path)
+    summary = result.summary()
+    assert (summary["rounds"], summary["stopped_by"], summary["interrupted"]) == (4, "callback", False)
+    assert seen == [event["round"] for event in result.history]
+    for name in ("result.json", "ledger.json", "report.html", "models/top.safetensors"):
+        assert (tmp_path / name).is_file(), name
+    assert read_run(tmp_path).state == "finished"
+    whole = tw.train(job(svfl(), **given), callbacks=[])
+    assert whole.summary()["stopped_by"] is None
+    resumed = tw.train(job(svfl(), **given), callbacks=[], out=tmp_path, resume=True)
+    assert [event["train"] for event in resumed.history] == [event["train"] for event in whole.history]
 
 
 def test_every_round_may_be_followed() -> None:

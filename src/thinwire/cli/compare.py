@@ -170,9 +170,13 @@ def _format_cell(row: dict[str, Any], name: str, format: Callable[[float], str])
 
 
 def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The job's own recipe where it is of that method; else defaults, and what fits of its arguments."""
+    """The job's own recipe where it is of that method; else defaults, and what fits of its arguments.
+
+    An argument that would make it svfl once more is not taken over, which is said on stderr.
+    """
     from thinwire.base.format import did_you_mean
     from thinwire.engine.methods import METHODS
+    from thinwire.job.job_file import inline
     from thinwire.job.registry import list_parameters
 
     if method not in METHODS:
@@ -181,7 +185,21 @@ def build_recipe_table(method: str, own: Mapping[str, Any]) -> dict[str, Any]:
         return {**own, "method": method}
     usual = tomllib.loads(files("thinwire.cli").joinpath("methods.toml").read_text(encoding="utf-8"))
     alike = list_parameters(METHODS[method]).keys() & usual["alike"]
-    return {"method": method, **usual["method"][method], **{key: own[key] for key in own if key in alike}}
+    table = {"method": method, **usual["method"][method], **{key: own[key] for key in own if key in alike}}
+    for key, value in usual["same_as_svfl"].get(method, {}).items():
+        if _name_value(table[key]) == _name_value(value):
+            table[key] = usual["method"][method][key]
+            given, kept = inline(value), inline(table[key])
+            say(
+                f"{method}: the job's {key} = {given} would make it the same as svfl; it runs with its default {kept}"
+            )
+    return table
+
+
+def _name_value(value: Any) -> Any:
+    """A compressor by its name, with or without arguments."""
+    named = value.get("name") if isinstance(value, Mapping) else value
+    return named.lower() if isinstance(named, str) else named
 
 
 def _run_method(run: _MethodRun) -> dict[str, Any]:

@@ -17,9 +17,10 @@ def dashboard(runs: Path, port: int = 8765, host: str = "127.0.0.1", show: bool 
     try:
         import uvicorn
 
-        from thinwire.report.live.app import dashboard_app, is_loopback
+        from thinwire.report.live.app import dashboard_app
     except ModuleNotFoundError as error:
         raise BadInput(f"the live page needs {error.name}: pip install 'thinwire[dashboard]'") from None
+    from thinwire.net.links.endpoint import is_loopback
     from thinwire.report.live.live_run import Board
 
     board = Board(runs)

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 
 def describe_parameters(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command's parameters their flags and their help, as options.toml has them."""
+    """Gives a command's parameters their flags and their help, as options.toml has them; brackets in it are text."""
     table, hints = read_options(), get_type_hints(command)
     own = table.get(command.__name__, {})
     for name in inspect.signature(command).parameters:
         about = own.get(name) or table["every"][name]
         command.__annotations__[name] = Annotated[hints[name], _build_parameter(name, about)]
+    command.__doc__ = _escape_brackets(command.__doc__ or "")
     return command
 
 
@@ -43,10 +44,20 @@ def read_options() -> dict[str, dict[str, dict[str, Any]]]:
 
 def _build_parameter(name: str, about: dict[str, Any]) -> Any:
     given: dict[str, Any] = {key: about[key] for key in ("help", "min", "max") if key in about}
+    given["help"] = _escape_brackets(given["help"])
     given["autocompletion"] = _find_completion(about)
     if "argument" in about:
         return typer.Argument(metavar=about["argument"], **given)
     return typer.Option(about.get("flag", f"--{name.replace('_', '-')}"), metavar=about.get("metavar"), **given)
+
+
+def _escape_brackets(text: str) -> str:
+    """Typer takes help for rich's markup, in which `[retention]` is a style."""
+    if "[" not in text:
+        return text
+    from rich.markup import escape
+
+    return escape(text)
 
 
 # What the shell completes -----------------------------------------------------------------------------------------

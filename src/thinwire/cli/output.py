@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from thinwire.base.errors import BadInput
+from thinwire.report.progress import open_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,12 +76,10 @@ def build_table(
 
 def print_plain(*items: Any) -> None:
     """Tables as they are; text without colours, and not cut."""
-    from rich.console import Console
-
-    console = Console()
+    console = open_console()
     for item in items:
         if isinstance(item, str):
-            console.print(item, markup=False, highlight=False, soft_wrap=True)
+            console.print(item, highlight=False, soft_wrap=True)
         else:
             console.print(item)
 
@@ -110,7 +109,6 @@ def print_listing(kind: str, things: Iterable[Callable[..., Any]], as_json: bool
 
 
 def _print_entries(kind: str, found: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(kind, "what it does")
@@ -119,7 +117,7 @@ def _print_entries(kind: str, found: list[dict[str, Any]]) -> None:
             name if default is None else f"{name}={default}" for name, default in entry["parameters"].items()
         )
         table.add_row(f"{entry['name']}({arguments})", entry["summary"])
-    Console().print(table)
+    print_plain(table)
 
 
 def format_preparation(prepared: dict[str, list[dict[str, Any]]], label: str | None) -> list[str]:

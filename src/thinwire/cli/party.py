@@ -15,10 +15,10 @@ from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import parse_init_from, parse_trackers
 from thinwire.cli.output import format_privacy, print_result, require_approval, stop_on_signals, stop_with
-from thinwire.report.progress import format_metrics
+from thinwire.report.progress import ProgressLine, format_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from thinwire.integrations.trackers import PartyWriters
     from thinwire.job.party_view import PartyView
@@ -65,7 +65,7 @@ def party(
     consent = own.consent
     require_approval(consent.describe_training(), consent.me, yes, consent)
     folder = out or Path("runs") / job.stem / own.me
-    shown = _PartyOutput(own.me, PartyWriters(named, own, folder))
+    shown = _PartyOutput(own, PartyWriters(named, own, folder))
     with nullcontext() if ranks is None else ranks.leading():
         run = open_party_run(own, folder, Audience(shown.say, shown.event, shown.round), beginning, ranks)
         served = None if address is None else MetricsServer(address, run)
@@ -101,11 +101,12 @@ def _parse_address(text: str) -> tuple[str, int]:
 
 
 class _PartyOutput:
-    """Lines on stderr: what happens, and every evaluation. Writers get the same."""
+    """Lines on stderr: what happens, and every evaluation; on a terminal a line that moves. Writers get the same."""
 
-    def __init__(self, me: str, writers: PartyWriters) -> None:
-        self._me = me
+    def __init__(self, own: PartyView, writers: PartyWriters) -> None:
+        self._me = own.me
         self._writers = writers
+        self._progress = ProgressLine(f"{own.me}: {own.recipe.name}", 0, "round ")
         self._run: PartyRun | None = None
 
     def execute(self, run: PartyRun) -> PartyOutcome:
@@ -120,7 +121,8 @@ class _PartyOutput:
             run.close()
             raise
         try:
-            outcome = run.execute()
+            with self._progress:
+                outcome = run.execute()
             summary, interrupted = outcome.summary, outcome.interrupted
         except (Interrupted, KeyboardInterrupt):
             interrupted = True
@@ -130,7 +132,11 @@ class _PartyOutput:
         return outcome
 
     def say(self, sentence: str) -> None:
-        typer.echo(f"{self._me}: {sentence}", err=True)
+        line = f"{self._me}: {sentence}"
+        if self._progress.moves:
+            self._progress.note(line)
+        else:  # rich would end a process whose pipe is gone
+            typer.echo(line, err=True)
 
     def event(self, event: dict[str, Any]) -> None:
         self._writers.event(event)
@@ -141,6 +147,9 @@ class _PartyOutput:
         if self._run is not None:
             every = self._run.session.own.settings.eval_every or self._run.batches.rounds_per_epoch
             self._writers.round(round, every, partial(_describe_progress, self._run, round))
+            if self._progress.moves:
+                self._progress.total = self._run.batches.rounds  # a privacy budget may allow fewer than planned
+                self._progress.move(round, _format_bytes(_describe_progress(self._run, round)["bytes"]))
 
 
 def _describe_progress(run: PartyRun, round: int) -> dict[str, Any]:
@@ -153,6 +162,10 @@ def _describe_progress(run: PartyRun, round: int) -> dict[str, Any]:
         "bytes": {"sent": sent, "received": received},
         "seconds": session.seconds(),
     }
+
+
+def _format_bytes(counted: Mapping[str, int]) -> str:
+    return f"{format_bytes(counted['sent'])} sent, {format_bytes(counted['received'])} received"
 
 
 def _format_summary(summary: dict[str, Any]) -> Iterator[str]:

@@ -1,7 +1,8 @@
-"""`thinwire privacy`: what a noisy secure sum protects, from whom; or the noise that a wanted epsilon needs."""
+"""`thinwire privacy`: what a job, or a noisy secure sum, protects, from whom; or the noise that an epsilon needs."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -10,14 +11,19 @@ from thinwire.base.errors import BadInput
 from thinwire.cli.output import build_table, format_epsilon, print_plain, print_result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from thinwire.engine.privacy.accounting import BottomModel
 
 
 def privacy(
+    job: Path | None = None,
     *,
-    width: int,
-    parties: int,
-    epochs: int,
+    settings: list[str] = [],
+    code: list[str] = [],
+    width: int | None = None,
+    parties: int | None = None,
+    epochs: int | None = None,
     trials: int | None = None,
     beta: float | None = None,
     epsilon: float | None = None,
@@ -28,10 +34,19 @@ def privacy(
     observer: str = "label_party",
     as_json: bool = False,
 ) -> None:
-    """Say what pbm protects, from whom and with which epsilon; or find the noise for a wanted epsilon.
+    """Say what a job will have spent at its end, what pbm protects with given figures, or the noise for an epsilon.
 
-    Without --frozen or --noise-multiplier nothing is proven for a run as a whole, and that epsilon is infinite.
+    Without a frozen or privately trained bottom model nothing is proven for a run as a whole, and that epsilon is
+    infinite.
     """
+    figures = {"--width": width, "--parties": parties, "--epochs": epochs, "--trials": trials, "--beta": beta}
+    more = {"--epsilon": epsilon, "--noise-multiplier": noise_multiplier, "--frozen": frozen or None}
+    if job is not None:
+        _require_absent({**figures, **more, "--label-holds-features": label_holds_features or None})
+        _forecast(job, settings, code, delta, as_json)
+        return
+    if width is None or parties is None or epochs is None:
+        raise BadInput("give a job file, or the figures --width, --parties and --epochs")
     from thinwire.engine.privacy import accounting
     from thinwire.engine.privacy.accounting.figures import cost_report, plan_report
 
@@ -51,6 +66,36 @@ def privacy(
     else:
         raise BadInput("give --trials and --beta to see what they protect, or --epsilon alone to have them found")
     print_result(facts, as_json, lambda: show(facts))
+
+
+def _require_absent(figures: Mapping[str, object]) -> None:
+    given = [flag for flag, value in figures.items() if value is not None]
+    if given:
+        raise BadInput(
+            f"{', '.join(given)}: the job file says that itself; change it with --set, or leave out the file"
+        )
+
+
+def _forecast(job: Path, settings: list[str], code: list[str], delta: float, as_json: bool) -> None:
+    from thinwire.job.job_loader import load_job
+    from thinwire.job.own_code import CodeSources
+
+    facts = load_job(job, settings, CodeSources.parse(code)).forecast_privacy(delta)
+    print_result(facts, as_json, lambda: _print_forecast(facts))
+
+
+def _print_forecast(facts: dict[str, Any]) -> None:
+    """At the end of the run; where nothing is proven, why."""
+    if all(row["releases_epsilon"] == "infinity" for row in facts["observers"]):
+        typer.echo(f"{facts['method']}: nothing is proven, epsilon is infinite for every observer")
+        _print_words(facts)
+        return
+    _print_costs(facts)
+    budget = facts["budget"]
+    if budget is not None:
+        allowed = f"{facts['rounds']} of {facts['planned_rounds']} rounds"
+        against = _format_observer(budget["observer"])
+        typer.echo(f"\nThe budget of epsilon {budget['epsilon']:g} against {against} allows {allowed}.")
 
 
 def _build_bottom(frozen: bool, noise_multiplier: float | None) -> BottomModel:
@@ -97,13 +142,14 @@ def _print_plans(facts: dict[str, Any]) -> None:
 
 def _print_words(facts: dict[str, Any]) -> None:
     for heading, name in (("Not protected:", "not_protected"), ("This holds only if:", "holds_only_if")):
-        typer.echo(f"\n{heading}")
+        if facts[name]:
+            typer.echo(f"\n{heading}")
         for line in facts[name]:
             typer.echo(f"  - {line}")
 
 
 def _format_epochs(facts: dict[str, Any]) -> str:
-    return f"{facts['epochs']} epoch{'s' * (facts['epochs'] != 1)}"
+    return f"{facts['epochs']:g} epoch{'s' * (facts['epochs'] != 1)}"
 
 
 def _format_observer(name: str) -> str:

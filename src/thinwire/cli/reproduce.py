@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.options import parse_seeds
 from thinwire.cli.output import build_table, print_plain, print_result, stop_with
-from thinwire.report.progress import RunProgress, format_metrics
+from thinwire.report.progress import RunProgress, format_metrics, open_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,8 +31,6 @@ def reproduce(
     as_json: bool = False,
 ) -> None:
     """Run a paper's experiment and check its claims; without a name, list them. Run again, it goes on from there."""
-    from rich.console import Console
-
     from thinwire.lab.papers.experiment import match_experiments, read_experiment_text
     from thinwire.lab.papers.report import ReportTexts, write_results
     from thinwire.lab.papers.runs import ExperimentPlan, load_plan_data
@@ -44,7 +42,7 @@ def reproduce(
     names = match_experiments(name, size)
     folder = out or Path("runs") / f"{Path(name).stem}-{size}"
     chosen = None if seeds is None else tuple(dict.fromkeys(parse_seeds(seeds)))
-    console, summaries = Console(stderr=True), []
+    console, summaries = open_console(stderr=True), []
     for one in names:
         place = folder if len(names) == 1 else folder / one
         plan = ExperimentPlan(one, size, chosen, None if data is None else str(data), place)
@@ -81,7 +79,7 @@ def _run(plan: ExperimentPlan, jobs: int, console: Console) -> list[ExperimentRu
                 line.close()
                 found.append(outcome)
                 said = f"{len(found)}/{total} {outcome.curve}, seed {outcome.seed}: {_format_outcome(outcome)}"
-                console.print(said, markup=False, highlight=False, soft_wrap=True)
+                console.print(said, highlight=False, soft_wrap=True)
         except KeyboardInterrupt:
             line.close()
             raise stop_with("stopped; the same command goes on from here") from None
@@ -96,7 +94,7 @@ def _run_really(plan: ExperimentPlan, tools: Path, outcomes: list[ExperimentRun]
         found.append(run)
         same = "the same scores" if run.same_scores else "OTHER SCORES than simulated"
         line = f"{run.curve}, seed {run.seed}, real processes: {run.history[-1].seconds:.1f} s, {same}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,33 +13,59 @@ from thinwire.cli.output import print_result
 from thinwire.report.progress import format_metrics
 
 if TYPE_CHECKING:
+    from thinwire.job.party_view import PartyView
     from thinwire.training.party.status import PartyStatus, RunStatus
 
 
 def status(job: Path, name: str, settings: list[str] = [], *, out: Path | None = None, as_json: bool = False) -> None:
-    """Ask the label party how the run stands; any party of the job may."""
+    """Ask the label party how the run stands; any party of the job may.
+
+    Where nobody answers, this party's own folder does: what it knows of a run that has ended or was stopped.
+    """
     from thinwire.job.party_view import read_party_view
     from thinwire.net.grpc.client import HandshakeFailed, Unreached
-    from thinwire.training.party.party_log import list_stops
     from thinwire.training.party.status import ask_label_party, read_status
 
     own = read_party_view(job, name, settings)
     try:
         target, answer = ask_label_party(own, "Status")
-    except Unreached as error:
-        stopped = list_stops(out or Path("runs") / job.stem / own.me, own.me)
-        if isinstance(error, HandshakeFailed) or not stopped.keys() & {own.me, own.label_party}:
+    except HandshakeFailed:
+        raise
+    except Unreached:
+        folder = out or Path("runs") / job.stem / own.me
+        facts = _read_folder(own, folder, _build_command(job, own.me, settings, out))
+        if facts is None:
             raise
-        facts = {
-            "address": own.network_party.target().address,
-            "label_party": own.label_party,
-            "state": "stopped",
-            "stopped": stopped,
-            "go_on": _build_command(job, own.me, settings, out) if own.me in stopped else None,
-        }
-        print_result(facts, as_json, _format_stopped(facts, own.me))
+        lines = _format_stopped(facts, own.me) if facts["state"] == "stopped" else _format_ended(facts, folder)
+        print_result(facts, as_json, lines)
         return
     print_result({"address": target.address, **answer}, as_json, format_status(read_status(answer)))
+
+
+def _read_folder(own: PartyView, folder: Path, command: str) -> dict[str, Any] | None:
+    """What this party's own folder knows; None where that is nothing, or its process still runs."""
+    from thinwire.training.party.party_log import list_stops, read_folder_status
+
+    known = {"address": own.network_party.target().address, "label_party": own.label_party}
+    stopped = list_stops(folder, own.me)
+    if stopped.keys() & {own.me, own.label_party}:
+        return known | {"state": "stopped", "stopped": stopped, "go_on": command if own.me in stopped else None}
+    found = read_folder_status(folder)
+    if found is None:
+        return None
+    last = None if found.last_event is None else found.last_event.model_dump()
+    go_on = command if found.state == "unfinished" else None
+    return known | asdict(found) | {"running": False, "last_event": last, "folder": str(folder), "go_on": go_on}
+
+
+def _format_ended(facts: dict[str, Any], folder: Path) -> Iterator[str]:
+    """Nobody answers and nothing runs here: how the run ended, as the folder knows it."""
+    yield f"{facts['label_party']}: does not answer at {facts['address']}; nothing is running here"
+    yield f"  {facts['method']}, {facts['state']}, round {facts['round']} of {facts['rounds']} (from {folder})"
+    if facts["last_event"] is not None:
+        yield f"  evaluated after round {facts['last_event']['round']}: {format_metrics(facts['last_event'])}"
+    if facts["go_on"] is not None:
+        yield f"its process ended before the run did; to go on: {facts['go_on']}"
 
 
 def _format_stopped(facts: dict[str, Any], me: str) -> list[str]:

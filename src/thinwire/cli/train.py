@@ -36,6 +36,7 @@ def train(
     out: Path | None = None,
     seed: int | None = None,
     device: str | None = None,
+    epochs: float | None = None,
     resume: bool = False,
     from_run: Path | None = None,
     fresh: list[str] = [],
@@ -56,6 +57,7 @@ def train(
     overrides = [*settings]
     overrides += [] if seed is None else [f"job.seed={seed}"]
     overrides += [] if device is None else [f"job.device={json.dumps(device)}"]
+    overrides += [] if epochs is None else [f"job.epochs={epochs}"]
     beginning = parse_init_from(from_run, fresh, with_optimizers)
     source = JobSource(job, overrides, CodeSources.beside(job, code))
     loaded = source.load()

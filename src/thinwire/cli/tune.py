@@ -52,9 +52,10 @@ def tune(
         tuned = _run(asked)
     except KeyboardInterrupt:
         raise stop_with("stopped before svfl's own probes were done; there is nothing to propose yet") from None
-    if out is not None and tuned.proposal is not None:
-        out.write_text(_build_job_text(asked, tuned), encoding="utf-8")
-    facts = {**tuned.to_dict(), "out": None if out is None else str(out)}
+    written = None if tuned.proposal is None or tuned.refutation is not None else out
+    if written is not None:
+        written.write_text(_build_job_text(asked, tuned), encoding="utf-8")
+    facts = {**tuned.to_dict(), "out": None if written is None else str(written)}
     print_result(facts, as_json, lambda: _print(asked, tuned, out))
     if tuned.interrupted:
         raise stop_with("stopped; this is the best so far, and it was not verified")
@@ -64,6 +65,10 @@ def tune(
             f"nothing reached {aim} in {tuned.rounds} rounds; give more --rounds (and --set job.epochs=N), "
             "or a --target nearer by"
         )
+        raise typer.Exit(1)
+    if tuned.refutation is not None:
+        nothing = "nothing is proposed" if out is None else f"{out} is not written"
+        say(f"the run that verifies the proposal refutes it: {tuned.refutation}; {nothing}; give more --rounds")
         raise typer.Exit(1)
 
 
@@ -134,6 +139,8 @@ def _print(asked: TuningRequest, tuned: TuningResult, out: Path | None) -> None:
         return
     print_plain(_format_verdict(tuned))
     _print_verification(tuned)
+    if tuned.refutation is not None:
+        return
     words = ["thinwire", "train", str(out or asked.job)]
     for override in list_overrides(asked, tuned) if out is None else ():
         words += ["--set", override]

@@ -98,14 +98,20 @@ class PrivacyPlan:
 
     def _allowed(self, budget: Budget, batches: Batches, eval_every: int, evaluated_rows: int) -> int:
         def fits(rounds: int) -> bool:
-            uses = [self._training_uses(rounds, batches)]
-            if evaluated_rows:
-                uses.append(Uses(1 + -(-rounds // eval_every)))
-            exposure = self.exposure()
+            exposure, uses = self.exposure(), self._list_uses(rounds, batches, eval_every, evaluated_rows)
             spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
             return max(spent) <= budget.epsilon
 
         return bisect(range(1, batches.rounds + 1), False, key=lambda rounds: not fits(rounds))
+
+    def forecast(self, settings: RunSettings, batches: Batches, evaluated_rows: int) -> list[Uses]:
+        """How often the worst-off rows will have been used when all these rounds are done."""
+        return self._list_uses(batches.rounds, batches, settings.evaluation_interval(batches), evaluated_rows)
+
+    def _list_uses(self, rounds: int, batches: Batches, eval_every: int, evaluated_rows: int) -> list[Uses]:
+        """Of the training row that is used most, and of a row that evaluations look at, where there are any."""
+        tested = [Uses(1 + -(-rounds // eval_every))] if evaluated_rows else []
+        return [self._training_uses(rounds, batches), *tested]
 
     def _training_uses(self, rounds: int, batches: Batches) -> Uses:
         """Of the row that is used most."""

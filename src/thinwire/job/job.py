@@ -18,8 +18,17 @@ from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
-from thinwire.engine.privacy.accounting import Budget, Parties, PrivacyLedger
+from thinwire.engine.privacy.accounting import (
+    DEFAULT_DELTA,
+    Budget,
+    Parties,
+    PrivacyLedger,
+    compute_privacy_losses,
+    list_conditions,
+    list_limitations,
+)
 from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
+from thinwire.engine.privacy.accounting.renyi import require_delta
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
@@ -223,6 +232,25 @@ class Job:
         """The rounds that the privacy budget allows; all of them where there is none."""
         evaluated = self.validation_rows or self.test_rows
         return self.privacy_plan(widths).limit(self.settings, self.parties[0].name, self.rows, evaluated)
+
+    def forecast_privacy(self, delta: float = DEFAULT_DELTA) -> dict[str, Any]:
+        """What the worst-off row of each feature party will have lost once all rounds are done."""
+        widths = self.check()
+        plan, planned, batches = self.privacy_plan(widths), self.divide_rows(), self.limit_rounds(widths)
+        exposure, uses = plan.exposure(), plan.forecast(self.settings, batches, self.test_rows)
+        delta = require_delta("delta", delta) if self.budget is None else self.budget.delta
+        budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "observer": self.budget.observer}
+        return {
+            "method": self.recipe.name,
+            "rounds": batches.rounds,
+            "planned_rounds": planned.rounds,  # without the budget
+            "epochs": batches.epoch(batches.rounds),
+            "delta": delta,
+            "observers": [loss.to_dict() for loss in compute_privacy_losses(exposure, uses, delta)],
+            "budget": budget,
+            "not_protected": list_limitations(exposure),
+            "holds_only_if": list_conditions(exposure),
+        }
 
     def digests(self) -> dict[str, str]:
         """What must be the same for a run to be resumed, each as a digest or as text; it may go on for longer."""

@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
+def open_console(stderr: bool = False) -> Console:
+    """Shows text as it is: names, paths and `[section]`s of files are no markup, `:key:` no picture."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False)
+
+
 class ProgressLine:
     """A context around the work; without a terminal there are only the lines that stay."""
 
     def __init__(self, name: str, total: int, unit: str = "", console: Console | None = None) -> None:
-        from rich.console import Console
-
-        self.console = console or Console(stderr=True)
+        self.console = console or open_console(stderr=True)
         self.name = name
         self.total = total
         self._unit = unit  # before the count, such as "round "
@@ -34,12 +39,18 @@ class ProgressLine:
             from rich.live import Live
             from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-            columns = [TextColumn(f"{{task.{field}}}") for field in ("description", "fields[place]", "fields[left]")]
+            fields = ("description", "fields[place]", "fields[left]")
+            columns = [TextColumn(f"{{task.{field}}}", markup=False) for field in fields]
             self._bar = Progress(SpinnerColumn(), columns[0], BarColumn(bar_width=24), *columns[1:])
             self._bar.add_task(self.name, total=self.total, place="", left="")
             self._live = Live(console=self.console, transient=True, get_renderable=self._lines)
             self._live.start()
         return self
+
+    @property
+    def moves(self) -> bool:
+        """On a terminal, while the work goes."""
+        return self._live is not None
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:

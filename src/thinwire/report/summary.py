@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from typing import TypeVar
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
-from thinwire.report.record import RunRecord
+from thinwire.report.record import RunInfo, RunRecord
 from thinwire.report.svg.line_chart import Point
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,7 @@ def group_runs(runs: Sequence[RunRecord]) -> list[RunGroup]:
     """In the order of the first run of each kind."""
     kinds: dict[str, list[RunRecord]] = {}
     for run in runs:
-        alike = run.about.model_copy(update={"seed": 0, "started": "", "environment": {}})
-        kinds.setdefault(alike.model_dump_json(), []).append(run)
+        kinds.setdefault(_identify_kind(run.about), []).append(run)
     methods = [members[0].about.method for members in kinds.values()]
     groups = []
     for members in kinds.values():
@@ -73,9 +75,29 @@ def group_runs(runs: Sequence[RunRecord]) -> list[RunGroup]:
     return groups
 
 
-def each_alone(runs: Sequence[RunRecord]) -> list[RunGroup]:
-    """Every run by its own name."""
-    return [RunGroup(run.name, (run,)) for run in runs]
+def _identify_kind(about: RunInfo) -> str:
+    """The same for runs that differ in their seed alone."""
+    return about.model_copy(update={"seed": 0, "started": "", "environment": {}}).model_dump_json()
+
+
+def collect_seeds(found: Iterable[T], about: Callable[[T], RunInfo | None]) -> list[list[T]]:
+    """Together what differs in its seed alone, in the order of the first of each; repeats of a seed stay apart."""
+    kinds: dict[str, list[T]] = {}
+    for place, one in enumerate(found):
+        info = about(one)
+        kinds.setdefault(str(place) if info is None else _identify_kind(info), []).append(one)
+    groups: list[list[T]] = []
+    for members in kinds.values():
+        seeds = {info.seed for one in members if (info := about(one)) is not None}
+        groups += [members] if len(seeds) == len(members) else [[one] for one in members]
+    return groups
+
+
+def name_group(runs: Sequence[RunRecord]) -> RunGroup:
+    """One run by its own name, several seeds by their method."""
+    first = runs[0]
+    name = first.name if len(runs) == 1 else f"{first.about.method}, {len(runs)} seeds"
+    return RunGroup(name, tuple(run for run in runs if run.events) or tuple(runs))
 
 
 _STATES = {"running": "still running", "finished": "finished", "stopped": "stopped before its end"}

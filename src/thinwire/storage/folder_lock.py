@@ -77,6 +77,18 @@ class FolderLock:
         self._descriptor = descriptor
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether a process works there now; looks, and leaves no trace."""
+    try:
+        descriptor = os.open(folder / layout.LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

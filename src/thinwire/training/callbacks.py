@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from thinwire.job.job import Job
     from thinwire.training.result import Result
 
-Callback = Callable[[dict[str, Any]], None]  # gets each evaluation
+# Gets each evaluation; one that returns True ends the run there, as a finished one.
+Callback = Callable[[dict[str, Any]], bool | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class Follower(Protocol):
 
     def begin(self, begun: RunStart) -> None: ...
 
-    def __call__(self, event: dict[str, Any]) -> None: ...
+    def __call__(self, event: dict[str, Any]) -> bool | None: ...
 
     def end(self, result: Result | None) -> None:
         """None where the run failed."""

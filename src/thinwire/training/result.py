@@ -42,6 +42,7 @@ class Result:
     metric: str  # the first one asked for
     target: tuple[str, float] | None = None
     interrupted: bool = False
+    stopped_by: str | None = None  # "callback" where one asked for it
     run_dir: Path | None = None
     privacy: list[dict[str, Any]] = field(default_factory=list)
     record: RunRecord | None = None
@@ -118,6 +119,7 @@ class Result:
             },
             "privacy": self.privacy,
             "interrupted": self.interrupted,
+            "stopped_by": self.stopped_by,
             "run_dir": None if self.run_dir is None else str(self.run_dir),
         }
 

@@ -48,8 +48,9 @@ def train(
 ) -> Result:
     """Trains the job; the modules it was given are trained in place.
 
-    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run. A `Follower`,
-    as the writers of `thinwire.integrations` are, hears of the beginning and the end too.
+    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run. One that
+    returns True stops the run after that evaluation, saved as any finished run (`stopped_by` is "callback"). A
+    `Follower`, as the writers of `thinwire.integrations` are, hears of the beginning and the end too.
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
@@ -127,6 +128,7 @@ class _Run:
         self._folder = None if directory is None else directory.folder
         self._result: Result | None = None
         self._callbacks = callbacks
+        self._stopped_by: str | None = None
         self._history: list[Evaluation] = []
         self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the last evaluation, and of the test
         self._seconds_before = 0.0
@@ -177,6 +179,7 @@ class _Run:
             metric=next(iter(self.job.metrics), "loss"),
             target=self.job.target,
             interrupted=interrupted,
+            stopped_by=self._stopped_by,
             run_dir=self._folder,
             privacy=self._privacy(),
             delivered_round=delivered,
@@ -226,9 +229,16 @@ class _Run:
             self.directory.append(evaluation.to_dict())
             if verdict.stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():
                 self._save(resting=True)
-        for callback in self._callbacks:
-            callback(evaluation.to_dict())
-        return verdict
+        asked = self._tell_callbacks(evaluation, verdict.stop)
+        return replace(verdict, stop=verdict.stop or asked)
+
+    def _tell_callbacks(self, evaluation: Evaluation, stop: bool) -> bool:
+        """Each of them hears of it, whatever another says; whether one asks to stop."""
+        asked = [callback(evaluation.to_dict()) is True for callback in self._callbacks]
+        if any(asked) and not stop:
+            self._stopped_by = "callback"
+            self._save(resting=True)
+        return any(asked)
 
     def _at_test(self, tested: EvaluationOutputs) -> None:
         """The test rows, once, with the weights that are delivered."""

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from job.small import write_job
 from thinwire.job.job_loader import load_job
+from thinwire.lab.tune import TuningResult
+from thinwire.lab.tune.probe import Prediction
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -58,6 +61,39 @@ def test_a_target_that_is_not_reached_fails_and_says_what_to_do(job: Path, here:
     assert shown.returncode == 1
     assert "nothing reached accuracy 1.5 in 6 rounds; give more --rounds" in shown.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize("how", ["failed", "missed", "slow"])
+def test_a_proposal_that_its_verification_refutes_is_not_written(
+    how: str, job: Path, here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def contradict(tuned: TuningResult, *_: object) -> TuningResult:
+        proposal = next(one for one in tuned.candidates if one.prediction is not None)
+        run = proposal.probes[0]
+        slow = replace(proposal.prediction or Prediction(1, 1, 1, 1, False), seconds=1e6)
+        verified = {
+            "failed": replace(run, prediction=None, error="the loss is nan"),
+            "missed": replace(run, prediction=None),
+            "slow": replace(run, prediction=slow),
+        }[how]
+        return replace(tuned, proposal=proposal, verified=verified)
+
+    monkeypatch.setattr("thinwire.lab.tune.tuner._verified", contradict)
+    out = job.with_name("tuned.toml")
+    arguments = (*QUICK, "--target", "accuracy=0.8", "--out", out)
+    shown = here("tune", job, *arguments)
+    assert shown.returncode == 1
+    why = {"failed": "failed: the loss is nan", "missed": "did not reach accuracy 0.8", "slow": "on the link, svfl"}[
+        how
+    ]
+    assert "the run that verifies the proposal refutes it: with seed 0 it" in shown.stderr
+    assert why in shown.stderr
+    assert f"{out} is not written" in shown.stderr
+    assert not out.exists()
+    assert "[recipe]" not in shown.stdout
+    if how == "missed":
+        found = json.loads(here("tune", job, *arguments, "--json").stdout)
+        assert (found["out"], why in found["refuted"]) == (None, True)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from thinwire.base.errors import BadInput
 from thinwire.job.job_file import toml_text
 from thinwire.job.party_view import read_party_view
 from thinwire.training.party import life_cycle
+from thinwire.training.party.feature_role import FeatureRole
 from thinwire.training.party.metrics import MetricsServer
 from thinwire.training.party.party_run import Audience
 from thinwire.training.party.startup import open_party_run
@@ -531,3 +532,41 @@ def test_a_port_in_use_for_metrics_is_told(tmp_path: Path) -> None:
         run.session.channel.close()
         run.session.events.close()
         run.session._lock.release()
+
+
+# What people see --------------------------------------------------------------------------------------------------
+
+
+def test_on_a_terminal_a_feature_party_follows_rounds_and_bytes_but_no_loss(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = made(tmp_path, Shape({"method": "svfl"}, parties=1))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
+    clinic = PartyThread(place.job, LABEL_PARTY, place.out(LABEL_PARTY))
+    clinic.start()
+    code, _, said = command("party", place.job, "--name", "bank", "--out", place.out("bank"), "--yes")
+    clinic.join()
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
+    assert re.search(r"bank: svfl .* round [1-6]/6", plain)
+    assert re.search(r"  [\d.]+ k?B sent, [\d.]+ k?B received", plain)
+    assert "bank: 'clinic' has finished" in plain
+    assert "loss" not in plain.replace("dL/dh", "")
+
+
+def test_a_normal_end_is_no_lost_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever hangs up first: here the label party, which no longer answers while the others still dial."""
+    place, close = made(tmp_path, SVFL), FeatureRole.disconnect
+
+    def linger(role: FeatureRole) -> None:
+        until(lambda: role._dialer._said[0])  # it has found that nobody answers
+        close(role)
+
+    monkeypatch.setattr(FeatureRole, "disconnect", linger)
+    ran(place)
+    for name in place.names:
+        lines = log_of(place.out(name))
+        assert [line["event"] for line in lines if line["event"] in ("disconnected", "unreached")] == []
+        ends = [line for line in lines if line["event"] == "left"]
+        assert {line["peer"] for line in ends} == set(place.feature_parties if name == LABEL_PARTY else [LABEL_PARTY])
+        assert not any("why" in line for line in ends)

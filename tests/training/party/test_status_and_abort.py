@@ -30,7 +30,10 @@ from thinwire.net.pki.authority import issue
 from thinwire.report.folder import read_run
 from thinwire.report.live.live_run import Board
 from thinwire.report.live.sections import health, log_lines, sections
+from thinwire.storage.events import EventLog
+from thinwire.storage.folder_lock import FolderLock
 from thinwire.training.party.status import ask_label_party, read_status
+from training.party.parties import Shape, made, ran
 
 Command = Callable[..., CompletedProcess[str]]
 
@@ -129,6 +132,8 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
         assert "aborted by 'bank': bank, shop, clinic end with exit code 1" in shown.stdout
         said = "thinwire: the run was aborted by 'bank'; begin another in a new --out folder [aborted]"
         assert [ended(process) for process in running.values()] == [(1, said)] * 3
+    for name in running:
+        assert "efvfl, aborted, round " in thinwire("status", "job.toml", "--name", name).stdout
 
     with parties(job, "clinic", "bank", "shop") as again:
         for name, process in again.items():
@@ -243,6 +248,38 @@ def test_nobody_answers(job: Path, thinwire: Command) -> None:
     assert shown.returncode == 1
     assert f"{address} cannot be reached" in shown.stderr
     assert "nothing was aborted. This party's own process can be stopped with Ctrl-C" in shown.stderr
+
+
+def test_after_a_run_each_party_s_own_folder_answers(tmp_path: Path, thinwire: Command) -> None:
+    place = made(tmp_path / "ended", Shape(recipe={"method": "svfl"}, job={"metrics": ["accuracy"]}))
+    ran(place)
+
+    def status(name: str, *more: str) -> CompletedProcess[str]:
+        return thinwire("status", str(place.job), "--name", name, "--out", str(place.out(name)), *more)
+
+    clinic = status("clinic")
+    assert (clinic.returncode, clinic.stderr) == (0, "")
+    head, how, last = clinic.stdout.splitlines()
+    assert head == f"clinic: does not answer at {place.address}; nothing is running here"
+    assert how == f"  svfl, finished, round 6 of 6 (from {place.out('clinic')})"
+    assert re.fullmatch(r"  evaluated after round 6: loss \S+, accuracy \S+", last)
+    bank = status("bank", "--json")
+    found = json.loads(bank.stdout)
+    assert (bank.returncode, found["running"], found["state"], found["round"]) == (0, False, "finished", 6)
+    assert (found["last_event"], found["go_on"]) == (None, None)  # scores are of the label party's labels
+
+    # A process that died: no result, and no word in the log that somebody stopped it.
+    (place.out("bank") / "result.json").unlink()
+    assert "thinwire party " in status("bank").stdout.splitlines()[-1]
+    lock = FolderLock(place.out("bank"))
+    lock.acquire()
+    assert (status("bank").returncode, status("clinic").returncode) == (1, 0)  # bank runs, and waits for clinic
+    lock.release()
+    log = EventLog(place.out("bank") / "log.jsonl", "bank", lambda _: None, 9)
+    log("aborted", by="shop")
+    log.close()
+    found = json.loads(status("bank", "--json").stdout)
+    assert (found["state"], found["go_on"]) == ("aborted", None)
 
 
 def test_wrong_input_is_told_before_anybody_is_called(job: Path, thinwire: Command) -> None:

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import format_seconds
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.lab.tune.probe import Aim, Prediction, ProbeResult, best_value
@@ -99,6 +100,23 @@ class TuningResult:
     def beats_svfl(self) -> bool:
         return self.proposal is not None and self.proposal is not self.svfl
 
+    @property
+    def refutation(self) -> str | None:
+        """Why the run that verifies the proposal contradicts it; None where it bears it out, or was not made."""
+        run = self.verified
+        if run is None:
+            return None
+        if run.error is not None:
+            return f"with seed {run.seed} it failed: {run.error}"
+        if run.prediction is None:
+            made = run.points[-1].round if run.points else 0
+            return f"with seed {run.seed} it did not reach {self.aim.metric} {self.aim.value:.4g} in {made} rounds"
+        base = self.svfl.prediction
+        if self.beats_svfl and base is not None and run.prediction.seconds >= base.seconds:
+            took, beside = format_seconds(run.prediction.seconds), format_seconds(base.seconds)
+            return f"with seed {run.seed} it took {took} on the link, svfl {beside}"
+        return None
+
     def list_best(self) -> list[Candidate]:
         """svfl, all that were probed with as many seeds, and the best of every other method."""
         rest = sorted(self.candidates, key=self._rank)
@@ -132,6 +150,7 @@ class TuningResult:
             "beats_svfl": self.beats_svfl,
             "candidates": [one.to_dict(metric) for one in self.candidates],
             "verified": None if self.verified is None else _probe(self.verified, metric),
+            "refuted": self.refutation,
             "interrupted": self.interrupted,
         }
 

@@ -50,6 +50,15 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def is_loopback(host: str) -> bool:
+    """Only processes of this machine can call there. Names are not looked up: one may lead to a gateway."""
+    host = host.rstrip(".").lower()
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def is_own_host(header: str, names: Collection[str]) -> bool:
     """Whether a Host header says an address, localhost, this machine's name or one of `names`.
 

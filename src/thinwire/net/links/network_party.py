@@ -10,7 +10,7 @@ from thinwire.base.types import PartyName
 from thinwire.net.grpc.client import DialTarget
 from thinwire.net.grpc.server import Desk, Listener
 from thinwire.net.grpc.service import AccessList
-from thinwire.net.links.endpoint import Endpoint
+from thinwire.net.links.endpoint import Endpoint, is_loopback
 from thinwire.net.links.peer_end import Events
 from thinwire.net.pki.certificates import CertificateFiles, Credentials, Revocations, load_credentials
 from thinwire.net.pki.signing import CertifiedIdentity
@@ -39,11 +39,12 @@ class NetworkParty:
         return self.feature_parties if self.is_label_party else (self.label_party,)
 
     def listen_address(self) -> str:
-        """Where the label party listens: everywhere, at the address's port, unless given."""
+        """Where the label party listens. Unless given: at a loopback address, or else everywhere, at that port."""
         if self.listen is not None:
             return self.listen
         if self.address is not None:
-            return str(Endpoint("0.0.0.0", Endpoint.parse(self.address).port))  # noqa: S104
+            called = Endpoint.parse(self.address)
+            return str(called if is_loopback(called.host) else Endpoint("0.0.0.0", called.port))  # noqa: S104
         raise BadInput('network.listen is missing: where the label party listens, such as listen = "0.0.0.0:7443"')
 
     def dial_address(self) -> str:

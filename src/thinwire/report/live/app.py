@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.resources import files
-from ipaddress import ip_address
 
 from anyio import sleep, to_thread
 from starlette.applications import Starlette
@@ -60,13 +59,6 @@ def dashboard_app(board: Board, host: str, closing: Callable[[], bool] = lambda:
         routes=[Route("/", index), Route("/events", events), Route("/page.css", style), Route("/page.js", script)],
         middleware=[Middleware(_OwnPage, host)],
     )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _asked(request: Request) -> list[str]:

@@ -54,6 +54,18 @@ class LiveRun:
             if anew or lines:
                 take(anew, lines)
 
+    @property
+    def about(self) -> RunInfo | None:
+        """For the list of all runs, of which few are looked at."""
+        if self._about is None:
+            self._about = _model(RunInfo, read_object(self.folder / layout.ABOUT))
+        return self._about
+
+    def is_live(self, now: datetime | None = None) -> bool:
+        """Whether a process is at it, as far as its signs of life tell."""
+        silent = self.silent_seconds(now)
+        return self.state(now) in ("waiting", "running") and (silent is None or silent <= _SILENT_SECONDS)
+
     def state(self, now: datetime | None = None) -> LiveState:
         """By its result, else by its log, else by its last sign of life."""
         if self._result is not None:
@@ -139,7 +151,7 @@ def _moment(text: str) -> datetime | None:
 
 
 _SHOWN = 4  # runs, unless some are chosen
-_MOST_SHOWN = 12
+MOST_SHOWN = 12
 _LOOK_SECONDS = 0.4
 _FIND_SECONDS = 2.0
 
@@ -160,13 +172,23 @@ class Board:
         """Those that were asked for and exist, or the newest; freshly looked at."""
         with self._lock:
             self._find()
-            chosen = [key for key in dict.fromkeys(asked) if key in self.runs][:_MOST_SHOWN]
+            chosen = [key for key in dict.fromkeys(asked) if key in self.runs][:MOST_SHOWN]
             if not chosen:
                 newest = sorted(self.runs, key=lambda key: _began(self.runs[key].folder))[-_SHOWN:]
                 chosen = [key for key in self.runs if key in newest]
             for key in chosen:
                 self._look(key)
             return [(key, self.runs[key]) for key in chosen]
+
+    def find_baseline(self, key: str) -> str | None:
+        """Of the runs on the same rows: the first of svfl, or else the first that began."""
+        known = [(name, run.about) for name, run in self.runs.items() if run.about is not None]
+        about = dict(known).get(key)
+        if about is None:
+            return None
+        alike = [(name, one) for name, one in known if _on_same_rows(one, about)]
+        alike.sort(key=lambda pair: (pair[1].method != "svfl", pair[1].started))
+        return alike[0][0]
 
     def _look(self, key: str) -> None:
         if monotonic() - self._looked.get(key, -_LOOK_SECONDS) >= _LOOK_SECONDS:
@@ -181,6 +203,11 @@ class Board:
             key: self.runs.get(key) or LiveRun(folder, _name(folder, self.root)) for key, folder in folders.items()
         }
         self._found = monotonic()
+
+
+def _on_same_rows(one: RunInfo, other: RunInfo) -> bool:
+    names = ("me", "label_party", "rows", "test_rows", "metrics")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def _name(folder: Path, root: Path) -> str:

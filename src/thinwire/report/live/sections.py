@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, PackageLoader
 
 from thinwire.base.format import format_seconds
 from thinwire.report.figures import cosine_figure, curve_figures, time_figures, totals_figure, traffic_figures
-from thinwire.report.live.live_run import Board, LiveRun, LiveState
+from thinwire.report.live.live_run import MOST_SHOWN, Board, LiveRun, LiveState
 from thinwire.report.record import RunRecord
 from thinwire.report.rendering import gauges, is_bounded, jinja_environment
-from thinwire.report.summary import each_alone, tiles
+from thinwire.report.summary import RunGroup, collect_seeds, name_group, tiles
 from thinwire.report.svg.drawing import COLOURS
 from thinwire.storage.events import sentence
 
@@ -115,28 +116,50 @@ def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
     """By the id of their place."""
     chosen = board.select_runs(asked)
     names = _short_names([run.name for _, run in chosen])
-    shown = _with_styles(chosen, names)
-    alone = each_alone([one.record for one in shown if one.record is not None])
-    figures = curve_figures(alone)
-    totals = totals_figure(alone) if len(alone) > 1 else None
-    keys = {one.key for one in shown}
+    shown, groups = _with_styles(chosen, names)
+    figures = curve_figures(groups)
+    totals = totals_figure(groups) if len(groups) > 1 else None
     return {
-        "runs": _render("runs.html", runs=board.runs, shown=keys, root=board.root.resolve().name),
+        "live": "Live." if any(one.run.is_live() for one in shown) else "Nothing is running.",
+        "runs": _render("runs.html", root=board.root.resolve().name, **_list_runs(board, [one.key for one in shown])),
         "overview": _render("overview.html", rows=[_row(one) for one in shown]),
         "curves": _render("curves.html", figures=figures + ([] if totals is None else [totals])),
         "details": _render("details.html", runs=[_detail(one) for one in shown]),
     }
 
 
-def _with_styles(chosen: Sequence[tuple[str, LiveRun]], names: Sequence[str]) -> list[_Shown]:
-    """Curves number the runs that have begun."""
-    shown: list[_Shown] = []
-    begun = 0
-    for (key, run), name in zip(chosen, names, strict=True):
-        record = run.record(name)
-        shown.append(_Shown(key, run, name, record, None if record is None else begun % COLOURS))
-        begun += record is not None
-    return shown
+def _list_runs(board: Board, shown: Sequence[str]) -> dict[str, Any]:
+    """Seeds of one method together; the baseline first, which is offered where it is not shown."""
+    runs = board.runs
+    groups = collect_seeds(runs, lambda key: runs[key].about)
+    found = board.find_baseline(shown[0]) if shown else None
+    groups.sort(key=lambda keys: found not in keys)
+    baseline = groups[0] if len(groups) > 1 and found in groups[0] else []
+    asked = [*baseline, *shown][:MOST_SHOWN]
+    return {
+        "groups": [list(zip(keys, _name_choices([runs[key] for key in keys]), strict=True)) for keys in groups],
+        "baseline": set(baseline),
+        "shown": set(shown),
+        "compare": "" if set(baseline) & set(shown) or not baseline else urlencode([("run", key) for key in asked]),
+    }
+
+
+def _name_choices(runs: Sequence[LiveRun]) -> list[str]:
+    """One run by its name; several seeds by their folder, method and seed."""
+    if len(runs) == 1:
+        return [runs[0].name]
+    folders = ["".join(run.name.rpartition("/")[:2]) for run in runs]
+    infos = [run.about for run in runs]
+    seeds = ["" if one is None else f"{one.method}, seed {one.seed}" for one in infos]
+    return [folder + seed for folder, seed in zip(folders, seeds, strict=True)]
+
+
+def _with_styles(chosen: Sequence[tuple[str, LiveRun]], names: Sequence[str]) -> tuple[list[_Shown], list[RunGroup]]:
+    """Curves number the groups of runs that have begun; seeds of one method have one line and one colour."""
+    shown = [_Shown(key, run, name, run.record(name), None) for (key, run), name in zip(chosen, names, strict=True)]
+    begun = collect_seeds((one.record for one in shown if one.record is not None), lambda record: record.about)
+    styles = {record.name: style % COLOURS for style, records in enumerate(begun) for record in records}
+    return [replace(one, style=styles.get(one.name)) for one in shown], [name_group(records) for records in begun]
 
 
 def _short_names(names: list[str]) -> list[str]:

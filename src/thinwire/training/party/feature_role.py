@@ -153,7 +153,8 @@ class FeatureRole(PartyRole):
             )
 
     def report_no_answer(self, why: str) -> None:
-        self._session.events("unreached", self._own.label_party, why=why)
+        if not self._session.is_over_with(self._own.label_party):
+            self._session.events("unreached", self._own.label_party, why=why)
 
     # The end ----------------------------------------------------------------------------------------------------
 

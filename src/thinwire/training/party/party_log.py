@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from thinwire.base.format import printable
 from thinwire.base.types import PartyName
 from thinwire.job.party_view import PartyView
 from thinwire.net.links.records import Count, Text
-from thinwire.report.folder import last_stop
+from thinwire.report.folder import is_run, last_stop, read_run
+from thinwire.report.record import RunRecord
 from thinwire.storage import layout
 from thinwire.storage.events import MOST_SHARED
+from thinwire.storage.folder_lock import is_in_use
 from thinwire.storage.json_file import LineFollower
-from thinwire.training.party.status import Told, ask_label_party, read_answer
+from thinwire.training.party.status import LastEvaluation, Told, ask_label_party, read_answer
 
 Line = dict[str, Any]
 
@@ -72,7 +75,41 @@ class SharedLog:
             yield {key: printable(value) if isinstance(value, str) else value for key, value in line}
 
 
-# Who was stopped by its own people, as a party's own folder knows it: for when the label party does not answer ----
+# What a party's own folder knows, for when the label party does not answer ----------------------------------------
+
+
+@dataclass(frozen=True)
+class FolderStatus:
+    """A run of which nothing runs here any more."""
+
+    state: str  # finished, aborted or unfinished
+    method: str
+    round: int
+    rounds: int
+    last_event: LastEvaluation | None  # the label party's folder has it
+
+
+def read_folder_status(folder: Path) -> FolderStatus | None:
+    """None where no run has begun, or a process is still at it."""
+    if not is_run(folder) or is_in_use(folder):
+        return None
+    record = read_run(folder)
+    last = None
+    if record.events:
+        end = record.events[-1]
+        last = LastEvaluation(round=end.round, train=_drop_missing(end.train), test=_drop_missing(end.test))
+    return FolderStatus(_read_state(record, folder), record.about.method, record.rounds, record.about.rounds, last)
+
+
+def _read_state(record: RunRecord, folder: Path) -> str:
+    if record.state == "finished":
+        return "finished"
+    lines = PartyLog(folder).lines() if (folder / layout.LOG).is_file() else ()
+    return "aborted" if any(line.get("event") == "aborted" for line in lines) else "unfinished"
+
+
+def _drop_missing(scores: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if value is not None}
 
 
 def list_stops(folder: Path, me: PartyName) -> dict[PartyName, int]:

@@ -129,12 +129,16 @@ class PartySession:
         if event == "connected" and peer is not None:
             self.links[peer].news.pop("paused", None)
         if event == "disconnected" and peer is not None and self.peers[peer].finished:
-            self.events("left", peer, **facts)
+            self.events("left", peer, **({} if self.is_over_with(peer) else facts))
         else:
             self.events(event, peer, **facts)
         if event in ("connected", "disconnected") and self.own.is_label_party:
             away = sorted(name for name, link in self.links.items() if not link.is_connected)
             self.tell_all({"away": away})
+
+    def is_over_with(self, peer: PartyName) -> bool:
+        """Both have finished: whoever hangs up now loses nothing."""
+        return self.private.is_finished and self.peers[peer].finished
 
     def _receive_news(self, peer: PartyName, news: dict[str, Any]) -> None:
         if news.get("finished") is True:
@@ -151,6 +155,7 @@ class PartySession:
     def abort(self, by: str) -> None:
         """For good: the folder remembers."""
         self.private.set_aborted(by)
+        self.events("aborted", by=by)
         self._fail(Aborted(f"the run was aborted by {by!r}; begin another in a new --out folder"))
 
     def _fail(self, error: ThinwireError) -> None:

@@ -48,10 +48,8 @@
 
   const source = new EventSource("/events" + location.search);
   const say = (text) => { if (live.textContent !== text) live.textContent = text; };
-  source.onopen = () => say("Live.");
   source.onerror = () => say("The connection is gone; trying again.");
   source.addEventListener("sections", (event) => {
-    say("Live.");
     for (const [id, html] of Object.entries(JSON.parse(event.data))) update(id, html);
   });
   toTheEnd(document);
