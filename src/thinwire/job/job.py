@@ -101,6 +101,13 @@ class Job:
             raise BadParameter("link_seconds_budget needs a link")
         self.divide_rows()  # by settings that are right
 
+    def __repr__(self) -> str:
+        label = self.label_party
+        held = [f"{party.name} {list(party.features.shape)}" for party in self.everyone if party.features is not None]
+        held.append(f"labels at {label.name} {list(label.labels.shape)}")
+        settings = ", ".join(f"{name}={getattr(self, name)}" for name in ("batch_size", "epochs", "seed"))
+        return f"Job({self.recipe.name}: {', '.join(held)}; {settings})"
+
     @property
     def settings(self) -> RunSettings:
         return RunSettings(**{one.name: getattr(self, one.name) for one in fields(RunSettings)})
@@ -206,7 +213,8 @@ class Job:
         """What must be the same for a run to be resumed, each as a digest or as text; it may go on for longer."""
         data = xxhash.xxh3_64()
         for party in self.everyone:
-            for table in (party.features, party.test_features, getattr(party, "labels", None)):
+            held = (getattr(party, name, None) for name in ("labels", "sample_weight"))
+            for table in (party.features, party.test_features, *held):
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)
