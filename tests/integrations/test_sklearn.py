@@ -237,7 +237,7 @@ def test_class_weights_are_row_weights_by_class() -> None:
     )
     balanced = VerticalClassifier(**settings, class_weight="balanced").fit(X, y).predict_proba(X)
     np.testing.assert_allclose(balanced, by_class, rtol=1e-5)  # 15 : 5
-    wrong = {"'balanced'": "even", "did you mean 'yes'": {"yse": 1}, "not zero": {"no": 0, "yes": 0}}
+    wrong: dict[str, Any] = {"'balanced'": "even", "did you mean 'yes'": {"yse": 1}, "not zero": {"no": 0, "yes": 0}}
     for said, given in wrong.items():
         with pytest.raises(tw.errors.BadParameter, match=said):
             VerticalClassifier(**settings, class_weight=given).fit(X, y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -153,7 +154,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             return split(self.parties_, self._check_columns(X, reset=True))
         tables = split(self.parties_, X)
         self.n_features_in_ = sum(map(len, tables.values()))
-        vars(self).pop("feature_names_in_", None)  # of an earlier fit
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         return tables
 
     def _read_tables(self, X: Any) -> dict[PartyName, Table]:
@@ -178,11 +179,11 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             for name, table in rows.tables.items()
         }
         features = prepare(self.prepared_, rows.tables)
-        self.models_ = {
-            name: _build(seed, name, "bottom", lambda x=x: MLP(x.shape[1], self.hidden, self.width))
+        self.models_: dict[str, nn.Module] = {
+            name: _build(seed, name, "bottom", partial(MLP, x.shape[1], self.hidden, self.width))
             for name, x in features.items()
         }
-        self.models_["top"] = _build(seed, self.label_party, "top", lambda: LinearTop(self.width, outputs))
+        self.models_["top"] = _build(seed, self.label_party, "top", partial(LinearTop, self.width, outputs))
         job = self._job(_Training(features, rows.labels, rows.weights, held, loss, seed))
         self.result_ = train(job, callbacks=[])
         return self
@@ -198,9 +199,11 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         me, rows, held = self.label_party, torch.from_numpy(~given.held), torch.from_numpy(given.held)
         stops = bool(held.any())
         features = {name: x[rows] for name, x in given.features.items()}
-        validation = {name: {"validation_features": x[held]} if stops else {} for name, x in given.features.items()}
         steering: dict[str, Any] = {"patience": self.n_iter_no_change} if stops else {}
         answers: dict[str, Any] = {"validation_labels": given.labels[given.held]} if stops else {}
+        validation: dict[PartyName, dict[str, Any]] = {
+            name: {"validation_features": x[held]} if stops else {} for name, x in given.features.items()
+        }
         return Job(
             [
                 FeatureParty(name, x, self.models_[name], **validation[name])
@@ -425,7 +428,7 @@ def _find_class_weights(
     if isinstance(given, str):
         if given != "balanced":
             raise BadParameter(f"class_weight must be None, 'balanced' or a weight for each class, got {given!r}")
-        return counts.sum() / (len(classes) * counts)
+        return np.asarray(counts.sum() / (len(classes) * counts))
     known = classes.tolist()
     unknown = [one for one in given if one not in known]
     if unknown:

@@ -69,11 +69,12 @@ class Result:
     def _facts(self) -> dict[str, str]:
         """The last evaluation and the whole cost, for people."""
         last, traffic = self.evaluations[-1], self.bytes
-        scores = {"training": last.train, "test": last.test}
+        scores = {f"training {name}": x for name, x in last.train.items()}
+        scores |= {f"test {name}": x for name, x in last.test.items()}
         return {
             "round": str(last.round),
             "epoch": format_number(last.epoch),
-            **{f"{rows} {name}": format_number(x) for rows, found in scores.items() for name, x in found.items()},
+            **{name: "-" if x is None else format_number(x) for name, x in scores.items()},
             "up": format_bytes(traffic.up),
             "down": format_bytes(traffic.down),
             "evaluation": format_bytes(traffic.evaluation),
