@@ -20,6 +20,7 @@ HALVED = [
 def event(round: int, halved: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "round": round,
+        "epoch": round / 20,
         "train": {"loss": 1.0},
         "test": {},
         "bytes": {"up": 1, "down": 1, "total": 2},

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import pickle
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import thinwire as tw
 from thinwire import VerticalClassifier, VerticalRegressor
 from thinwire.base.types import Kind
+from thinwire.engine.privacy.defences import LabelDP
+from thinwire.integrations.sklearn import choose_validation_rows
 
 PARTIES = {"hospital": list(range(15)), "laboratory": list(range(15, 30))}
 
@@ -72,7 +77,7 @@ def test_parameters_can_be_read_set_and_cloned() -> None:
     model = VerticalClassifier(PARTIES, label_party="hospital", recipe=recipe, width=8)
     twin = clone(model)
     assert twin.get_params() == model.get_params()
-    assert twin.set_params(width=4, seed=7).get_params()["seed"] == 7
+    assert twin.set_params(width=4, random_state=7).get_params()["random_state"] == 7
     assert model.width == 8
 
 
@@ -83,7 +88,7 @@ def test_the_same_seed_gives_the_same_model_and_torch_keeps_its_generator(cancer
     torch.manual_seed(1)
     wanted = torch.rand(3)
     torch.manual_seed(1)
-    models = [VerticalClassifier(PARTIES, epochs=1, seed=seed).fit(X, y) for seed in (0, 0, 1)]
+    models = [VerticalClassifier(PARTIES, epochs=1, random_state=seed).fit(X, y) for seed in (0, 0, 1)]
     assert torch.rand(3).equal(wanted)
     chances = [model.predict_proba(X) for model in models]
     assert (chances[0] == chances[1]).all()
@@ -131,6 +136,11 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
         (TWO, X, Y[1:], "X has 20 rows and y 19"),
         (TWO, X, np.zeros(20), "all 20 labels are"),
         (TWO, X, X[:, 0], "use VerticalRegressor"),
+        (TWO, X, np.array(["a", 1] * 10, dtype=object), "y mixes labels of the types 'int', 'str'"),
+        (TWO, X, None, "requires y to be passed"),
+        (TWO, csr_array(X), Y, r"sparse data is not supported; give X\.toarray\(\)"),
+        (TWO, {"bnak": X, "shop": X}, Y, "did you mean 'bank'"),
+        (None, {"bank": pd.DataFrame(X, columns=list("abca"))}, Y, "party 'bank': X has 2 columns named 'a'"),
         (TWO, X, X, "y has shape"),
         ({"bank": [0, 1], "shop": []}, X, Y, "party 'shop' has no columns"),
         ({"labels": [0]}, X, Y, "one feature party at least"),
@@ -149,8 +159,155 @@ def test_wrong_recipes_and_unfitted_models_are_refused() -> None:
     with pytest.raises(NotFittedError):
         VerticalClassifier(TWO).predict(X)
     model = VerticalRegressor(TWO, epochs=1).fit(X, X[:, 0])
-    with pytest.raises(tw.errors.BadInput, match="party 'shop': X is an array of 3 columns"):
+    with pytest.raises(tw.errors.BadTable, match="X has 3 features, but VerticalRegressor is expecting 4 features"):
         model.predict(X[:, :3])
+
+
+def test_without_parties_all_columns_are_one_partys_or_each_table_is() -> None:
+    names = VerticalClassifier(epochs=1).fit(X, Y).result_.models.keys()
+    assert names == {"features", "top"}
+    model = VerticalClassifier(label_party="shop", epochs=1).fit({"bank": X[:, :2], "shop": X[:, 2:]}, Y)
+    assert model.result_.models.keys() == {"bank", "shop", "top"}
+    assert model.n_features_in_ == 4
+
+
+@pytest.mark.parametrize(
+    ("label_party", "near"),
+    [("laboratry", "laboratory"), ("Laboratory", "laboratory"), ("bnak", "bank"), ("bank_oen", "bank_one")],
+)
+def test_a_label_party_that_is_almost_one_of_the_parties_is_a_slip(label_party: str, near: str) -> None:
+    with pytest.raises(
+        tw.errors.BadInput, match=f"label_party '{label_party}' is not one of .*; did you mean '{near}'"
+    ):
+        VerticalClassifier({near: [0, 1], "shop": [2, 3]}, label_party).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("first", "label_party"),
+    [("bank_a", "bank_b"), ("shop1", "shop2"), ("partyA", "partyB"), ("lab", "labels"), ("bank", "registry")],
+)
+def test_a_label_party_of_another_name_is_one_more(first: str, label_party: str) -> None:
+    model = VerticalClassifier({first: [0, 1, 2, 3]}, label_party, epochs=1, recipe="svfl").fit(X, Y)
+    assert model.result_.label_party == label_party
+
+
+def test_names_of_columns_are_kept_and_others_are_refused() -> None:
+    frame = pd.DataFrame(X, columns=["age", "income", "visits", "basket"])
+    model = VerticalClassifier({"bank": ["age", "income"], "shop": ["visits"]}, "shop", epochs=1).fit(frame, Y)
+    assert model.feature_names_in_.tolist() == list(frame.columns)
+    assert model.n_features_in_ == 4
+    with pytest.raises(tw.errors.BadTable, match="Feature names unseen at fit time:\n- salary"):
+        model.predict(frame.rename(columns={"income": "salary"}))
+
+
+def test_a_weight_of_0_leaves_a_row_out_and_only_ratios_count() -> None:
+    weights = np.where(np.arange(20) < 15, 2.0, 0.0)
+    one = VerticalClassifier(TWO, epochs=2).fit(X, Y, sample_weight=weights).predict_proba(X)
+    two = VerticalClassifier(TWO, epochs=2).fit(X[:15], Y[:15]).predict_proba(X)
+    np.testing.assert_allclose(one, two, rtol=1e-5)
+    skewed = VerticalClassifier(TWO, epochs=2).fit(X, Y, sample_weight=1 + 9.0 * Y).predict_proba(X)
+    assert skewed[:, 1].mean() > VerticalClassifier(TWO, epochs=2).fit(X, Y).predict_proba(X)[:, 1].mean()
+    values = VerticalRegressor(TWO, epochs=2).fit(X, Y, sample_weight=weights).predict(X)
+    np.testing.assert_allclose(values, VerticalRegressor(TWO, epochs=2).fit(X[:15], Y[:15]).predict(X), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        (np.ones(19), r"sample_weight has shape \(19,\), expected \(20,\)"),
+        (np.zeros(20), "sample_weight is zero for all rows"),
+        (-np.ones(20), "sample_weight must be 0 or more"),
+        (["heavy"] * 20, "sample_weight must hold one number a row"),
+        (Y, "one class; training needs two"),
+    ],
+)
+def test_wrong_sample_weights_are_refused(weights: Any, said: str) -> None:
+    with pytest.raises(tw.errors.BadInput, match=said):
+        VerticalClassifier(TWO).fit(X, Y, sample_weight=weights)
+
+
+def test_class_weights_are_row_weights_by_class() -> None:
+    y = np.where(np.arange(20) < 15, "no", "yes")
+    heavy = {"yes": 3.0}
+    rows = np.where(y == "yes", 3.0, 1.0)
+    settings: dict[str, Any] = {"parties": TWO, "epochs": 2}
+    by_class = VerticalClassifier(**settings, class_weight=heavy).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(
+        by_class, VerticalClassifier(**settings).fit(X, y, sample_weight=rows).predict_proba(X), rtol=1e-5
+    )
+    balanced = VerticalClassifier(**settings, class_weight="balanced").fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(balanced, by_class, rtol=1e-5)  # 15 : 5
+    wrong: dict[str, Any] = {"'balanced'": "even", "did you mean 'yes'": {"yse": 1}, "not zero": {"no": 0, "yes": 0}}
+    for said, given in wrong.items():
+        with pytest.raises(tw.errors.BadParameter, match=said):
+            VerticalClassifier(**settings, class_weight=given).fit(X, y)
+    private = replace(tw.methods.thin(), defence=LabelDP(1.0))
+    with pytest.raises(tw.errors.IncompatibleRecipe, match="counts the true labels"):
+        VerticalClassifier(**settings, recipe=private, class_weight="balanced").fit(X, y)
+
+
+def test_a_random_state_is_a_number_a_generator_or_none() -> None:
+    def fit(random_state: Any) -> Any:
+        return VerticalClassifier(TWO, epochs=1, random_state=random_state).fit(X, Y).predict_proba(X)
+
+    assert (fit(np.random.RandomState(5)) == fit(np.random.RandomState(5))).all()
+    assert (fit(np.int64(3)) == fit(3)).all()
+    assert (fit(None) != fit(None)).any()
+    for wrong in (-1, "seed"):
+        with pytest.raises(tw.errors.BadParameter, match="random_state must be a number from 0"):
+            fit(wrong)
+
+
+def test_a_column_transformer_may_stand_in_front() -> None:
+    frame = pd.DataFrame({"age": X[:, 0], "visits": X[:, 1], "town": ["York", "Bath"] * 10})
+    columns = ColumnTransformer(
+        [("numbers", StandardScaler(), ["age", "visits"]), ("towns", OneHotEncoder(), ["town"])], sparse_threshold=0
+    )
+    model = VerticalClassifier({"bank": [0, 1], "shop": slice(2, None)}, "shop", epochs=5)
+    pipeline = Pipeline([("columns", columns), ("model", model)])
+    assert pipeline.fit(frame, Y).score(frame, Y) == 1
+    weights = {"model__sample_weight": np.ones(20)}
+    assert pipeline.fit(frame, Y, **weights).score(frame, Y) == 1
+    with pytest.raises(tw.errors.BadTable, match="sparse_threshold=0"):
+        pipeline.set_params(columns__sparse_threshold=1).fit(frame, Y)
+
+
+class Frame:
+    """A data frame of another library: columns by name, each of which numpy reads."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._held = columns
+        self.columns = list(columns)
+        self.shape = (len(next(iter(columns.values()))), len(columns))
+
+    def __getitem__(self, name: str) -> Any:
+        return tuple(self._held[name])
+
+
+def test_data_frames_of_other_libraries_work() -> None:
+    columns = {"age": X[:, 0], "visits": X[:, 1]}
+    parties = {"bank": ["age"], "shop": ["visits"]}
+    one = VerticalClassifier(parties, "shop", epochs=1).fit(Frame(columns), Y).predict_proba(Frame(columns))
+    frame = pd.DataFrame(columns)
+    assert (one == VerticalClassifier(parties, "shop", epochs=1).fit(frame, Y).predict_proba(frame)).all()
+
+
+def test_an_estimator_is_shown_in_a_line() -> None:
+    assert repr(VerticalClassifier()) == "VerticalClassifier()"
+    model = VerticalRegressor(PARTIES, "hospital", recipe=tw.methods.celu(3, 3), epochs=5)
+    columns = "{'hospital': 15 columns, 'laboratory': 15 columns}"
+    assert repr(model) == f"VerticalRegressor(epochs=5, label_party='hospital', parties={columns}, recipe=celu)"
+
+
+def test_validation_rows_are_a_fraction_of_each_class() -> None:
+    codes = np.repeat([0, 1, 2], [60, 30, 1])
+    chosen = choose_validation_rows(codes, 0.1, 0)
+    assert np.bincount(codes[chosen], minlength=3).tolist() == [6, 3, 0]
+    assert (chosen == choose_validation_rows(codes, 0.1, 0)).all()
+    assert (chosen != choose_validation_rows(codes, 0.1, 1)).any()
+    assert choose_validation_rows(np.zeros(2), 0.9, 0).sum() == 1
+    with pytest.raises(tw.errors.BadParameter, match="validation_fraction must be between 0 and 1, got 1"):
+        choose_validation_rows(codes, 1, 0)
 
 
 @pytest.mark.parametrize("duplicate", [lambda model: pickle.loads(pickle.dumps(model)), deepcopy])  # noqa: S301

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any, Self
 
@@ -10,101 +13,58 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, BadTable
+from thinwire.base.errors import BadInput, BadLabels, BadParameter, BadTable, IncompatibleRecipe
 from thinwire.base.format import did_you_mean, quote_names
 from thinwire.base.types import PartyName
-from thinwire.data.prepare import Preparation, Settings
 from thinwire.engine.methods import METHODS
-from thinwire.engine.models.losses import Loss, cross_entropy, squared_error
+from thinwire.engine.models.losses import Loss, cross_entropy, squared_error, with_class_weights
 from thinwire.engine.models.networks import MLP, LinearTop
 from thinwire.engine.models.optimizers import Adam, OptimizerSpec
+from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
+from thinwire.integrations.party_tables import (
+    Table,
+    check_party_names,
+    check_table,
+    count_columns,
+    fit_preparation,
+    prepare,
+    refuse_sparse,
+    select_rows,
+    split,
+)
+from thinwire.job.checks import allows_steering
 from thinwire.job.job import Job
-from thinwire.job.messages import at
 from thinwire.job.registry import derive_weight_seed
+from thinwire.job.settings import RunSettings
 from thinwire.training.train import train
 
-Table = dict[str, Any]  # columns by name
+
+@dataclass(frozen=True)
+class _TrainingRows:
+    """What `fit` was given, checked: rows that weigh nothing are left out."""
+
+    tables: Mapping[PartyName, Table]
+    labels: NDArray[Any]
+    weights: NDArray[np.float64] | None = None  # 1 on average
 
 
-def prepare(preparations: Mapping[PartyName, Preparation], tables: Mapping[PartyName, Table]) -> dict[str, Tensor]:
-    """Each party's table by its own preparation, fitted on its own rows."""
-    found = {}
-    for name, preparation in preparations.items():
-        with at(f"party {name!r}"):
-            found[name] = preparation.apply(tables[name])
-    return found
+@dataclass(frozen=True)
+class _Training:
+    """What a job is made of."""
 
-
-def split(parties: Mapping[PartyName, Any], X: Any) -> dict[PartyName, Table]:
-    """Each party's columns of X: a data frame, an array with columns by number, or a table for each party."""
-    if not isinstance(parties, Mapping) or not parties:
-        raise BadInput('parties must say whose columns are whose, as {"bank": ["age", "income"], "shop": ["visits"]}')
-    if isinstance(X, Mapping):
-        if set(X) != set(parties):
-            theirs, ours = (", ".join(map(str, names)) for names in (X, parties))
-            raise BadInput(f"X has tables of {theirs}, and the parties are {ours}")
-    elif any(columns is None for columns in parties.values()):
-        raise BadInput("columns of None are for X by party; where X is one table, say each party's columns")
-    tables = {
-        name: _table(name, X[name] if isinstance(X, Mapping) else X, columns) for name, columns in parties.items()
-    }
-    counts = {name: len(next(iter(table.values()))) for name, table in tables.items()}
-    if len(set(counts.values())) > 1:
-        said = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise BadTable(f"all parties must hold the same rows in the same order: {said}")
-    if not all(counts.values()):
-        raise BadTable("X has no rows")
-    return tables
-
-
-def _table(party: PartyName, X: Any, given: Sequence[str | int] | str | int | slice | None) -> Table:
-    columns = [given] if isinstance(given, (str, int)) else given
-    columns = columns if columns is None or isinstance(columns, slice) else list(columns)
-    is_frame = hasattr(X, "columns") and hasattr(X, "iloc")
-    table = _of_frame(party, X, columns) if is_frame else _of_array(party, np.asarray(X), columns)
-    if not table:
-        raise BadColumn(f"party {party!r} has no columns")
-    return table
-
-
-def _of_array(party: PartyName, array: NDArray[Any], columns: Sequence[str | int] | slice | None) -> Table:
-    if array.ndim != 2:
-        raise BadTable(f"party {party!r}: X has shape {array.shape}, expected [rows, columns]")
-    numbers: Any = np.arange(array.shape[1])
-    try:
-        chosen = numbers if columns is None else numbers[columns]
-    except (IndexError, TypeError):
-        raise BadColumn(
-            f"party {party!r}: X is an array of {array.shape[1]} columns, so columns are numbers from 0 to "
-            f"{array.shape[1] - 1}; got {columns!r}"
-        ) from None
-    return {f"column {number}": array[:, number] for number in chosen}
-
-
-def _of_frame(party: PartyName, X: Any, columns: Sequence[str | int] | slice | None) -> Table:
-    there = list(X.columns)
-    wanted = there[columns or slice(None)] if columns is None or isinstance(columns, slice) else list(columns)
-    missing = [column for column in wanted if column not in there]
-    if missing:
-        near = did_you_mean(str(missing[0]), map(str, there))
-        raise BadColumn(f"party {party!r}: X has no column {missing[0]!r}, it has {quote_names(there)}{near}")
-    return {str(column): X[column].array for column in wanted}
-
-
-def _fit(party: PartyName, table: Table) -> Preparation:
-    """Columns of numbers are numbers, however few different ones there are; text and dates are guessed."""
-    numbers = [name for name, values in table.items() if getattr(values.dtype, "kind", "O") in "iuf"]
-    with at(f"party {party!r}"):
-        return Preparation.fit(table, Settings(types=dict.fromkeys(numbers, "number")))
-
-
-# `VerticalClassifier` and `VerticalRegressor`: fit, predict and score, as scikit-learn's own estimators -----------
+    features: Mapping[PartyName, Tensor]
+    labels: NDArray[Any]
+    weights: NDArray[np.float64] | None
+    held: NDArray[np.bool_]  # rows for validation
+    loss: Loss
+    seed: int
 
 
 class _Vertical(BaseEstimator):  # type: ignore[misc]
@@ -112,7 +72,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        parties: Mapping[PartyName, Any],
+        parties: Mapping[PartyName, Any] | None = None,
         label_party: PartyName = "labels",
         *,
         recipe: str | Recipe = "thin",
@@ -121,12 +81,16 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         epochs: float = 20,
         batch_size: int | None = 64,
         optimizer: OptimizerSpec | None = None,
-        seed: int = 0,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
-        """`parties` has each party's columns by name or number, or None where X is a table for each party.
+        """`parties` has each party's columns by name, number or slice, or None where X is a table for each party.
 
-        `label_party` has the labels: one of the parties, or one more that has no columns. Every bottom model is an
-        MLP of these `hidden` layers and `width`; the top model is linear. The optimiser is Adam(lr=0.01) unless
+        Without `parties`, one party named "features" has all columns; where X is a table for each party, they are the
+        parties. `label_party` has the labels: one of the parties, or one more that has no columns. Every bottom model
+        is an MLP of these `hidden` layers and `width`; the top model is linear. The optimiser is Adam(lr=0.01) unless
         another is given.
         """
         self.parties = parties
@@ -137,64 +101,148 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.epochs = epochs
         self.batch_size = batch_size
         self.optimizer = optimizer
-        self.seed = seed
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.random_state = random_state
 
-    def _fit(self, X: Any, labels: NDArray[Any], classes: int, loss: Loss) -> Self:
-        tables = split(self.parties, X)
-        self.prepared_ = {name: _fit(name, table) for name, table in tables.items()}
-        features = prepare(self.prepared_, tables)
-        rows = len(next(iter(features.values())))
+    def __repr__(self) -> str:
+        """The parameters that are not the default ones; of parties' columns how many."""
+        changed = self._changed_parameters()
+        if "parties" in changed and isinstance(self.parties, Mapping):
+            columns = ", ".join(f"{name!r}: {count_columns(given)}" for name, given in self.parties.items())
+            changed["parties"] = f"{{{columns}}}"
+        if isinstance(self.recipe, Recipe):
+            changed["recipe"] = self.recipe.name
+        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in changed.items())})"
+
+    def _changed_parameters(self) -> dict[str, str]:
+        defaults = signature(type(self)).parameters
+        shown = {name: repr(value) for name, value in self.get_params(deep=False).items()}
+        return {name: text for name, text in shown.items() if text != repr(defaults[name].default)}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+    # Fitting --------------------------------------------------------------------------------------------
+
+    def _read_rows(self, X: Any, y: Any, sample_weight: Any) -> _TrainingRows:
+        tables = self._begin_tables(X)
+        labels = _read_labels(y)
+        rows = _count_rows(tables)
         if len(labels) != rows:
             raise BadInput(f"X has {rows} rows and y {len(labels)}")
-        self.n_features_in_ = sum(len(table) for table in tables.values())
-        if hasattr(X, "columns"):
-            self.feature_names_in_ = np.asarray(X.columns, dtype=object)
-        self.models_ = {
-            name: self._build(name, "bottom", lambda x=x: MLP(x.shape[1], self.hidden, self.width))
+        if sample_weight is None:
+            return _TrainingRows(tables, labels)
+        weights = _read_weights(sample_weight, rows)
+        kept = np.flatnonzero(weights)
+        return _TrainingRows(
+            {name: select_rows(table, kept) for name, table in tables.items()},
+            labels[kept],
+            weights[kept] / weights[kept].mean(),
+        )
+
+    def _begin_tables(self, X: Any) -> dict[PartyName, Table]:
+        """Each party's columns of X, by which rows that are to be predicted are checked from here on."""
+        refuse_sparse(X)
+        self.parties_ = _resolve_parties(self.parties, X)
+        check_party_names(self.parties_, self.label_party)
+        if not isinstance(X, Mapping):
+            return split(self.parties_, self._check_columns(X, reset=True))
+        tables = split(self.parties_, X)
+        self.n_features_in_ = sum(map(len, tables.values()))
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        return tables
+
+    def _read_tables(self, X: Any) -> dict[PartyName, Table]:
+        """Each party's columns of rows that are to be predicted."""
+        refuse_sparse(X)
+        return split(self.parties_, X if isinstance(X, Mapping) else self._check_columns(X, reset=False))
+
+    def _check_columns(self, X: Any, reset: bool) -> Any:
+        """One table, its columns counted and named as scikit-learn does it."""
+        table = check_table(X)
+        try:
+            validate_data(self, table, reset=reset, skip_check_array=True)
+        except (TypeError, ValueError) as error:
+            raise BadTable(str(error)) from None
+        return table
+
+    def _train(self, rows: _TrainingRows, outputs: int, loss: Loss, groups: NDArray[Any]) -> Self:
+        seed = _draw_seed(self.random_state)
+        held = self._hold_back(groups, seed)
+        self.prepared_ = {
+            name: fit_preparation(name, select_rows(table, np.flatnonzero(~held)))
+            for name, table in rows.tables.items()
+        }
+        features = prepare(self.prepared_, rows.tables)
+        self.models_: dict[str, nn.Module] = {
+            name: _build(seed, name, "bottom", partial(MLP, x.shape[1], self.hidden, self.width))
             for name, x in features.items()
         }
-        self.models_["top"] = self._build(self.label_party, "top", lambda: LinearTop(self.width, classes))
-        job = self._job(features, labels, loss)
+        self.models_["top"] = _build(seed, self.label_party, "top", partial(LinearTop, self.width, outputs))
+        job = self._job(_Training(features, rows.labels, rows.weights, held, loss, seed))
         self.result_ = train(job, callbacks=[])
         return self
 
-    def _job(self, features: dict[PartyName, Tensor], labels: NDArray[Any], loss: Loss) -> Job:
-        own = features.get(self.label_party)
+    def _hold_back(self, groups: NDArray[Any], seed: int) -> NDArray[np.bool_]:
+        """Which rows are for validation; none where a guarantee does not count evaluations."""
+        if not self.early_stopping or not allows_steering(_find_recipe(self.recipe), RunSettings()):
+            return np.zeros(len(groups), dtype=bool)
+        return choose_validation_rows(groups, self.validation_fraction, seed)
+
+    def _job(self, given: _Training) -> Job:
+        """The one place where a job is made; with validation rows it stops early and delivers the best model."""
+        me, rows, held = self.label_party, torch.from_numpy(~given.held), torch.from_numpy(given.held)
+        stops = bool(held.any())
+        features = {name: x[rows] for name, x in given.features.items()}
+        steering: dict[str, Any] = {"patience": self.n_iter_no_change} if stops else {}
+        answers: dict[str, Any] = {"validation_labels": given.labels[given.held]} if stops else {}
+        validation: dict[PartyName, dict[str, Any]] = {
+            name: {"validation_features": x[held]} if stops else {} for name, x in given.features.items()
+        }
         return Job(
-            [FeatureParty(name, x, self.models_[name]) for name, x in features.items() if name != self.label_party],
+            [
+                FeatureParty(name, x, self.models_[name], **validation[name])
+                for name, x in features.items()
+                if name != me
+            ],
             LabelParty(
-                self.label_party,
-                labels,
+                me,
+                given.labels[~given.held],
                 self.models_["top"],
-                features=own,
-                bottom=None if own is None else self.models_[self.label_party],
-                loss=loss,
+                features=features.get(me),
+                bottom=self.models_.get(me),
+                loss=given.loss,
+                sample_weight=None if given.weights is None else given.weights[~given.held],
+                **answers,
+                **validation.get(me, {}),
             ),
-            _recipe(self.recipe),
+            _find_recipe(self.recipe),
             Adam(lr=0.01) if self.optimizer is None else self.optimizer,
-            batch_size=None if self.batch_size is None else min(self.batch_size, len(labels)),
+            batch_size=None if self.batch_size is None else min(self.batch_size, int(rows.sum())),
             epochs=self.epochs,
-            seed=self.seed,
+            seed=given.seed,
             metrics=(),
             diagnostics=False,
+            **steering,
         )
 
-    def _build(self, party: PartyName, part: str, build: Any) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_weight_seed(self.seed, party, part))
-            module: nn.Module = build()
-        return module
-
-    def _outputs(self, X: Any) -> NDArray[np.float64]:
+    def _compute_outputs(self, X: Any) -> NDArray[np.float64]:
         """The top model's, [rows, classes]; the models run in this process, and nothing is sent."""
         check_is_fitted(self, "result_")
-        features = prepare(self.prepared_, split(self.parties, X))
+        features = prepare(self.prepared_, self._read_tables(X))
         own = [name for name in features if name == self.label_party]
         order = [name for name in features if name != self.label_party] + own
+        # In float64: then what stands beside a row changes its prediction by less than anybody compares.
+        models = {name: deepcopy(model).double() for name, model in self.models_.items()}
         found = compute_outputs(
-            self.models_["top"], "sum", [embed_in_chunks(self.models_[name], features[name]) for name in order]
+            models["top"], "sum", [embed_in_chunks(models[name], features[name].double()) for name in order]
         )
-        return found.double().numpy()
+        return found.numpy()
 
 
 class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
@@ -205,25 +253,72 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
     model.result_.bytes.up        # what went up in training; `result_` is as `thinwire.train` gives it
     """
 
-    def fit(self, X: Any, y: Any) -> Self:
-        labels = _line(y)
-        if labels.dtype.kind == "f" and not np.equal(labels, np.floor(labels)).all():
-            raise BadLabels("y holds numbers that are no classes, such as fractions or NaN; use VerticalRegressor")
-        if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):  # noqa: PLR0124
-            raise BadLabels("y holds rows without a label; drop them in X and y")
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise BadLabels(f"all {len(labels)} labels are {self.classes_[0]!r}; training needs two classes")
-        return self._fit(X, codes, len(self.classes_), cross_entropy)
+    def __init__(
+        self,
+        parties: Mapping[PartyName, Any] | None = None,
+        label_party: PartyName = "labels",
+        *,
+        recipe: str | Recipe = "thin",
+        hidden: Sequence[int] = (32,),
+        width: int = 16,
+        epochs: float = 20,
+        batch_size: int | None = 64,
+        optimizer: OptimizerSpec | None = None,
+        class_weight: Mapping[Any, float] | str | None = None,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 5,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        """As `VerticalRegressor`, and `class_weight`: a weight for each class, 1 where none is given, or "balanced".
+
+        Balanced weights make all classes count alike: rows / (classes * rows of the class).
+        """
+        super().__init__(
+            parties,
+            label_party,
+            recipe=recipe,
+            hidden=hidden,
+            width=width,
+            epochs=epochs,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
+
+        Weights are taken relative to their mean, and rows of weight 0 are left out.
+        """
+        rows = self._read_rows(X, y, sample_weight)
+        self.classes_, codes = _code_classes(rows.labels)
+        loss = self._weigh_classes(codes, rows.weights)
+        return self._train(replace(rows, labels=codes), len(self.classes_), loss, codes)
+
+    def _weigh_classes(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Loss:
+        if self.class_weight is None:
+            return cross_entropy
+        if self.class_weight == "balanced" and isinstance(_find_recipe(self.recipe).defence, LabelDP):
+            raise IncompatibleRecipe(
+                "class_weight='balanced' counts the true labels, which LabelDP does not cover; give weights"
+            )
+        counts = np.bincount(codes, weights)
+        factors = _find_class_weights(self.class_weight, self.classes_, counts)
+        return with_class_weights(cross_entropy, (factors * counts.sum() / (factors * counts).sum()).tolist())
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """[rows, classes], in the order of `classes_`."""
-        logits = torch.from_numpy(self._outputs(X))
+        logits = torch.from_numpy(self._compute_outputs(X))
         found: NDArray[np.float64] = torch.softmax(logits, dim=1).numpy()
         return found
 
     def predict(self, X: Any) -> NDArray[Any]:
-        best = self._outputs(X).argmax(axis=1)
+        best = self._compute_outputs(X).argmax(axis=1)
         found: NDArray[Any] = self.classes_[best]
         return found
 
@@ -231,31 +326,154 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
 class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
     """One number a row; trained on deviations from the mean, predicted in y's own units."""
 
-    def fit(self, X: Any, y: Any) -> Self:
-        values = _line(y).astype(np.float64)
-        if not np.isfinite(values).all():
-            raise BadLabels(f"y holds {values[~np.isfinite(values)][0]} in row {int(np.argmin(np.isfinite(values)))}")
-        self.mean_, self.deviation_ = float(values.mean()), float(values.std())
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
+
+        Weights are taken relative to their mean, and rows of weight 0 are left out.
+        """
+        rows = self._read_rows(X, y, sample_weight)
+        values = _read_values(rows.labels)
+        self.mean_ = float(np.average(values, weights=rows.weights))
+        self.deviation_ = float(np.sqrt(np.average((values - self.mean_) ** 2, weights=rows.weights)))
         if not self.deviation_:
-            raise BadLabels(f"all {len(values)} labels are {values[0]:g}; there is nothing to learn")
+            raise BadLabels(
+                f"all {len(values)} labels are {values[0]:g}; there is nothing to learn from one sample value"
+            )
         scaled = ((values - self.mean_) / self.deviation_).astype(np.float32)
-        return self._fit(X, scaled, 1, squared_error)
+        return self._train(replace(rows, labels=scaled), 1, squared_error, np.zeros(len(scaled)))
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        scaled = self._outputs(X)[:, 0]
+        scaled = self._compute_outputs(X)[:, 0]
         return scaled * self.deviation_ + self.mean_
 
 
-def _line(y: Any) -> NDArray[Any]:
+# What `fit` is given ----------------------------------------------------------------------------------------------
+
+
+def _resolve_parties(parties: Mapping[PartyName, Any] | None, X: Any) -> Mapping[PartyName, Any]:
+    """Without any, all columns are one party's, or each table of X is."""
+    if parties is not None:
+        return parties
+    return dict.fromkeys(X) if isinstance(X, Mapping) else {"features": slice(None)}
+
+
+def _count_rows(tables: Mapping[PartyName, Table]) -> int:
+    return len(next(iter(next(iter(tables.values())).values())))
+
+
+def _read_labels(y: Any) -> NDArray[Any]:
+    if y is None:
+        raise BadLabels("fit requires y to be passed, but the target y is None; give one label a row")
     labels = np.asarray(y)
+    if labels.dtype.kind == "c":
+        raise BadLabels("Complex data not supported: y must hold classes or numbers")
     if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+        labels = column_or_1d(labels, warn=True)
     if labels.ndim != 1 or not len(labels):
         raise BadLabels(f"y has shape {labels.shape}, expected one label a row")
     return labels
 
 
-def _recipe(recipe: str | Recipe) -> Recipe:
+def _code_classes(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The classes in order, and each row's place among them."""
+    if labels.dtype.kind == "f" and not np.equal(labels, np.floor(labels)).all():
+        raise BadLabels(
+            "y is continuous: it holds numbers that are no classes, such as fractions or NaN; use VerticalRegressor"
+        )
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise BadLabels("y holds infinity, which is no class; drop these rows in X and y")
+    if labels.dtype.kind == "O" and any(label is None or label != label for label in labels):  # noqa: PLR0124
+        raise BadLabels("y holds rows without a label; drop them in X and y")
+    try:
+        classes, codes = np.unique(labels, return_inverse=True)
+    except TypeError:
+        kinds = sorted({type(label).__name__ for label in labels})
+        raise BadLabels(
+            f"y mixes labels of the types {quote_names(kinds)}; give them one type, such as y.astype(str)"
+        ) from None
+    if len(classes) < 2:
+        raise BadLabels(f"all {len(labels)} labels are {classes[0]!r}, which is one class; training needs two")
+    return classes, codes
+
+
+def _read_values(labels: NDArray[Any]) -> NDArray[np.float64]:
+    try:
+        values = labels.astype(np.float64)
+    except (TypeError, ValueError):
+        raise BadLabels("y holds labels that are no numbers; use VerticalClassifier") from None
+    if not np.isfinite(values).all():
+        raise BadLabels(f"y holds {values[~np.isfinite(values)][0]} in row {int(np.argmin(np.isfinite(values)))}")
+    return values
+
+
+def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput("sample_weight must hold one number a row") from None
+    weights = np.full(rows, float(weights)) if weights.ndim == 0 else weights
+    if weights.shape != (rows,):
+        raise BadInput(f"sample_weight has shape {weights.shape}, expected ({rows},): one number a row")
+    if not np.isfinite(weights).all() or (weights < 0).any():
+        raise BadInput("sample_weight must be 0 or more for every row, without NaN and infinity")
+    if not weights.any():
+        raise BadInput("sample_weight is zero for all rows; one row at least must count")
+    return weights
+
+
+def _find_class_weights(
+    given: Mapping[Any, float] | str, classes: NDArray[Any], counts: NDArray[Any]
+) -> NDArray[np.float64]:
+    """A factor for each class, in order."""
+    if isinstance(given, str):
+        if given != "balanced":
+            raise BadParameter(f"class_weight must be None, 'balanced' or a weight for each class, got {given!r}")
+        return np.asarray(counts.sum() / (len(classes) * counts))
+    known = classes.tolist()
+    unknown = [one for one in given if one not in known]
+    if unknown:
+        near = did_you_mean(str(unknown[0]), map(str, known))
+        raise BadParameter(f"class_weight has {unknown[0]!r}, y has the classes {quote_names(known)}{near}")
+    factors = np.array([float(given.get(one, 1.0)) for one in known])
+    if not np.isfinite(factors).all() or (factors < 0).any() or not factors.any():
+        raise BadParameter(f"class_weight must be numbers of 0 or more, not zero for all classes, got {dict(given)}")
+    return factors
+
+
+def choose_validation_rows(groups: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """That fraction of each group's rows, drawn by row number; one row at least is left to train on."""
+    if not 0 < fraction < 1:
+        raise BadParameter(f"validation_fraction must be between 0 and 1, got {fraction!r}")
+    rng = np.random.RandomState(seed)
+    chosen = np.zeros(len(groups), dtype=bool)
+    for group in np.unique(groups):
+        rows = rng.permutation(np.flatnonzero(groups == group))
+        chosen[rows[: min(round(fraction * len(rows)), len(rows) - 1)]] = True
+    return chosen
+
+
+# What a job is made of --------------------------------------------------------------------------------------------
+
+
+def _draw_seed(random_state: Any) -> int:
+    """The number itself where one is given; else drawn, a new one at each fit."""
+    if isinstance(random_state, (int, np.integer)) and random_state >= 0:
+        return int(random_state)
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise BadParameter(
+            f"random_state must be a number from 0, a numpy RandomState or None, got {random_state!r}"
+        ) from None
+
+
+def _build(seed: int, party: PartyName, part: str, build: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_weight_seed(seed, party, part))
+        return build()
+
+
+def _find_recipe(recipe: str | Recipe) -> Recipe:
     if isinstance(recipe, Recipe):
         return recipe
     if recipe not in METHODS:

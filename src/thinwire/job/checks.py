@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from thinwire.base.errors import BadInput, BadParameter, IncompatibleRecipe
+from thinwire.base.errors import BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
@@ -142,7 +142,7 @@ def require_validation_rows(settings: RunSettings, validation_rows: int) -> None
 
 def check_early_stopping(recipe: Recipe, settings: RunSettings) -> None:
     """Refuses patience where a guarantee does not count its evaluations."""
-    if settings.patience is None or _covers_evaluations(recipe, settings):
+    if settings.patience is None or allows_steering(recipe, settings):
         return
     if isinstance(recipe.defence, LabelDP):
         raise IncompatibleRecipe.of(
@@ -157,10 +157,10 @@ def check_early_stopping(recipe: Recipe, settings: RunSettings) -> None:
 
 def keeps_best(recipe: Recipe, settings: RunSettings, validation_rows: int) -> bool:
     """Do all parties keep the best model on validation rows, rather than the last one?"""
-    return settings.deliver == "best" and bool(validation_rows) and _covers_evaluations(recipe, settings)
+    return settings.deliver == "best" and bool(validation_rows) and allows_steering(recipe, settings)
 
 
-def _covers_evaluations(recipe: Recipe, settings: RunSettings) -> bool:
+def allows_steering(recipe: Recipe, settings: RunSettings) -> bool:
     """Whether nothing is promised, or the budget that is kept counts every evaluation."""
     if isinstance(recipe.defence, LabelDP):
         return False
@@ -269,6 +269,8 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
     """Its top model and loss take the embeddings of these `widths`."""
     check_fusion(party.fusion, list(widths))
     _check_top(party, _fused(party, widths))
+    _check_two_classes(party)
+    _check_sample_weight(party, recipe)
     for module in (party.top, party.bottom):
         if module is not None:
             check_batch_norm(party.name, module, settings, len(party.labels))
@@ -301,6 +303,35 @@ def _check_top(party: LabelParty, fused: int) -> None:
         raise BadInput(f"party {party.name!r}: the loss must give one value a row, got {losses.shape}")
 
 
+def _check_two_classes(party: LabelParty) -> None:
+    if _has_classes(party) and len(party.labels.unique()) == 1:
+        label = int(party.labels.flatten()[0])
+        raise BadLabels(
+            f"party {party.name!r}: all {len(party.labels)} labels are {label}; training needs two classes"
+        )
+
+
+def _has_classes(party: LabelParty) -> bool:
+    loss = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
+    return loss in (cross_entropy, binary_cross_entropy)
+
+
+def _check_sample_weight(party: LabelParty, recipe: Recipe) -> None:
+    """Weights stay at the label party, and follow from nothing that a guarantee covers."""
+    if party.sample_weight is None:
+        return
+    if recipe.labels is Labels.SHARED:
+        raise IncompatibleRecipe(
+            f"party {party.name!r}: sample_weight stays with the label party, and with shared labels every party "
+            "computes the loss; use labels='private', or no sample_weight"
+        )
+    if isinstance(recipe.defence, LabelDP):
+        raise IncompatibleRecipe(
+            f"party {party.name!r}: sample_weight belongs to the true rows, which LabelDP does not cover; use "
+            "class_weights, which follow the labels that LabelDP drew, or no sample_weight"
+        )
+
+
 def _check_shared_labels(party: LabelParty, fused: int, recipe: Recipe, settings: RunSettings) -> None:
     """What shared labels add: everyone computes with the top model, and the label party's embedding travels."""
     if recipe.labels is not Labels.SHARED:
@@ -328,8 +359,7 @@ def check_outputs(party: LabelParty, widths: Sequence[int], settings: RunSetting
 
 def _check_classes(party: LabelParty, outputs: Tensor) -> None:
     """Every label is a class that the top model knows, and that some training row has."""
-    loss = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
-    if loss not in (cross_entropy, binary_cross_entropy):
+    if not _has_classes(party):
         return
     training = party.labels.unique()
     for field, labels in _labels(party):

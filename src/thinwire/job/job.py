@@ -116,6 +116,13 @@ class Job:
         require_validation_rows(self.settings, self.validation_rows)
         self.divide_rows()  # by settings that are right
 
+    def __repr__(self) -> str:
+        label = self.label_party
+        held = [f"{party.name} {list(party.features.shape)}" for party in self.everyone if party.features is not None]
+        held.append(f"labels at {label.name} {list(label.labels.shape)}")
+        settings = ", ".join(f"{name}={getattr(self, name)}" for name in ("batch_size", "epochs", "seed"))
+        return f"Job({self.recipe.name}: {', '.join(held)}; {settings})"
+
     @property
     def settings(self) -> RunSettings:
         return RunSettings(**{one.name: getattr(self, one.name) for one in fields(RunSettings)})
@@ -237,7 +244,8 @@ class Job:
         """What the worst-off row of each feature party will have lost once all rounds are done."""
         widths = self.check()
         plan, planned, batches = self.privacy_plan(widths), self.divide_rows(), self.limit_rounds(widths)
-        exposure, uses = plan.exposure(), plan.forecast(self.settings, batches, self.test_rows)
+        uses = plan.forecast(self.settings, batches, self.validation_rows or self.test_rows)
+        exposure = plan.exposure()
         delta = require_delta("delta", delta) if self.budget is None else self.budget.delta
         budget = None if self.budget is None else {"epsilon": self.budget.epsilon, "observer": self.budget.observer}
         return {
@@ -256,8 +264,8 @@ class Job:
         """What must be the same for a run to be resumed, each as a digest or as text; it may go on for longer."""
         data = xxhash.xxh3_64()
         for party in self.everyone:
-            held_out = party.validation_features, getattr(party, "validation_labels", None)
-            for table in (party.features, party.test_features, getattr(party, "labels", None), *held_out):
+            held = (getattr(party, name, None) for name in ("labels", "sample_weight", "validation_labels"))
+            for table in (party.features, party.test_features, party.validation_features, *held):
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)

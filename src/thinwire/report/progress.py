@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from html import escape
+from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -137,15 +140,20 @@ class RunProgress(ProgressLine):
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.begun = True
-        said = f"{format_metrics(event)}, {_format_traffic(event)}"
-        self.move(event["round"], said)
+        self.move(event["round"], f"epoch {event['epoch']:.3g}, {format_metrics(event)}, {_format_traffic(event)}")
         self._note_backed_off(event)
+        self._show()
+
+    def _show(self) -> None:
         if self._live is None:
-            left = self._seconds_left()
-            ending = "" if left is None else f", left {format_seconds(left)}"
-            self.note(f"{self.name}: {self._place()}, {said}{ending}")
+            self.note(self._line())
         else:
             self._live.refresh()
+
+    def _line(self) -> str:
+        left = self._seconds_left()
+        ending = "" if left is None else f", left {format_seconds(left)}"
+        return f"{self.name}: {self._place()}, {self._said}{ending}"
 
     def _note_backed_off(self, event: dict[str, Any]) -> None:
         parties = [mine for mine in event["diagnostics"].values() if isinstance(mine, dict)]
@@ -156,6 +164,36 @@ class RunProgress(ProgressLine):
                 f"round {one['round']} on {one['to']} cached steps a round, not {one['from']}"
             )
         self._backed_off = max(self._backed_off, len(found))
+
+
+class NotebookProgress(RunProgress):
+    """The same line as one output of a notebook's cell, which changes as the run goes."""
+
+    def __init__(self, name: str, rounds: int) -> None:
+        from rich.console import Console
+
+        super().__init__(name, rounds, Console(stderr=True, force_jupyter=False))
+        self._output: Any = None
+
+    def __enter__(self) -> Self:
+        self._show()
+        return self
+
+    def _show(self) -> None:
+        line = self._line()
+        bar = f'<progress value="{self._done}" max="{self.total}"></progress> <code>{escape(line)}</code>'
+        shown = {"text/plain": line, "text/html": bar}
+        if self._output is None:
+            display = import_module("IPython.display")
+            self._output = display.display(shown, raw=True, display_id=True)
+        else:
+            self._output.update(shown, raw=True)
+
+
+def is_notebook() -> bool:
+    """Does this process answer a notebook? Its stderr is no terminal, and yet somebody looks."""
+    find_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return find_shell is not None and hasattr(find_shell(), "kernel")
 
 
 def format_metrics(event: dict[str, Any]) -> str:

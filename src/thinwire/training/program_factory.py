@@ -95,6 +95,7 @@ class ProgramFactory:
             fusion=party.fusion,
             bottom=bottom,
             features=self._moved(party.features),
+            weights=self._moved(party.sample_weight),
         )
 
     def feature_program(

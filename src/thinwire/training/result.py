@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, Diverged
 from thinwire.base.extras import require_extra
+from thinwire.base.format import format_bytes, format_number, format_seconds
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.ledger import Ledger, Traffic
 from thinwire.engine.models.metrics import METRICS, metric
@@ -57,6 +59,31 @@ class Result:
     @property
     def bytes(self) -> Traffic:
         return self.ledger.traffic(self.label_party)
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"Result({self.method}: {facts})"
+
+    def _repr_html_(self) -> str:
+        """A notebook's table of the last evaluation."""
+        rows = {"method": self.method, **self._facts()}
+        cells = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{''.join(cells)}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """The last evaluation and the whole cost, for people."""
+        last, traffic = self.evaluations[-1], self.bytes
+        scores = {f"training {name}": x for name, x in last.train.items()}
+        scores |= {f"test {name}": x for name, x in last.test.items()}
+        return {
+            "round": str(last.round),
+            "epoch": format_number(last.epoch),
+            **{name: "-" if x is None else format_number(x) for name, x in scores.items()},
+            "up": format_bytes(traffic.up),
+            "down": format_bytes(traffic.down),
+            "evaluation": format_bytes(traffic.evaluation),
+            "time": format_seconds(self.seconds),
+        }
 
     def best(self) -> dict[str, Any]:
         """The best value of the first metric, and its round; on validation rows where there are any."""

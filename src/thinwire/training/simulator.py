@@ -117,6 +117,7 @@ class SimulatedParties:
                 h = [module(table[rows]) for module, table in zip(modules, tables, strict=False)]
                 fused = fuse(self.side.fusion, [cast_like(self.side.like(), part) for part in h])
                 losses = self.side.loss(self.side.top.module(fused), self.side.labels[rows])
+                losses = losses if self.side.weights is None else losses * self.side.weights[rows].to(losses)
                 if losses.requires_grad:
                     (losses.sum() / self.job.rows).backward()
         learners = [*(program.bottom for program in self.features), self.side.bottom, self.side.top]

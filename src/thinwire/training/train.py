@@ -24,7 +24,7 @@ from thinwire.engine.programs.program import EvaluationOutputs, Observers
 from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
 from thinwire.job.checks import keeps_best
 from thinwire.job.job import Job
-from thinwire.report.progress import RunProgress
+from thinwire.report.progress import NotebookProgress, RunProgress, is_notebook
 from thinwire.report.record import Evaluation, Quality
 from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
@@ -48,13 +48,14 @@ def train(
 ) -> Result:
     """Trains the job; the modules it was given are trained in place.
 
-    `callbacks` get each evaluation as it is made; without any, a line on the terminal follows the run. One that
-    returns True stops the run after that evaluation, saved as any finished run (`stopped_by` is "callback"). A
-    `Follower`, as the writers of `thinwire.integrations` are, hears of the beginning and the end too.
+    `callbacks` get each evaluation as it is made; unless some are given, a progress bar follows the run on a terminal
+    and in a notebook: `callbacks=[]` hides it. One that returns True stops the run after that evaluation, saved as a
+    finished run (`stopped_by` is "callback"). A `Follower`, as the writers of `thinwire.integrations` are, hears of
+    the beginning and the end too.
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
-    looking = _follow_on_terminal(job) if callbacks is None else callbacks
+    looking = _follow_by_line(job) if callbacks is None else callbacks
     key = None if job.encryption_key is None else Path(job.encryption_key)
     directory = None if out is None else RunDirectory(Path(out), key)
     if resume and directory is None:
@@ -87,11 +88,13 @@ def _begin(
         return run.go()
 
 
-def _follow_on_terminal(job: Job) -> Sequence[Callback]:
-    """A line that follows the run; none where nobody looks."""
-    if not sys.stderr.isatty():
+def _follow_by_line(job: Job) -> Sequence[Callback]:
+    """A line that follows the run, on a terminal or in a notebook; none where nobody looks."""
+    in_notebook = is_notebook()
+    if not in_notebook and not sys.stderr.isatty():
         return ()
-    return (RunProgress(job.recipe.name, job.limit_rounds(job.check()).rounds),)
+    rounds = job.limit_rounds(job.check()).rounds
+    return ((NotebookProgress if in_notebook else RunProgress)(job.recipe.name, rounds),)
 
 
 def describe_models(job: Job) -> dict[str, Any]:
@@ -253,7 +256,7 @@ class _Run:
         label = self.job.label_party
         # Where there are no test rows, the training rows are what a run is judged by.
         asked = self.job.metrics if self.job.diagnostics or evaluated.outputs is None else ()
-        train = compute_scores(self.parties.training_outputs(), label.labels, label.loss, asked)
+        train = compute_scores(self.parties.training_outputs(), label.labels, label.training_loss, asked)
         link_seconds = None if clock is None else clock.latest()
         return self._evaluator.evaluate(evaluated, train, self._seconds(), link_seconds, self._diagnostics())
 

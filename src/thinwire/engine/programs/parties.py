@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadInput, BadTensor, NotFinite
+from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadTable, BadTensor, NotFinite
 from thinwire.engine.models.losses import cross_entropy, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.protocols.evaluation import HeldOut
@@ -27,8 +29,8 @@ def check_name(name: str) -> None:
 
 
 def to_float_tensor(party: str, field: str, values: Any) -> Tensor:
-    """Features as a float32 tensor [N, ...], finite."""
-    tensor = torch.as_tensor(values) if isinstance(values, (np.ndarray, Tensor)) else torch.tensor(values)
+    """Features as a float32 tensor [N, ...], finite; of a tensor, an array, a data frame or nested lists."""
+    tensor = values if isinstance(values, Tensor) else _read_numbers(f"party {party!r}: {field}", values)
     tensor = tensor.to(torch.float32) if not tensor.is_floating_point() or tensor.dtype == torch.float64 else tensor
     if tensor.dim() < 1 or len(tensor) == 0:
         raise BadTensor(f"party {party!r}: {field} must have one row at least, got shape {tuple(tensor.shape)}")
@@ -38,6 +40,82 @@ def to_float_tensor(party: str, field: str, values: Any) -> Tensor:
         place = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
         raise NotFinite(float(tensor[tuple(place)]), place, f"party {party!r}: {field} [row, column]")
     return tensor
+
+
+def _read_numbers(where: str, values: Any) -> Tensor:
+    if hasattr(values, "columns"):
+        return _to_tensor(_read_frame(where, values))
+    array = _read_array(where, values)
+    if not _is_numeric(array):
+        raise BadColumn(f"{where} hold {_name_kind(array)}; {_WAY_OUT}")
+    return _to_tensor(array)
+
+
+_WAY_OUT = "turn it into numbers by thinwire.data.prepare.Preparation, or use tw.VerticalClassifier, which does"
+
+
+def _read_frame(where: str, frame: Any) -> NDArray[Any]:
+    """The numbers of a data frame [N, columns]; columns of anything else are refused by their name."""
+    columns = []
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place] if hasattr(frame, "iloc") else frame[name]
+        values = _read_array(where, column)
+        # A categorical column's numbers are names, which have no order.
+        is_categorical = hasattr(getattr(column, "dtype", None), "categories")
+        if is_categorical or not _is_numeric(values):
+            kind = "categories" if is_categorical else _name_kind(values)
+            raise BadColumn(f"{where}: column {name!r} holds {kind}; {_WAY_OUT}")
+        columns.append(values)
+    if not columns:
+        raise BadTable(f"{where}: the data frame has no columns")
+    return np.column_stack(columns)
+
+
+def _read_array(where: str, values: Any) -> NDArray[Any]:
+    """As torch takes it: objects that are numbers become floats; byte order and strides become the usual ones."""
+    if hasattr(values, "toarray"):
+        raise BadTensor(f"{where}: a sparse matrix is not supported; give its .toarray()")
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise BadTensor(f"{where}: {type(values).__name__} is no array: {error}") from None
+    if array.dtype.kind == "O" and not any(isinstance(one, (str, bytes)) for one in array.flat):
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            return array
+    if not _is_numeric(array):
+        return array
+    native = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
+    return array.astype(native, copy=False) if min(array.strides, default=0) >= 0 else array.astype(native)
+
+
+def _to_tensor(array: NDArray[Any]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nobody writes into tables
+        return torch.as_tensor(array)
+
+
+def _is_numeric(array: NDArray[Any]) -> bool:
+    return array.dtype.kind in "biuf"
+
+
+def _name_kind(array: NDArray[Any]) -> str:
+    """What stands in an array that holds no numbers, for a message."""
+    known = {"M": "dates", "m": "durations", "c": "complex numbers", "U": "text", "S": "text", "T": "text"}
+    text = any(isinstance(one, (str, bytes)) for one in array.flat) if array.dtype.kind == "O" else False
+    return "text" if text else known.get(array.dtype.kind, "missing values or other objects")
+
+
+def _format_tables(party: object, names: Sequence[str]) -> str:
+    """The shapes of a party's tables that are there, and the classes of its modules; never a value."""
+    found = {name: getattr(party, name, None) for name in names}
+    shown = {
+        name: list(part.shape) if isinstance(part, Tensor) else type(part).__name__
+        for name, part in found.items()
+        if part is not None
+    }
+    return ", ".join(f"{name}={part}" for name, part in shown.items())
 
 
 class LabelMeaning(Protocol):
@@ -100,10 +178,18 @@ class FeatureParty:
         tables = {which: getattr(self, f"{which}_features") for which in HeldOut}
         return {which: table for which, table in tables.items() if table is not None}
 
+    def __repr__(self) -> str:
+        tables = _format_tables(self, ("features", "validation_features", "test_features", "bottom"))
+        return f"FeatureParty({self.name!r}, {tables})"
+
 
 @dataclass(eq=False)
 class LabelParty:
-    """Holds the labels and the top model; may hold features and a bottom model too."""
+    """Holds the labels and the top model; may hold features and a bottom model too.
+
+    `sample_weight` multiplies each training row's loss, and so its derivatives: they show a row's weight to feature
+    parties as they show its label.
+    """
 
     name: str
     labels: Any  # [N]
@@ -120,6 +206,7 @@ class LabelParty:
     coding: LabelMeaning | None = None  # what the labels' numbers stand for
     validation_labels: Any = None  # of rows that steer: early stopping, the best model, targets
     validation_features: Any = None
+    sample_weight: Any = None  # [N]; 1 for every row unless given
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -136,6 +223,28 @@ class LabelParty:
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
         if self.class_weights is not None:
             self.loss = with_class_weights(self.loss, self.class_weights)
+        if self.sample_weight is not None:
+            self.sample_weight = self._weights(self.sample_weight)
+
+    def training_loss(self, outputs: Tensor, labels: Tensor) -> Tensor:
+        """One loss a training row, all of them in order, times its weight."""
+        losses = self.loss(outputs, labels)
+        return losses if self.sample_weight is None else losses * self.sample_weight.to(losses)
+
+    def __repr__(self) -> str:
+        tables = ("labels", "validation_labels", "test_labels", "top")
+        own = ("features", "validation_features", "test_features", "bottom", "sample_weight")
+        return f"LabelParty({self.name!r}, {_format_tables(self, (*tables, *own))})"
+
+    def _weights(self, values: Any) -> Tensor:
+        where = f"party {self.name!r}: sample_weight"
+        weights = to_float_tensor(self.name, "sample_weight", values).float()
+        if weights.shape != (len(self.labels), 1):
+            shape = list(weights[:, 0].shape if weights.shape[1:] == (1,) else weights.shape)
+            raise BadTensor(f"{where} must hold one number a row, {len(self.labels)} of them, got shape {shape}")
+        if bool((weights < 0).any()) or not bool(weights.any()):
+            raise BadTensor(f"{where} must be 0 or more, and not zero for all rows")
+        return weights[:, 0]
 
     @property
     def held_out(self) -> dict[HeldOut, Tensor]:
@@ -155,7 +264,7 @@ class LabelParty:
         )
 
     def _labels(self, field: str, values: Any) -> Tensor:
-        tensor = torch.as_tensor(values)
+        tensor = values if isinstance(values, Tensor) else self._read_labels(field, values)
         if tensor.dim() < 1 or len(tensor) == 0:
             raise BadTensor(f"party {self.name!r}: {field} must have one row at least")
         if tensor.is_floating_point():
@@ -163,3 +272,13 @@ class LabelParty:
                 raise BadTensor(f"party {self.name!r}: {field} hold NaN or infinity")
             return tensor.float()
         return tensor.long()
+
+    def _read_labels(self, field: str, values: Any) -> Tensor:
+        where = f"party {self.name!r}: {field}"
+        array = _read_array(where, values)
+        if not _is_numeric(array):
+            raise BadLabels(
+                f"{where} hold {_name_kind(array)}, not numbers; code classes by `classes, codes = "
+                "np.unique(labels, return_inverse=True)`, or use tw.VerticalClassifier"
+            )
+        return _to_tensor(array)

@@ -47,6 +47,7 @@ class LabelSide:
     fusion: str
     bottom: Learner | None = None
     features: Tensor | None = None
+    weights: Tensor | None = None  # of each row's loss [N]
     _running: tuple[float, int] = (0.0, 0)  # the batches' losses since the last look: sum and rows
 
     def own(self, rows: Rows) -> list[Tensor]:
@@ -59,9 +60,13 @@ class LabelSide:
         """One loss a row; embeddings of any float type, the top model has its own."""
         like = self.like()
         fused = fuse(self.fusion, [cast_like(like, h) for h in embeddings])
-        losses = self.loss(self.top.forward(fused), select_rows(self.labels, rows))
+        losses = self.weigh(self.loss(self.top.forward(fused), select_rows(self.labels, rows)), rows)
         self._running = (self._running[0] + losses.detach().sum().item(), self._running[1] + len(losses))
         return losses
+
+    def weigh(self, losses: Tensor, rows: Rows) -> Tensor:
+        """Each row's loss times its weight."""
+        return losses if self.weights is None else losses * select_rows(self.weights, rows).to(losses)
 
     def derivatives(self, loss: Tensor, embeddings: list[Tensor]) -> list[Tensor]:
         """dL/dh for each embedding; the top model's gradients are then in place.
