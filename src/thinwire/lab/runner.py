@@ -85,12 +85,11 @@ class RunnerPool:
 
     def __init__(self, workers: int, in_thread: bool = False) -> None:
         self._in_thread = in_thread
-        self._stop: _Signal
-        self._pool: Executor
         if in_thread:
-            self._stop = Event()
-            self._pool = ThreadPoolExecutor(1, initializer=_watch, initargs=(self._stop,))
+            self._stop: _Signal = Event()
+            self._pool: Executor = ThreadPoolExecutor(1, initializer=_watch, initargs=(self._stop,))
         else:
+            _processes.set_forkserver_preload(["thinwire.training.train"])
             self._stop = _processes.Event()
             self._pool = ProcessPoolExecutor(workers, _processes, _begin_worker, (self._stop,))
 
@@ -112,7 +111,6 @@ class RunnerPool:
 
 # Forked from a process that has loaded torch and has no threads yet: ours do not survive a fork.
 _processes = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-_processes.set_forkserver_preload(["thinwire.training.train"])
 _stop: _Signal = Event()  # of the pool that this process works for
 
 
