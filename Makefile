@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints/cpu.txt
 	touch $(READY)
 
 test: $(READY)
-	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist and not long"
+	$(BIN)/pytest -n auto --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -29,7 +29,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/suite.py
 
 coverage: $(READY)
-	$(BIN)/pytest -n auto -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term
+	$(BIN)/pytest -n auto --dist worksteal -m "not browser and not link and not data and not faults and not dist and not long" --cov --cov-report=term
 
 # Each needs more than Python, or minutes; pytest's exit code 5 means that there is no such test yet.
 test-browser test-link test-data test-dist test-long: test-%: $(READY)
@@ -51,7 +51,7 @@ screenshots: $(READY)
 
 # Real parties, killed, stopped, cut off and lied to; two runs at a time.
 test-faults: $(READY)
-	$(BIN)/pytest tests/faults tests/training/test_random_jobs.py -n 2
+	$(BIN)/pytest -m faults -n 2
 
 soak: $(READY)
 	$(BIN)/python tests/faults/soak.py 20

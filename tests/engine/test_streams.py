@@ -93,7 +93,7 @@ def exchanged(sender: Stream, receiver: Stream, rows: torch.Tensor, x: torch.Ten
     return receiver.incoming(rows, wire.decode(body), round)
 
 
-@pytest.mark.parametrize("rounds", [250, pytest.param(1000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [100, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scope", ["rows", "table"])
 @pytest.mark.parametrize("compressor", [*CONTRACTIVE, *BOUNDED], ids=str)
 def test_both_ends_stay_bit_equal_over_many_rounds(compressor: Compressor, scope: str, rounds: int) -> None:
@@ -118,8 +118,9 @@ def test_the_error_goes_to_zero_on_a_converging_sequence(compressor: Compressor,
     limit = torch.randn(N, E, generator=generator(2))
     away = torch.randn(N, E, generator=generator(3))
     errors = []
-    for round in range(1200):
-        table = limit + 0.985**round * away
+    rounds, shrink = (1200, 0.985) if isinstance(compressor, Sign) else (500, 0.97)  # Sign takes the smallest steps
+    for round in range(rounds):
+        table = limit + shrink**round * away
         rows = batch(round)
         symbols = sender.outgoing(rows, table if scope == "table" else table[rows], round)
         received = receiver.incoming(rows, symbols, round)

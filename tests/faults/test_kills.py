@@ -172,6 +172,7 @@ IN_AN_ENCRYPTED_FOLDER = [
 ]
 
 
+@pytest.mark.faults
 def test_an_encrypted_run_survives_as_a_readable_one_does(stage: Stage) -> None:
     """The digests are those of a run without encryption."""
     survives_encrypted(stage, LABEL, [BEFORE_THE_KEY_IS_KNOWN[1], *IN_AN_ENCRYPTED_FOLDER[2:9:2]])

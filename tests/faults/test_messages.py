@@ -19,6 +19,7 @@ from thinwire.net.pki.certificates import CertificateFiles, load_credentials
 KIND = JobKind(epochs=15)
 
 
+@pytest.mark.faults
 def test_duplicated_by_everybody(stage: Stage) -> None:
     kind = JobKind(epochs=6)
     expected = stage.reference(kind)

@@ -41,6 +41,7 @@ def killed_behind(run: Run) -> None:
     run.start_all()
 
 
+@pytest.mark.faults
 def test_without_the_log_a_kill_is_noticed(stage: Stage) -> None:
     """The label party needs frames again that the feature parties' checkpoints have left behind."""
     expected = stage.reference(KIND)
@@ -59,6 +60,7 @@ def test_with_the_log_the_same_kill_is_survived(stage: Stage) -> None:
         run.survives(expected)
 
 
+@pytest.mark.faults
 def test_without_removing_duplicates_they_are_noticed(stage: Stage) -> None:
     expected = stage.reference(KIND)
     with stage.run(KIND, pause_ms=0) as run:

@@ -42,6 +42,7 @@ def await_reset(run: Run, proxy: Proxy, before: int) -> None:
     run.until(lambda: proxy.resets > before, 30, "the connection was not cut")
 
 
+@pytest.mark.faults
 def test_resets_and_a_partition(stage: Stage) -> None:
     kind = JobKind()
     expected = stage.reference(kind)

@@ -42,6 +42,7 @@ def stopped_by_term(run: Run, name: str) -> None:
     assert run.ended(name, TERM_SECONDS) == STOPPED, run.told()
 
 
+@pytest.mark.faults
 def test_sigterm_ends_with_a_checkpoint_and_resumes_identical(stage: Stage) -> None:
     expected = stage.reference(KIND)
     with stage.run(KIND) as run:
@@ -157,6 +158,7 @@ def ends_fenced(run: Run, old: Process, seconds: float = 300) -> None:
     assert "taken over" in last or "replaced by a later one" in last, last
 
 
+@pytest.mark.faults
 def test_a_replaced_feature_party_wakes_up_and_ends(stage: Stage) -> None:
     expected = stage.reference(KIND)
     with stage.run(KIND) as run:

@@ -473,6 +473,7 @@ print("still here")
 """
 
 
+@pytest.mark.faults
 def test_simultaneous_handshakes_do_not_end_the_label_party(certs: Path) -> None:
     """gRPC forgets the certificate in use when it is given another one, also while a handshake needs it."""
     done = subprocess.run(

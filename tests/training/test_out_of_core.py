@@ -87,7 +87,11 @@ def test_64_parties_learn_what_one_machine_learns() -> None:
     assert result.bytes.messages == 2 * parties * rounds
 
 
-@pytest.mark.parametrize("recipe", [thin(), celu(4, 3, 60), pbm(16, 0.1, 2.0)], ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize(
+    "recipe",
+    [thin(), celu(4, 3, 60), pytest.param(pbm(16, 0.1, 2.0), marks=pytest.mark.long)],
+    ids=lambda recipe: recipe.name,
+)
 def test_64_parties_run_by_every_kind_of_recipe(recipe: tw.Recipe) -> None:
     result = tw.train(job(recipe, 64, epochs=0.5), [])
     assert result.summary()["rounds"] == 6

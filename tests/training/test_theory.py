@@ -62,6 +62,7 @@ def test_error_feedback_converges_linearly(labels: str) -> None:
     assert found[-1] < 1e-8
 
 
+@pytest.mark.long
 def test_fixed_compression_without_feedback_stalls() -> None:
     for compressor in (TopK(0.1), Uniform(2)):
         found = gradients(quadratic(cvfl(compressor), 500, lr=0.1))
@@ -78,6 +79,7 @@ def test_diminishing_error_and_step_sizes_go_to_zero() -> None:
     assert found[-1] < 0.01
 
 
+@pytest.mark.long
 def test_the_distortion_of_error_feedback_vanishes_and_that_of_direct_streams_stays() -> None:
     feedback = quadratic(efvfl(TopK(0.1)), 800, lr=0.1)
     direct = quadratic(cvfl(TopK(0.1)), 800, lr=0.1)

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, synchronize
+from multiprocessing import get_all_start_methods, get_context, synchronize
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -85,15 +85,13 @@ class RunnerPool:
 
     def __init__(self, workers: int, in_thread: bool = False) -> None:
         self._in_thread = in_thread
-        self._stop: _Signal
-        self._pool: Executor
         if in_thread:
-            self._stop = Event()
-            self._pool = ThreadPoolExecutor(1, initializer=_watch, initargs=(self._stop,))
+            self._stop: _Signal = Event()
+            self._pool: Executor = ThreadPoolExecutor(1, initializer=_watch, initargs=(self._stop,))
         else:
-            context = get_context("spawn")  # not forked: torch's threads do not survive that
-            self._stop = context.Event()
-            self._pool = ProcessPoolExecutor(workers, context, _begin_worker, (self._stop,))
+            _processes.set_forkserver_preload(["thinwire.training.train"])
+            self._stop = _processes.Event()
+            self._pool = ProcessPoolExecutor(workers, _processes, _begin_worker, (self._stop,))
 
     def submit(self, work: Callable[[Item], Found], item: Item) -> Future[Found]:
         return self._pool.submit(work, item) if self._in_thread else self._pool.submit(_run_alone, work, item)
@@ -111,6 +109,8 @@ class RunnerPool:
             ) from None
 
 
+# Forked from a process that has loaded torch and has no threads yet: ours do not survive a fork.
+_processes = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
 _stop: _Signal = Event()  # of the pool that this process works for
 
 

@@ -69,6 +69,7 @@ def test_what_a_run_left_before_its_first_checkpoint_is_cleared_away(tmp_path: P
     assert all_of(asked)
 
 
+@pytest.mark.long
 def test_several_processes_give_the_same(tmp_path: Path, data: Path) -> None:
     assert told(all_of(plan(tmp_path, data, out="two"), jobs=2)) == told(all_of(plan(tmp_path, data)))
 

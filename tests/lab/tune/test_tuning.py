@@ -141,6 +141,7 @@ def test_ctrl_c_gives_the_best_so_far(asked: TuningRequest) -> None:
     assert found.proposal.prediction.seconds == min(seconds)
 
 
+@pytest.mark.long
 def test_processes_probe_as_this_one_does(tuned: TuningResult, asked: TuningRequest) -> None:
     """What is tried first does not depend on what is found."""
     link = replace(SLOW, compute_ms=1.0)

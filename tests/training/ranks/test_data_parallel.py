@@ -161,6 +161,7 @@ def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str,
     require_same(place)
 
 
+@pytest.mark.long
 def test_a_killed_rank_comes_back_without_an_operator(tables: Path, tmp_path: Path) -> None:
     """Rank 1, then rank 0: torchrun starts both again, and the run goes on from rank 0's checkpoint.
 
