@@ -115,6 +115,6 @@ def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None
     assert "Test accuracy by epoch" in label
     assert "Calibration" in label
     assert "This is what bank knows of it" in bank
-    assert "How good the answers are is known to clinic, which has the labels" in bank
+    assert "Model quality is known to clinic, which has the labels" in bank
     assert "thinwire party" in bank
     assert "private.json" not in bank

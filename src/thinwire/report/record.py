@@ -144,21 +144,126 @@ class Heartbeat(_Plain):
         return tuple(LedgerEntry.model_validate(dict(zip(names, row, strict=True))) for row in self.traffic)
 
 
+class LiftDecile(_Plain):
+    """A tenth of the rows, highest scores first; rows with the same score share their positives."""
+
+    rows: int
+    rate: float  # of positives among them
+    lift: float  # that rate over the rate of all rows
+    gain: float  # share of all positives in this tenth and those before it
+
+
+class ThresholdScores(_Plain):
+    """What happens if rows above a threshold are flagged."""
+
+    threshold: float  # of the probability; never a row's own
+    flagged: float  # share of the rows
+    precision: float | None = None  # None where no row is flagged
+    recall: float | None = None  # None where no row is positive
+    f1: float = 0.0
+    specificity: float | None = None  # None where no row is negative
+
+
+class DecisionThreshold(_Plain):
+    """The threshold to use, and how it was chosen."""
+
+    value: float = 0.5
+    chosen_by: str | None = None  # the score it is best by, on validation rows; None: not chosen, 0.5
+    rows: int = 0  # validation rows that chose it
+
+
+class ClassScores(_Plain):
+    """One class against all others."""
+
+    rows: int
+    precision: float
+    recall: float
+    f1: float
+
+
+class ErrorDecile(_Plain):
+    """A tenth of the rows, lowest predictions first."""
+
+    rows: int
+    prediction: float  # their mean
+    label: float  # their mean
+    rmse: float
+    mae: float
+
+
 class Quality(_Plain):
-    """What the model says of the test rows, counted: no row is in it."""
+    """Model quality, counted over the test rows: no value of a single row is in it."""
 
     task: Literal["classes", "binary", "regression"]
     rows: int
     round: int
     confusion: tuple[tuple[int, ...], ...] = ()  # [label][said]
     classes: tuple[str, ...] = ()  # their names
-    calibration: tuple[tuple[float, float, int], ...] = ()  # said probability, share that was so, rows
+    class_counts: tuple[int, ...] = ()  # rows by label
+    calibration: tuple[tuple[float, float, int], ...] = ()  # mean probability, observed frequency, rows
     calibration_error: float | None = None
     roc: tuple[tuple[float, float], ...] = ()  # false and true positive rate
     auc: float | None = None
+    gini: float | None = None  # 2 AUC - 1
+    ks: float | None = None  # the largest distance between true and false positive rate
+    brier: float | None = None
+    log_loss: float | None = None
+    lift: tuple[LiftDecile, ...] = ()
+    thresholds: tuple[ThresholdScores, ...] = ()
+    threshold: DecisionThreshold | None = None
+    per_class: tuple[ClassScores, ...] = ()
+    macro: dict[str, float] = {}  # accuracy, and macro averages of precision, recall and f1
     residuals: tuple[tuple[float, float, int], ...] = ()  # from, to, rows
-    predicted: tuple[tuple[float, float, int], ...] = ()  # mean of what was said, mean of what was so, rows
+    predicted: tuple[tuple[float, float, int], ...] = ()  # mean prediction, mean label, rows
+    deciles: tuple[ErrorDecile, ...] = ()
     errors: dict[str, float] = {}  # rmse, mae, r2
+
+    @property
+    def headline(self) -> dict[str, float]:
+        """The figures to look at first, by name."""
+        scores = {name: getattr(self, name) for name in ("auc", "gini", "ks", "brier", "log_loss")}
+        return {**{name: value for name, value in scores.items() if value is not None}, **self.macro, **self.errors}
+
+
+ALL_PARTIES = "all parties"
+
+
+class BaselineScore(_Plain):
+    """What a plain model reaches on the same test rows."""
+
+    name: str  # "boosted_trees", "logistic_regression", "ridge_regression", "class_prior", "mean_label"
+    columns: str  # whose: a party's name, or ALL_PARTIES
+    metric: str
+    value: float | None  # None where it could not be trained
+    seconds: float
+    rows: int = 0  # that it was trained on
+    note: str = ""
+
+
+class PartyImportance(_Plain):
+    """How much of the score hangs on one party."""
+
+    party: str
+    lost: float  # of the score, when the rows of its embedding are permuted; above 0: it helps
+    without: float  # the score with its embedding replaced by the mean over training rows
+    worth: float  # of the score, lost without it
+
+
+class ColumnImportance(_Plain):
+    party: str
+    column: str
+    lost: float  # of the score, when the column is permuted
+
+
+class Importance(_Plain):
+    """Permutation importance, and what each party's data is worth, on the test rows."""
+
+    metric: str
+    value: float  # with everything in place
+    parties: tuple[PartyImportance, ...]
+    columns: tuple[ColumnImportance, ...] = ()  # the most important first
+    seconds: float = 0.0
+    note: str = ""
 
 
 class _Summary(_Plain):
@@ -167,6 +272,8 @@ class _Summary(_Plain):
     seconds: float = 0.0
     interrupted: bool = False
     privacy: tuple[dict[str, Any], ...] = ()
+    baselines: tuple[BaselineScore, ...] = ()
+    importance: Importance | None = None
 
 
 @dataclass(frozen=True)
@@ -179,6 +286,8 @@ class RunRecord:
     ledger: tuple[LedgerEntry, ...]
     heartbeats: tuple[Heartbeat, ...] = ()
     quality: Quality | None = None
+    baselines: tuple[BaselineScore, ...] = ()
+    importance: Importance | None = None
     privacy: tuple[dict[str, Any], ...] = ()
     state: RunState = "finished"
     repeat: tuple[str, ...] = ()  # commands

@@ -20,7 +20,7 @@ from thinwire.engine.programs.parties import LabelParty
 from thinwire.engine.programs.program import Batches, EvaluationOutputs
 from thinwire.job.settings import RunSettings
 from thinwire.report.folder import write_report
-from thinwire.report.record import ByteCounts, Evaluation, RunRecord
+from thinwire.report.record import BaselineScore, ByteCounts, Evaluation, Importance, Quality, RunRecord
 
 
 def better(metric: str) -> int:
@@ -44,6 +44,9 @@ class Result:
     run_dir: Path | None = None
     privacy: list[dict[str, Any]] = field(default_factory=list)
     record: RunRecord | None = None
+    quality: Quality | None = None  # on the test rows
+    baselines: list[BaselineScore] = field(default_factory=list)  # where the job asks for them
+    importance: Importance | None = None
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -101,6 +104,9 @@ class Result:
             "test": last.test,
             "target": self.find_target(),
             "best": self.best(),
+            "quality": {} if self.quality is None else self.quality.headline,
+            "baselines": [one.model_dump() for one in self.baselines],
+            "importance": None if self.importance is None else self.importance.model_dump(mode="json"),
             "privacy": self.privacy,
             "interrupted": self.interrupted,
             "run_dir": None if self.run_dir is None else str(self.run_dir),

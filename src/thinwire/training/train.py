@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
@@ -27,7 +28,9 @@ from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
+from thinwire.training.baselines import score_baselines
 from thinwire.training.callbacks import Callback, RunStart, follow_run
+from thinwire.training.importance import measure_job_importance
 from thinwire.training.program_factory import keep_threads
 from thinwire.training.quality import assess_quality
 from thinwire.training.recording import RunRecorder, list_spending
@@ -175,9 +178,11 @@ class _Run:
             privacy=self._privacy(),
         )
         self._recorder.look(self.parties.label.start)
-        quality = self._quality()
+        quality = result.quality = self._quality()
         result.record = self._recorder.record(self._history, quality, result.privacy, interrupted)
         self._recorder.keep(result.summary(), quality)
+        if not interrupted:
+            self._compare(result)
         self._result = result
         return result
 
@@ -188,6 +193,21 @@ class _Run:
         if self._tested is None or self._tested.outputs is None:
             return None
         return assess_quality(self._tested.outputs, self.job.label_party, self._tested.round)
+
+    def _compare(self, result: Result) -> None:
+        """With baselines, and with itself without a party or a column. The run is kept already: Ctrl-C skips this."""
+        outputs = None if self._tested is None else self._tested.outputs
+        if outputs is None or result.quality is None or result.record is None:
+            return
+        with suppress(KeyboardInterrupt):
+            if self.job.baselines:
+                result.baselines = score_baselines(self.job, result.quality.task, outputs)
+            if self.job.importance:
+                result.importance = measure_job_importance(self.job)
+        if result.baselines or result.importance is not None:
+            baselines = tuple(result.baselines)
+            result.record = replace(result.record, baselines=baselines, importance=result.importance)
+            self._recorder.keep(result.summary(), result.quality)
 
     def _after_round(self, done: int) -> None:
         self._recorder.round(done)

@@ -59,7 +59,9 @@ def _render(**values: Any) -> str:
 
 def _render_whole(template: Template, split: float, job: dict[str, Any], **values: Any) -> str:
     """With all that parties share; `split` of the rows is kept back by their ids, 0: none."""
-    job = {"epochs": template.epochs, **job, **template.job}
+    # Plain models on pixels and series are slow, and no fair baselines.
+    compared = {} if template.arrays else {"baselines": True}
+    job = {"epochs": template.epochs, **job, **compared, **template.job}
     return _render(template=template, split=split, job=job, **values)
 
 
@@ -114,7 +116,7 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     text = _render_whole(
         template,
         split,
-        {"batch_size": _batch_size(int(draft.rows * (1 - split))), "metrics": _METRICS[task]},
+        {"batch_size": _batch_size(int(draft.rows * (1 - split))), "metrics": _METRICS[task], "importance": True},
         head=[
             f"A job for {template.title}. Change what you like: docs/jobs.md explains every key.",
             *_explain(commands),

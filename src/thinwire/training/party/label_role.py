@@ -19,6 +19,7 @@ from thinwire.net.links.records import parse_count
 from thinwire.report.record import Evaluation, Quality
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
+from thinwire.training.baselines import BaselineTask, score_label_party
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import Audience, PreparedProgram
 from thinwire.training.party.session import PartySession
@@ -239,6 +240,14 @@ class LabelRole:
             return None
         return assess_quality(self._tested.outputs, self._party, self._tested.round)
 
+    def assess(self) -> dict[str, Any]:
+        """What this party would reach alone, with its own columns; nothing of the others is used."""
+        quality, settings = self.quality(), self._own.settings
+        if not settings.baselines or quality is None or self._tested is None or self._tested.outputs is None:
+            return {}
+        task = BaselineTask.of(quality.task, self._tested.outputs, self._party, settings.metrics)
+        return {"baselines": [one.model_dump() for one in score_label_party(task, self._party)]}
+
     # The end ----------------------------------------------------------------------------------------------------
 
     def results(self) -> dict[str, Any]:
@@ -253,6 +262,7 @@ class LabelRole:
             metric=next(iter(settings.metrics), "loss"),
             target=settings.target,
             run_dir=self._session.folder,
+            quality=self.quality(),
         )
         found = result.summary() if self._history else {}
         return json.loads(json.dumps(found))  # type: ignore[no-any-return]
