@@ -17,6 +17,7 @@ _WORDS = {
     "class_prior": "the class prior",
     "mean_label": "the mean label",
 }
+_TOGETHER, _MODEL, _BASELINE = "together, federated", "this model", "baseline"
 _WIDE_NAMES, _WIDE = 250, 760
 _MOST_COLUMNS = 20
 
@@ -29,11 +30,11 @@ def baseline_figure(run: RunRecord) -> Figure | None:
     metric, sign = run.baselines[0].metric, _sign(run)
     alone = find_best_alone(run.baselines, sign)
     bars = [] if alone is None or alone.value is None else [(f"{alone.columns} alone", alone.value)]
-    bars.append(("together, federated", together))
+    bars.append((_TOGETHER, together))
     joined = _on_joined_table(run.baselines)
     bars += [(f"{_name(one)}, joined table", one.value) for one in joined if one.value is not None]
     drawn = _draw_scores("Alone against together", metric, bars, sign)
-    rows = [("together, federated", format_score(together), "", "")]
+    rows = [(_TOGETHER, format_score(together), "", "")]
     rows += [(f"{_name(one)}, {one.columns}", *_describe_row(one)) for one in run.baselines]
     return Figure(
         "alone-against-together", drawn.title, drawn.svg(), ("", name_score(metric), "time", ""), tuple(rows)
@@ -41,11 +42,11 @@ def baseline_figure(run: RunRecord) -> Figure | None:
 
 
 def _draw_scores(title: str, metric: str, scores: Sequence[tuple[str, float]], sign: int) -> Bars:
-    bars = [Bar(name, {metric: value}) for name, value in scores]
+    bars = [Bar(name, {_MODEL if name == _TOGETHER else _BASELINE: value}) for name, value in scores]
     # Half is what chance reaches: bars from 0 would all look alike.
     low = 0.5 if metric == "auc" and min(value for _, value in scores) >= 0.5 else 0.0
     axis = f"{name_score(metric)} on the test rows, {'higher' if sign > 0 else 'lower'} is better"
-    return Bars(title, axis, bars, format_score, width=_WIDE, left=_WIDE_NAMES, low=low)
+    return Bars(title, axis, bars, format_score, quiet=(_BASELINE,), width=_WIDE, left=_WIDE_NAMES, low=low)
 
 
 def _describe_row(one: BaselineScore) -> tuple[str, str, str]:

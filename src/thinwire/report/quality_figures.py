@@ -98,7 +98,7 @@ def _lift(quality: Quality) -> Figure | None:
         return None
     bars = [Bar(_name_decile(place), {"lift": one.lift}) for place, one in enumerate(quality.lift, 1)]
     base = quality.class_counts[1] / quality.rows
-    drawn = Bars("Lift by decile", "lift", bars)
+    drawn = Bars("Lift by decile", "lift", bars, "{:.2f}".format)
     rows = tuple(
         (_name_decile(place), format_count(one.rows), f"{one.rate:.4f}", f"{one.lift:.3f}", f"{one.gain:.4f}")
         for place, one in enumerate(quality.lift, 1)

@@ -22,6 +22,7 @@ from thinwire.job.job import Job
 from thinwire.report.record import ALL_PARTIES, BaselineScore
 
 MOST_ROWS = 200_000  # that a baseline is trained on
+_MANY_CELLS = 5_000_000  # of a table that is worth several threads
 _LEAST_CHANCE = 1e-15
 TaskKind: TypeAlias = Literal["classes", "binary", "regression"]
 
@@ -118,12 +119,19 @@ def _score(
     """A baseline that cannot be trained costs its bar, not the run."""
     features, labels = test
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _limit_threads(training[0].size):
             warnings.simplefilter("ignore")  # it may not have converged: that is its score
             estimator.fit(*training)
-        return task.score(task.to_outputs(estimator, features), labels), ""
+            return task.score(task.to_outputs(estimator, features), labels), ""
     except (ValueError, MemoryError, FloatingPointError) as error:
         return None, f"not trained: {error}"
+
+
+def _limit_threads(cells: int) -> Any:
+    """One for a small table: threads that wait for each other at every split take longer on a busy machine."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1 if cells < _MANY_CELLS else None)
 
 
 def _choose_rows(rows: int) -> Tensor:

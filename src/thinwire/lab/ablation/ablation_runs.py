@@ -23,7 +23,13 @@ from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overla
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
 from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
-from thinwire.lab.ablation.findings import Finding, FinishedRun, choose_chance, describe_regularisation, find_faults
+from thinwire.lab.ablation.training_faults import (
+    FinishedRun,
+    TrainingFault,
+    choose_chance,
+    describe_regularisation,
+    find_faults,
+)
 from thinwire.lab.runner import train_to_end
 from thinwire.report.record import BaselineScore, Evaluation
 from thinwire.training.baselines import score_baselines
@@ -247,7 +253,7 @@ class AblationResult:
     earlier: float | None = None  # three quarters of the way
     bytes: int | None = None
     error: str | None = None
-    findings: tuple[Finding, ...] = ()  # of the recipe's own training
+    findings: tuple[TrainingFault, ...] = ()  # of the recipe's own training
 
 
 def plan_runs(job: Job, seed: int) -> list[AblationRun]:

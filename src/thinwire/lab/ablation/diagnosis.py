@@ -9,7 +9,7 @@ from typing import Any
 
 from thinwire.job.job import Job
 from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL, AblationResult, Variant
-from thinwire.lab.ablation.findings import Chance, Finding, choose_chance
+from thinwire.lab.ablation.training_faults import Chance, TrainingFault, choose_chance
 from thinwire.report.summary import MeanValue
 from thinwire.training.result import better
 
@@ -71,7 +71,7 @@ class Diagnosis:
     gap: Difference | None  # centralised - recipe
     splitting: Difference | None  # centralised - svfl
     still_rising: float | None  # how much the recipe gained over its last quarter
-    findings: tuple[Finding, ...] = ()  # of the recipe's own training, over all seeds
+    findings: tuple[TrainingFault, ...] = ()  # of the recipe's own training, over all seeds
 
     @classmethod
     def of(cls, job: Job, variants: Sequence[Variant], outcomes: Sequence[AblationResult]) -> Diagnosis:
@@ -142,14 +142,14 @@ class Diagnosis:
         }
 
 
-def merge_findings(by_seed: Sequence[Sequence[Finding]]) -> tuple[Finding, ...]:
+def merge_findings(by_seed: Sequence[Sequence[TrainingFault]]) -> tuple[TrainingFault, ...]:
     """Each kind once, in the words of the first seed that has it; with several seeds, how many have it."""
     kinds = dict.fromkeys(one.kind for findings in by_seed for one in findings)
     merged = []
     for kind in kinds:
         same = [one for findings in by_seed for one in findings if one.kind == kind]
         seeds = f" (Found with {len(same)} of {len(by_seed)} seeds.)" if len(by_seed) > 1 else ""
-        merged.append(Finding(kind, same[0].says + seeds))
+        merged.append(TrainingFault(kind, same[0].says + seeds))
     return tuple(merged)
 
 

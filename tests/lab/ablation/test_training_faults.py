@@ -13,7 +13,7 @@ import thinwire as tw
 from integrations.jobs import small_job
 from thinwire.lab.ablation import AblationResult, Diagnosis
 from thinwire.lab.ablation.diagnosis import merge_findings
-from thinwire.lab.ablation.findings import Finding, FinishedRun, describe_regularisation, find_faults
+from thinwire.lab.ablation.training_faults import FinishedRun, TrainingFault, describe_regularisation, find_faults
 from thinwire.report.record import BaselineScore, Evaluation
 
 FALLING = (0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1)
@@ -118,7 +118,7 @@ def test_regularisation_in_words() -> None:
 
 
 def test_seeds_are_counted() -> None:
-    one, other = Finding("overfitting", "Overfitting."), Finding("too_few_epochs", "Too few epochs.")
+    one, other = TrainingFault("overfitting", "Overfitting."), TrainingFault("too_few_epochs", "Too few epochs.")
     assert merge_findings([[one]]) == (one,)
     assert [found.says for found in merge_findings([[one], [other, one]])] == [
         "Overfitting. (Found with 2 of 2 seeds.)",
@@ -129,7 +129,7 @@ def test_seeds_are_counted() -> None:
 def test_a_diagnosis_says_its_findings() -> None:
     outcomes = [
         AblationResult("centralised", 0, 0.9),
-        AblationResult("recipe", 0, 0.8, findings=(Finding("overfitting", "Overfitting: as it is."),)),
+        AblationResult("recipe", 0, 0.8, findings=(TrainingFault("overfitting", "Overfitting: as it is."),)),
     ]
     found = Diagnosis.of(small_job(), [], outcomes)
     assert "Overfitting: as it is." in found.describe()

@@ -50,7 +50,7 @@ def choose_chance(job: Job, metric: str) -> Chance | None:
 
 
 @dataclass(frozen=True)
-class Finding:
+class TrainingFault:
     """One thing that is wrong with a training, and what to do about it."""
 
     kind: Kind
@@ -82,7 +82,7 @@ class FinishedRun:
         return [(one, value) for one in self.evaluations if (value := one.scores.get(name)) is not None]
 
 
-def find_faults(run: FinishedRun) -> list[Finding]:
+def find_faults(run: FinishedRun) -> list[TrainingFault]:
     """The most important first."""
     overfitting = _find_overfitting(run)
     regularisation = [] if overfitting is None else [_advise_regularisation(run)]
@@ -91,9 +91,9 @@ def find_faults(run: FinishedRun) -> list[Finding]:
     return [one for one in found if one is not None]
 
 
-def _find_overfitting(run: FinishedRun) -> Finding | None:
+def _find_overfitting(run: FinishedRun) -> TrainingFault | None:
     clauses = [clause for clause in (_describe_gap(run), _describe_rise(run)) if clause]
-    return Finding("overfitting", f"Overfitting: {'; and '.join(clauses)}.") if clauses else None
+    return TrainingFault("overfitting", f"Overfitting: {'; and '.join(clauses)}.") if clauses else None
 
 
 def _describe_gap(run: FinishedRun) -> str:
@@ -122,15 +122,15 @@ def _describe_rise(run: FinishedRun) -> str:
     )
 
 
-def _advise_regularisation(run: FinishedRun) -> Finding:
-    return Finding(
+def _advise_regularisation(run: FinishedRun) -> TrainingFault:
+    return TrainingFault(
         "too_little_regularisation",
         f"Too little regularisation: {run.regularisation}. Use more weight decay or dropout, smaller models, or "
         "early stopping.",
     )
 
 
-def _find_too_many_epochs(run: FinishedRun) -> Finding | None:
+def _find_too_many_epochs(run: FinishedRun) -> TrainingFault | None:
     curve = run.curve(run.metric)
     if not run.is_held_out or len(curve) < _FEW:
         return None
@@ -138,14 +138,14 @@ def _find_too_many_epochs(run: FinishedRun) -> Finding | None:
     drop = run.sign * (high - end)
     if best.round > last.round / 2 or drop <= _tolerate(run.metric, high, _WORSE, _WORSE_RELATIVE):
         return None
-    return Finding(
+    return TrainingFault(
         "too_many_epochs",
         f"Too many epochs: {run.metric} on held-out rows was best at epoch {best.epoch:g} of {last.epoch:g} "
         f"({high:.4f}) and ended at {end:.4f}. Use early stopping, or fewer epochs.",
     )
 
 
-def _find_too_few_epochs(run: FinishedRun) -> Finding | None:
+def _find_too_few_epochs(run: FinishedRun) -> TrainingFault | None:
     curve = run.curve(run.metric)
     if len(curve) < _FEW or max(run.sign * value for _, value in curve[:-1]) >= run.sign * curve[-1][1]:
         return None
@@ -154,19 +154,19 @@ def _find_too_few_epochs(run: FinishedRun) -> Finding | None:
     gained, in_all = run.sign * (end - earlier), run.sign * (end - curve[0][1])
     if gained <= _STILL_GAINING * in_all:
         return None
-    return Finding(
+    return TrainingFault(
         "too_few_epochs",
         f"Too few epochs: {run.metric} was best at the last evaluation ({end:.4f}) and still improving, by "
         f"{gained:.4f} over the last quarter. Train for more epochs.",
     )
 
 
-def _find_better_baseline(run: FinishedRun) -> Finding | None:
+def _find_better_baseline(run: FinishedRun) -> TrainingFault | None:
     curve = run.curve(run.metric)
     said = describe_better_baselines(run.baselines, curve[-1][1] if curve else None, run.sign)
     if not said:
         return None
-    return Finding(
+    return TrainingFault(
         "better_baseline",
         f"A better baseline: {' '.join(said)} Look at the models and their settings before the recipe.",
     )
