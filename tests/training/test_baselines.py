@@ -154,3 +154,23 @@ def test_they_are_in_the_runs_folder_for_its_report(tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "result.json").read_text())["baselines"]) == 4
     assert result.record is not None
     assert result.record.baselines == tuple(result.baselines)
+
+
+def test_ctrl_c_while_they_are_trained_skips_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("thinwire.training.train.score_baselines", stop)
+    result = tw.train(job((table()[1] > 1).astype(int), 2), callbacks=[], out=tmp_path)
+    assert (result.baselines, result.interrupted) == ([], False)
+    assert json.loads((tmp_path / "result.json").read_text())["baselines"] == []
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_runs_of_the_lab_train_none() -> None:
+    from thinwire.lab.runner import train_to_end
+
+    asked = job((table()[1] > 1).astype(int), 2, importance=True)
+    result = train_to_end(asked)
+    assert (result.baselines, result.importance) == ([], None)
+    assert asked.baselines, "the job itself is as it was"
