@@ -13,6 +13,8 @@ import pytest
 from job.small import write_job
 from report.records import Page, refers_outside
 from thinwire.cli.dashboard import _listen
+from thinwire.job.job_loader import load_job
+from thinwire.training.train import train
 from training.party.parties import Shape, made, ran
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,7 +27,10 @@ def run_dir(tmp_path: Path, here: Here) -> Path:
 
 
 def test_train_says_where_its_report_is(tmp_path: Path, here: Here) -> None:
-    shown = here("train", write_job(tmp_path), "--out", tmp_path / "r")
+    asked = ("--set", "job.baselines=true", "--set", "job.importance=true")
+    shown = here("train", write_job(tmp_path), *asked, "--out", tmp_path / "r")
+    for said in ("test rows: ", "Together: ", "The baselines took ", "What each party's data is worth"):
+        assert f"\n  {said}" in shown.stdout
     assert f"report: {tmp_path / 'r' / 'report.html'}" in shown.stdout
     assert (tmp_path / "r" / "report.html").is_file()
 
@@ -105,8 +110,9 @@ def test_compare_keeps_its_runs_and_reports_them(tmp_path: Path, here: Here) -> 
 
 def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None:
     """The label party has the curves and the answers; a feature party has its bytes, its time and its ledger."""
-    place = made(tmp_path, Shape({"method": "celu", "capacity": 2, "reuse": 3}, job={"epochs": 4}))
-    ran(place)
+    asked = {"epochs": 4, "baselines": True, "importance": True}
+    place = made(tmp_path, Shape({"method": "celu", "capacity": 2, "reuse": 3}, job=asked, own_features=True))
+    summaries = ran(place)
     label, bank = ((place.out(name) / "report.html").read_text() for name in ("clinic", "bank"))
     for html in (label, bank):
         assert refers_outside(Page(html)) == []
@@ -115,6 +121,17 @@ def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None
     assert "Test accuracy by epoch" in label
     assert "Calibration" in label
     assert "This is what bank knows of it" in bank
-    assert "How good the answers are is known to clinic, which has the labels" in bank
+    assert "Model quality is known to clinic, which has the labels" in bank
     assert "thinwire party" in bank
     assert "private.json" not in bank
+    assert "what clinic reaches alone" in label
+    assert "joined table" not in label
+    assert "Alone against together" not in bank
+    job = load_job(place.job)
+    alone = [one for one in train(job, callbacks=[]).baselines if one.columns == "clinic"]
+    found = [(one["name"], one["columns"], one["value"]) for one in summaries["clinic"]["baselines"]]
+    assert found == [(one.name, one.columns, one.value) for one in alone], "as in the simulator, of its own columns"
+    assert "baselines" not in summaries["bank"]
+    assert (
+        json.loads((place.out("clinic") / "result.json").read_text())["baselines"] == summaries["clinic"]["baselines"]
+    )

@@ -29,6 +29,8 @@ def diagnose(
         raise BadInput(f"--epochs must be above 0, got {epochs:g}")
     overrides = [*settings, *([] if epochs is None else [f"job.epochs={epochs}"])]
     jobs = {seed: load_job(job, [*overrides, f"job.seed={seed}"]) for seed in chosen}
+    for later in chosen[1:]:
+        jobs[later].baselines = False  # they are the same for every seed
     runs = [run for seed in chosen for run in plan_runs(jobs[seed], seed)]
     order = list(dict.fromkeys(run.name for run in runs))
     runs.sort(key=lambda run: order.index(run.name))  # what matters most first: whoever stops it has that

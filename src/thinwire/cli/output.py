@@ -150,6 +150,29 @@ def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def format_quality(scores: dict[str, float]) -> str:
+    """The main figures of model quality, on one line."""
+    from thinwire.report.quality_figures import name_score
+
+    return ", ".join(f"{name_score(name)} {value:.4g}" for name, value in scores.items())
+
+
+def format_baselines(summary: dict[str, Any]) -> list[str]:
+    """The model beside its baselines, in sentences; what each party's data is worth, where that was measured."""
+    from thinwire.report.baseline_figures import describe_baselines, describe_importance
+    from thinwire.report.record import BaselineScore, Importance
+    from thinwire.training.result import better
+
+    baselines = [BaselineScore.model_validate(one) for one in summary.get("baselines", ())]
+    said = []
+    if baselines:
+        metric = baselines[0].metric
+        said = describe_baselines(baselines, summary["test"].get(metric), better(metric))
+    if summary.get("importance"):
+        said.append(describe_importance(Importance.model_validate(summary["importance"])))
+    return said
+
+
 def format_epsilon(epsilon: float | str) -> str:
     """Three digits, and never fewer than before the point."""
     if isinstance(epsilon, str):

@@ -14,7 +14,15 @@ from thinwire.base.errors import BadInput
 from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import parse_init_from, parse_trackers
-from thinwire.cli.output import format_privacy, print_result, require_approval, stop_on_signals, stop_with
+from thinwire.cli.output import (
+    format_baselines,
+    format_privacy,
+    format_quality,
+    print_result,
+    require_approval,
+    stop_on_signals,
+    stop_with,
+)
 from thinwire.report.progress import ProgressLine, format_metrics
 
 if TYPE_CHECKING:
@@ -173,6 +181,10 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['party']}: {summary['rounds']} rounds of {summary['method']} in {seconds}"
     if summary.get("train"):
         yield f"  {format_metrics(summary)}"
+    if summary.get("quality"):
+        yield f"  test rows: {format_quality(summary['quality'])}"
+    for line in format_baselines(summary):
+        yield f"  {line}"
     yield (
         f"  {format_bytes(summary['sent_bytes'])} sent, {format_bytes(summary['received_bytes'])} received"
         f" ({format_bytes(summary['retransmitted_bytes'])} sent again)"

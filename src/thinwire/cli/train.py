@@ -14,7 +14,14 @@ from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.format import format_bytes, format_seconds
 from thinwire.cli.clean import apply_retention
 from thinwire.cli.options import parse_init_from, parse_trackers
-from thinwire.cli.output import format_preparation, format_privacy, print_result, stop_with
+from thinwire.cli.output import (
+    format_baselines,
+    format_preparation,
+    format_privacy,
+    format_quality,
+    print_result,
+    stop_with,
+)
 from thinwire.report.progress import RunProgress, format_metrics
 
 if TYPE_CHECKING:
@@ -123,6 +130,10 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
         f"{format_bytes(traffic['down'])} down in {summary['messages']} messages, evaluation "
         f"{format_bytes(traffic['evaluation'])}"
     )
+    if summary["quality"]:
+        yield f"  test rows: {format_quality(summary['quality'])}"
+    for line in format_baselines(summary):
+        yield f"  {line}"
     on_link = "" if link is None else f", {format_seconds(link)} on the link"
     yield f"  {format_seconds(summary['seconds'])} here{on_link}"
     if target is not None:

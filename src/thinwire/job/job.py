@@ -86,6 +86,8 @@ class Job:
     byte_budget: int | None = None
     link_seconds_budget: float | None = None
     diagnostics: bool = False
+    baselines: bool = False
+    importance: bool = False
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)

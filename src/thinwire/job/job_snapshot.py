@@ -43,6 +43,8 @@ _MAY_CHANGE = {
     "job.byte_budget",
     "job.link_seconds_budget",
     "job.diagnostics",
+    "job.baselines",
+    "job.importance",
     "network",
     "serve",
     "retention",

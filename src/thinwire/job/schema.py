@@ -125,6 +125,8 @@ class JobSection(JobFileSection):
     byte_budget: Count | None = None
     link_seconds_budget: Positive | None = None
     diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
+    baselines: bool = False  # plain models beside this one, trained at the end of the run
+    importance: bool = False  # of parties and columns, at the end; simulated parties only
     effort: Literal["small", "fast"] = "small"
     device: str = "cpu"
     memory_limit_mb: Annotated[Finite, Field(ge=0)] = 4096.0  # of each surrogate, and of a workset

@@ -37,6 +37,8 @@ class RunSettings:
     byte_budget: int | None = None  # stop at the first evaluation at or past it
     link_seconds_budget: float | None = None
     diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
+    baselines: bool = False  # plain models beside this one, trained at the end of the run
+    importance: bool = False  # of parties and columns, at the end; simulated parties only
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from multiprocessing import get_all_start_methods, get_context, synchronize
 from pathlib import Path
 from threading import Event
@@ -40,9 +41,14 @@ def train_to_end(
     resume: bool = False,
     on_round: Callable[[int], None] | None = None,
 ) -> Result:
-    """As `train`; Ctrl-C raises KeyboardInterrupt once the round has ended and is saved."""
+    """As `train`, without baselines and importance; Ctrl-C raises KeyboardInterrupt once the round has ended.
+
+    Many runs of one job share their baselines, and compare themselves with each other.
+    """
     from thinwire.training.train import train
 
+    if job.baselines or job.importance:
+        job = replace(job, baselines=False, importance=False)
     result = train(job, list(callbacks), out=out, resume=resume, on_round=on_round)
     if result.interrupted:
         raise KeyboardInterrupt

@@ -105,6 +105,8 @@ def read_run(folder: Path) -> RunRecord:
         ledger=(ledger and ledger.root) or (heartbeats[-1].entries() if heartbeats else ()),
         heartbeats=tuple(heartbeats),
         quality=_optional(folder / layout.QUALITY, Quality, files),
+        baselines=() if summary is None else summary.baselines,
+        importance=None if summary is None else summary.importance,
         privacy=summary.privacy if summary is not None else heartbeats[-1].privacy if heartbeats else (),
         state=_state(summary, last_stop(_plain_lines(folder / layout.LOG))),
         repeat=() if repeat is None else (repeat,),

@@ -235,12 +235,55 @@ class Quality(_Plain):
         return {**{name: value for name, value in scores.items() if value is not None}, **self.macro, **self.errors}
 
 
+ALL_PARTIES = "all parties"
+
+
+class BaselineScore(_Plain):
+    """What a plain model reaches on the same test rows."""
+
+    name: str  # "boosted_trees", "logistic_regression", "ridge_regression", "class_prior", "mean_label"
+    columns: str  # whose: a party's name, or ALL_PARTIES
+    metric: str
+    value: float | None  # None where it could not be trained
+    seconds: float
+    rows: int = 0  # that it was trained on
+    note: str = ""
+
+
+class PartyImportance(_Plain):
+    """How much of the score hangs on one party."""
+
+    party: str
+    lost: float  # of the score, when the rows of its embedding are permuted; above 0: it helps
+    without: float  # the score with its embedding replaced by the mean over training rows
+    worth: float  # of the score, lost without it
+
+
+class ColumnImportance(_Plain):
+    party: str
+    column: str
+    lost: float  # of the score, when the column is permuted
+
+
+class Importance(_Plain):
+    """Permutation importance, and what each party's data is worth, on the test rows."""
+
+    metric: str
+    value: float  # with everything in place
+    parties: tuple[PartyImportance, ...]
+    columns: tuple[ColumnImportance, ...] = ()  # the most important first
+    seconds: float = 0.0
+    note: str = ""
+
+
 class _Summary(_Plain):
     """Of result.json, what nothing else says."""
 
     seconds: float = 0.0
     interrupted: bool = False
     privacy: tuple[dict[str, Any], ...] = ()
+    baselines: tuple[BaselineScore, ...] = ()
+    importance: Importance | None = None
 
 
 @dataclass(frozen=True)
@@ -253,6 +296,8 @@ class RunRecord:
     ledger: tuple[LedgerEntry, ...]
     heartbeats: tuple[Heartbeat, ...] = ()
     quality: Quality | None = None
+    baselines: tuple[BaselineScore, ...] = ()
+    importance: Importance | None = None
     privacy: tuple[dict[str, Any], ...] = ()
     state: RunState = "finished"
     repeat: tuple[str, ...] = ()  # commands

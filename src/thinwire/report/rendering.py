@@ -13,9 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from thinwire.base.format import format_bytes, format_count
+from thinwire.report.baseline_figures import baseline_figure, describe_run_baselines, importance_figures
 from thinwire.report.figures import (
-    answer_figures,
-    confusion_rows,
     cosine_figure,
     curve_figures,
     format_kinds,
@@ -24,7 +23,8 @@ from thinwire.report.figures import (
     traffic_figures,
 )
 from thinwire.report.folder import GENERATOR
-from thinwire.report.record import RunRecord
+from thinwire.report.quality_figures import answer_figures, confusion_rows, quality_tables, quality_tiles
+from thinwire.report.record import Quality, RunRecord
 from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tiles
 
 _OBSERVERS = {
@@ -146,23 +146,36 @@ def _told(group: RunGroup, several: bool) -> dict[str, Any]:
         "about": run.about,
         "sentence": sentence(run),
         "tiles": tiles(run),
+        "baselines": baseline_figure(run),
+        "compared": " ".join(describe_run_baselines(run)),
+        "importance": [] if run.importance is None else importance_figures(run.importance),
+        "importance_note": "" if run.importance is None else run.importance.note,
         "traffic": traffic_figures(run),
         "kinds": format_kinds(run),
         "time": time_figures(run),
         "cosines": cosine_figure(run),
-        "quality": run.quality,
-        "answers": [] if run.quality is None else answer_figures(run.quality),
-        "confusion": [] if run.quality is None else confusion_rows(run.quality),
-        "classes": [] if run.quality is None else run.quality.classes or range(len(run.quality.confusion)),
-        "no_answers": _no_answers(run),
+        "quality": None if run.quality is None else _describe_quality(run.quality),
+        "no_quality": _explain_no_quality(run),
     }
 
 
-def _no_answers(run: RunRecord) -> str:
+def _describe_quality(quality: Quality) -> dict[str, Any]:
+    return {
+        "round": quality.round,
+        "rows": quality.rows,
+        "tiles": quality_tiles(quality),
+        "figures": answer_figures(quality),
+        "tables": quality_tables(quality),
+        "confusion": confusion_rows(quality),
+        "classes": quality.classes or range(len(quality.confusion)),
+    }
+
+
+def _explain_no_quality(run: RunRecord) -> str:
     if run.about.me not in (None, run.about.label_party):
-        return f"How good the answers are is known to {run.about.label_party}, which has the labels."
+        return f"Model quality is known to {run.about.label_party}, which has the labels."
     if not run.about.test_rows:
-        return "The job has no test rows, so that nothing is said of how good its answers are."
+        return "The job has no test rows, so model quality is not measured."
     if run.state == "running":
-        return "How good the answers are is counted at the run's end."
-    return "The last evaluation's answers were not finite, or of no kind that is counted here."
+        return "Model quality is measured at the end of the run."
+    return "The outputs of the last evaluation were not finite, or of a kind that is not measured here."

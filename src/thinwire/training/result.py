@@ -23,7 +23,7 @@ from thinwire.engine.programs.program import Batches, EvaluationOutputs
 from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
 from thinwire.job.settings import RunSettings
 from thinwire.report.folder import write_report
-from thinwire.report.record import ByteCounts, Evaluation, RunRecord
+from thinwire.report.record import BaselineScore, ByteCounts, Evaluation, Importance, Quality, RunRecord
 
 
 def better(metric: str) -> int:
@@ -50,6 +50,9 @@ class Result:
     record: RunRecord | None = None
     delivered_round: int | None = None  # whose weights the models have; the last one unless given
     handshake_bytes: int = 0
+    quality: Quality | None = None  # on the test rows
+    baselines: list[BaselineScore] = field(default_factory=list)  # where the job asks for them
+    importance: Importance | None = None
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -144,6 +147,9 @@ class Result:
                 "metric": self.metric,
                 "value": delivered.scores.get(self.metric),
             },
+            "quality": {} if self.quality is None else self.quality.headline,
+            "baselines": [one.model_dump() for one in self.baselines],
+            "importance": None if self.importance is None else self.importance.model_dump(mode="json"),
             "privacy": self.privacy,
             "interrupted": self.interrupted,
             "stopped_by": self.stopped_by,

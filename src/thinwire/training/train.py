@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import cache
 from math import isfinite
@@ -30,9 +30,11 @@ from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
+from thinwire.training.baselines import score_baselines
 from thinwire.training.callbacks import Callback, RunStart, follow_run
+from thinwire.training.importance import measure_job_importance
 from thinwire.training.program_factory import keep_threads
-from thinwire.training.quality import assess_quality
+from thinwire.training.quality import assess_held_out
 from thinwire.training.recording import RunRecorder, list_spending
 from thinwire.training.result import Evaluator, Result, compute_scores, judge
 from thinwire.training.run_info import describe_job
@@ -133,7 +135,7 @@ class _Run:
         self._callbacks = callbacks
         self._stopped_by: str | None = None
         self._history: list[Evaluation] = []
-        self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the last evaluation, and of the test
+        self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the model that is delivered
         self._seconds_before = 0.0
         self._gradient_at_0: float | None = None
         self._digests = cache(job.digests)
@@ -188,9 +190,11 @@ class _Run:
             delivered_round=delivered,
         )
         self._recorder.look(self.parties.label.start)
-        quality = self._quality()
+        quality = result.quality = self._quality()
         result.record = self._recorder.record(self._history, quality, result.privacy, interrupted)
         self._recorder.keep(result.summary(), quality)
+        if not interrupted:
+            self._compare(result)
         self._result = result
         return result
 
@@ -209,11 +213,24 @@ class _Run:
         return best
 
     def _quality(self) -> Quality | None:
-        """On test rows."""
+        """On test rows; the threshold is chosen on validation rows."""
+        return assess_held_out(self._outputs, self.job.label_party)
+
+    def _compare(self, result: Result) -> None:
+        """With baselines, and with itself without a party or a column. The run is kept already: Ctrl-C skips this."""
         tested = self._outputs.get(HeldOut.TEST)
-        if tested is None or tested.outputs is None:
-            return None
-        return assess_quality(tested.outputs, self.job.label_party, tested.round)
+        outputs = None if tested is None else tested.outputs
+        if outputs is None or result.quality is None or result.record is None:
+            return
+        with suppress(KeyboardInterrupt):
+            if self.job.baselines:
+                result.baselines = score_baselines(self.job, result.quality.task, outputs)
+            if self.job.importance:
+                result.importance = measure_job_importance(self.job)
+        if result.baselines or result.importance is not None:
+            baselines = tuple(result.baselines)
+            result.record = replace(result.record, baselines=baselines, importance=result.importance)
+            self._recorder.keep(result.summary(), result.quality)
 
     def _after_round(self, done: int) -> None:
         self._recorder.round(done)
@@ -226,8 +243,9 @@ class _Run:
         """All parties wait: look, tell, save, and say whether this is the best so far and whether to stop."""
         evaluation = self._evaluate(evaluated)
         self._history.append(evaluation)
-        self._outputs[evaluated.rows] = evaluated
         verdict = judge(self.job.settings, self._history, self._keeps_best)
+        if verdict.best or not self._keeps_best:
+            self._outputs[evaluated.rows] = evaluated
         if self.directory is not None:
             self.directory.append(evaluation.to_dict())
             if verdict.stop or evaluated.round == self.parties.batches.rounds or self._saving_is_due():

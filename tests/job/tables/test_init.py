@@ -39,7 +39,13 @@ def test_two_companies(here: Here, tmp_path: Path) -> None:  # noqa: F811
     for command in commands:
         done = here(*command.split()[1:], folder=tmp_path)
         assert done.returncode == 0, done.stderr
+    assert "above what shop reaches alone" in done.stdout
+    assert "What each party's data is worth, in AUC: " in done.stdout
     text = (tmp_path / "job.toml").read_text()
+    assert {key: tomllib.loads(text)["job"][key] for key in ("baselines", "importance")} == {
+        "baselines": True,
+        "importance": True,
+    }
     assert "age   number, " in text
     assert "note  left out: " in text
     assert "nurse" not in text, "a job file is passed on: it holds no value of a table"
@@ -132,6 +138,9 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     write_companies(tmp_path)
     shown = here("init", "core.toml", *CORE, folder=tmp_path)
     assert shown.returncode == 0, shown.stderr
+    shared = tomllib.loads((tmp_path / "core.toml").read_text())["job"]
+    assert shared["baselines"] is True
+    assert "importance" not in shared, "over the network it is not measured"
     assert [line.strip() for line in shown.stdout.partition("next:")[2].splitlines() if line.strip()] == [
         "thinwire certs certs --party bank --party shop",
         "thinwire init bank.toml --core core.toml --party bank=FILE",

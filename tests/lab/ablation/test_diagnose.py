@@ -22,7 +22,8 @@ from thinwire.engine.models.optimizers import Cosine
 from thinwire.engine.privacy.defences import MaxNorm
 from thinwire.engine.streams import Direct
 from thinwire.lab.ablation import AblationResult, Diagnosis, list_variants, plan_runs, run_ablation, train_centrally
-from thinwire.lab.ablation.diagnosis import Difference, compare_seeds, estimate_resolution
+from thinwire.lab.ablation.diagnosis import Difference, compare_seeds
+from thinwire.lab.ablation.training_faults import estimate_resolution
 
 EXACT = Direct(Identity())
 

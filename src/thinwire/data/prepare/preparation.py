@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, ClassVar, Literal, Self, TypeGuard
 
 import numpy as np
@@ -120,6 +120,17 @@ class Preparation(_Fitted):
         coded = [column.name for column in self.columns if self._is_coded(column)]
         others = [column.outputs for column in self.columns if not self._is_coded(column)]
         return (*coded, *chain.from_iterable(others))
+
+    @property
+    def feature_places(self) -> dict[str, list[int]]:
+        """Which columns of the tensor each of the table's became."""
+        coded = [column for column in self.columns if self._is_coded(column)]
+        widths = {column.name: 1 for column in coded}
+        widths |= {column.name: len(column.outputs) for column in self.columns if not self._is_coded(column)}
+        ends = accumulate(widths.values())
+        return {
+            name: list(range(end - widths[name], end)) for name, end in zip(widths, ends, strict=True) if widths[name]
+        }
 
     @property
     def width(self) -> int:

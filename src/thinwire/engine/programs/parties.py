@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -140,6 +140,10 @@ class FeaturePreparation(Protocol):
     @property
     def row_dependent_columns(self) -> Sequence[str]:
         """Columns whose preparation follows from single rows."""
+
+    @property
+    def feature_places(self) -> Mapping[str, Sequence[int]]:
+        """Which features each column became."""
 
     def describe(self) -> list[dict[str, Any]]: ...
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from thinwire.base.errors import Diverged, IncompatibleRecipe
 from thinwire.engine.compress import Identity
@@ -22,9 +23,17 @@ from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overla
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
 from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
+from thinwire.lab.ablation.training_faults import (
+    FinishedRun,
+    TrainingFault,
+    choose_chance,
+    describe_regularisation,
+    find_faults,
+)
 from thinwire.lab.runner import train_to_end
-from thinwire.report.record import Evaluation
-from thinwire.training.result import compute_scores, require_finite_loss
+from thinwire.report.record import BaselineScore, Evaluation
+from thinwire.training.baselines import score_baselines
+from thinwire.training.result import Result, compute_scores, require_finite_loss
 
 _EXACT = Direct(Identity())
 
@@ -207,10 +216,15 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
             if on_round is not None:
                 on_round(round + 1)
     tested = label.test_labels is not None
-    looked_at = [party.test_features if tested else party.features for party in holders]
-    found = [embed_in_chunks(bottom, x.to(device)) for bottom, x in zip(bottoms, looked_at, strict=True)]
-    truth = label.test_labels if tested else label.labels
-    return compute_scores(compute_outputs(top, label.fusion, found), truth, label.loss, job.metrics)
+    outputs = compute_job_outputs(job, [party.test_features if tested else party.features for party in holders])
+    return compute_scores(outputs, label.test_labels if tested else label.labels, label.loss, job.metrics)
+
+
+def compute_job_outputs(job: Job, tables: Sequence[Tensor]) -> Tensor:
+    """Of rows of every party that has a bottom model, in order; without compression."""
+    bottoms = [party.bottom for party in job.everyone if party.bottom is not None]
+    found = [embed_in_chunks(bottom, x.to(job.device)) for bottom, x in zip(bottoms, tables, strict=True)]
+    return compute_outputs(job.label_party.top, job.label_party.fusion, found)
 
 
 # The runs of a diagnosis: centralised, svfl, the recipe, and the recipe with one axis put back at a time ----------
@@ -239,6 +253,7 @@ class AblationResult:
     earlier: float | None = None  # three quarters of the way
     bytes: int | None = None
     error: str | None = None
+    findings: tuple[TrainingFault, ...] = ()  # of the recipe's own training
 
 
 def plan_runs(job: Job, seed: int) -> list[AblationRun]:
@@ -260,9 +275,29 @@ def run_ablation(run: AblationRun, on_round: Callable[[int], None] | None = None
     except Diverged as error:
         return AblationResult(run.name, run.seed, None, error=str(error))
     values = [value for one in result.evaluations if (value := one.scores[metric]) is not None]
-    return AblationResult(
-        run.name, run.seed, values[-1], _before_the_end(result.evaluations, values), result.bytes.total
-    )
+    findings = find_faults(_collect_run(job, result)) if run.name == RECIPE else []
+    earlier = _before_the_end(result.evaluations, values)
+    return AblationResult(run.name, run.seed, values[-1], earlier, result.bytes.total, findings=tuple(findings))
+
+
+def _collect_run(job: Job, result: Result) -> FinishedRun:
+    """With what is not in the evaluations: the score on training rows, and baselines where the job asks for them."""
+    label, metric = job.label_party, next(iter(job.metrics), "loss")
+    if label.test_labels is None:
+        return FinishedRun(result.evaluations, metric)
+    holders = [party for party in job.everyone if party.bottom is not None]
+    trained = compute_job_outputs(job, [party.features for party in holders])
+    score = compute_scores(trained, label.labels, label.loss, job.metrics)[metric]
+    margin = _estimate_margin(job, metric, score)
+    baselines: Sequence[BaselineScore] = ()
+    if job.baselines and result.quality is not None:
+        baselines = score_baselines(job, result.quality.task, trained)
+    return FinishedRun(result.evaluations, metric, score, margin, describe_regularisation(job), baselines)
+
+
+def _estimate_margin(job: Job, metric: str, score: float) -> float:
+    chance = choose_chance(job, metric)
+    return 0.0 if chance is None else chance(score)
 
 
 def _before_the_end(evaluations: Sequence[Evaluation], values: Sequence[float]) -> float | None:

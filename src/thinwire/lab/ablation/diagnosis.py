@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf, isinf, sqrt
-from typing import Any, TypeAlias
+from typing import Any
 
 from thinwire.job.job import Job
 from thinwire.lab.ablation.ablation_runs import CENTRALISED, RECIPE, SVFL, AblationResult, Variant
+from thinwire.lab.ablation.training_faults import Chance, TrainingFault, choose_chance
 from thinwire.report.summary import MeanValue
 from thinwire.training.result import better
 
 # Student's t, two-sided 95 %, by degrees of freedom from 1; beyond the table its last value, which is the wider one.
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-
-
-Chance: TypeAlias = Callable[[float], float]  # from a share of rows to what chance may do to it
 
 
 @dataclass(frozen=True)
@@ -47,16 +44,7 @@ def compare_seeds(ours: Mapping[int, float], theirs: Mapping[int, float], chance
     return Difference(found.mean, _T[min(found.count - 1, len(_T)) - 1] * found.deviation / sqrt(found.count))
 
 
-def estimate_resolution(share: float, rows: int) -> float:
-    """Two standard errors of the difference of two shares of `rows` test rows: what one seed can tell at best."""
-    kept = min(max(share, 1 / (rows + 2)), 1 - 1 / (rows + 2))
-    return 2 * sqrt(2 * kept * (1 - kept) / rows)
-
-
 # What the runs say together: what each axis costs, in a table and in words ----------------------------------------
-
-
-_SHARES = ("accuracy", "accuracy@5", "auc", "f1")  # of rows, more or less
 
 
 @dataclass(frozen=True)
@@ -83,6 +71,7 @@ class Diagnosis:
     gap: Difference | None  # centralised - recipe
     splitting: Difference | None  # centralised - svfl
     still_rising: float | None  # how much the recipe gained over its last quarter
+    findings: tuple[TrainingFault, ...] = ()  # of the recipe's own training, over all seeds
 
     @classmethod
     def of(cls, job: Job, variants: Sequence[Variant], outcomes: Sequence[AblationResult]) -> Diagnosis:
@@ -94,7 +83,7 @@ class Diagnosis:
             name: {one.seed: sign * one.value for one in outcomes if one.name == name and one.value is not None}
             for name in names
         }
-        chance = _chance(job, metric)
+        chance = choose_chance(job, metric)
         by_axis = {variant.axis: variant for variant in variants}
         ours = values.get(RECIPE, {})
         lines = tuple(
@@ -115,6 +104,7 @@ class Diagnosis:
             gap=compare_seeds(values.get(CENTRALISED, {}), ours, chance),
             splitting=compare_seeds(values.get(CENTRALISED, {}), values.get(SVFL, {}), chance),
             still_rising=sum(rising) / len(rising) if rising else None,
+            findings=merge_findings([one.findings for one in outcomes if one.name == RECIPE]),
         )
 
     def line(self, name: str) -> DiagnosisLine | None:
@@ -125,7 +115,7 @@ class Diagnosis:
         axes = [line for line in self.lines if line.variant is not None]
         axes.sort(key=lambda line: -line.against_recipe.mean if line.against_recipe is not None else 0.0)
         costs = [*_gap(self), *_splitting(self), *map(_axis, axes), *_together(self, axes)]
-        return [*costs, *_describe_chance(self), *_next(self, axes)]
+        return [*costs, *_describe_chance(self), *(one.says for one in self.findings), *_next(self, axes)]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -147,8 +137,20 @@ class Diagnosis:
                 }
                 for line in self.lines
             ],
+            "findings": [{"kind": one.kind, "says": one.says} for one in self.findings],
             "said": self.describe(),
         }
+
+
+def merge_findings(by_seed: Sequence[Sequence[TrainingFault]]) -> tuple[TrainingFault, ...]:
+    """Each kind once, in the words of the first seed that has it; with several seeds, how many have it."""
+    kinds = dict.fromkeys(one.kind for findings in by_seed for one in findings)
+    merged = []
+    for kind in kinds:
+        same = [one for findings in by_seed for one in findings if one.kind == kind]
+        seeds = f" (Found with {len(same)} of {len(by_seed)} seeds.)" if len(by_seed) > 1 else ""
+        merged.append(TrainingFault(kind, same[0].says + seeds))
+    return tuple(merged)
 
 
 def _line(outcomes: Sequence[AblationResult], variant: Variant | None, against: Difference | None) -> DiagnosisLine:
@@ -163,17 +165,6 @@ def _line(outcomes: Sequence[AblationResult], variant: Variant | None, against: 
         sum(one.value is None for one in outcomes),
         variant,
     )
-
-
-def _chance(job: Job, metric: str) -> Chance | None:
-    """What the choice of test rows alone may do to a difference, where the metric is a share of them."""
-    if metric not in _SHARES:
-        return None
-    labels = job.label_party.labels if job.label_party.test_labels is None else job.label_party.test_labels
-    rows = len(labels)
-    if metric in ("auc", "f1"):  # these count the rarer class
-        rows = max(1, int(labels.long().bincount().min()))
-    return partial(estimate_resolution, rows=rows)
 
 
 def _plain(found: Difference | None) -> dict[str, float | bool | None] | None:

@@ -26,7 +26,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars over one axis from 0, and a legend of their parts below."""
+    """Bars over one axis, and a legend of their parts below; what is below the axis's start has no length."""
 
     title: str
     x_name: str
@@ -34,20 +34,24 @@ class Bars:
     shown: Callable[[float], str] = short  # a bar's total, at its end
     quiet: Sequence[str] = ()  # parts that are there to compare with: grey
     width: int = 440
+    left: int = _LEFT  # pixels for the names
+    low: float = 0.0  # where the axis begins
 
     def svg(self) -> str:
         names = self.part_names()
         bottom = _TOP + len(self.bars) * (_BAR + _GAP)
-        axis = axis_over([0.0, *(bar.total for bar in self.bars)], wanted=3)
-        scale = (self.width - _LEFT - _RIGHT) / axis.high
+        axis = axis_over([self.low, *(max(self.low, bar.total) for bar in self.bars)], wanted=3)
+        scale = (self.width - self.left - _RIGHT) / (axis.high - self.low)
         parts = [heading(8, cut(self.title, (self.width - 8) / 1.2))]
         for mark in axis.marks:
-            place = _LEFT + mark * scale
-            parts += [rule(place, _TOP - 6, place, bottom, "grid"), text(place, bottom + 16, short(mark), "middle")]
+            if mark >= self.low:
+                place = self.left + (mark - self.low) * scale
+                parts.append(rule(place, _TOP - 6, place, bottom, "grid"))
+                parts.append(text(place, bottom + 16, short(mark), "middle"))
         for number, bar in enumerate(self.bars):
             parts += self._bar(bar, names, _TOP + number * (_BAR + _GAP), scale)
-        parts.append(rule(_LEFT, _TOP - 6, _LEFT, bottom))
-        parts.append(text((_LEFT + self.width - _RIGHT) / 2, bottom + 34, self.x_name, "middle", strong=True))
+        parts.append(rule(self.left, _TOP - 6, self.left, bottom))
+        parts.append(text((self.left + self.width - _RIGHT) / 2, bottom + 34, self.x_name, "middle", strong=True))
         entries = [(name, self._style(name, names)) for name in names]
         below, height = (
             legend(entries, 8, bottom + _BOTTOM + 8, self.width, mark="box") if len(names) > 1 else ([], 0)
@@ -63,14 +67,16 @@ class Bars:
         return list(dict.fromkeys(name for bar in self.bars for name in bar.parts))
 
     def _bar(self, bar: Bar, names: Sequence[str], top: float, scale: float) -> list[str]:
-        middle, place = top + _BAR - 5, float(_LEFT)
-        parts = [text(_LEFT - 8, middle, cut(bar.name, _LEFT - 12), "end", strong=True)]
+        middle, place, below = top + _BAR - 5, float(self.left), self.low
+        parts = [text(self.left - 8, middle, cut(bar.name, self.left - 12), "end", strong=True)]
         for name in names:
             value = bar.parts.get(name, 0.0)
-            if value > 0:
+            length = (value - below) * scale
+            if length > 0:
                 said = f"{bar.name}, {name}: {self.shown(value)}"
-                parts.append(box(place, top, value * scale, _BAR, self._style(name, names), said))
-                place += value * scale
+                parts.append(box(place, top, length, _BAR, self._style(name, names), said))
+                place += length
+            below = max(0.0, below - value)
         return [*parts, text(place + 6, middle, self.shown(bar.total), strong=True)]
 
     def _says(self) -> str:

@@ -56,6 +56,7 @@ class Chart:
     log: bool = False
     across: float | None = None  # a target, as a thin line
     size: Size = FULL
+    warm_up: int = 1  # first points of a long line that the y axis need not hold: a start before any training
 
     def svg(self) -> str:
         """The whole chart as one element."""
@@ -86,7 +87,7 @@ class Chart:
         spread = [
             value
             for line in lines
-            for point in _shown(line, self.log)
+            for point in self._shown(line)
             for value in ((point.y,) if self.log else (point.y - point.deviation, point.y + point.deviation))
         ]
         across = [] if self.across is None else [self.across]
@@ -94,6 +95,10 @@ class Chart:
         far_apart = bool(ends) and max(ends) > _FAR * min(ends) > 0
         x = axis_over(xs, log=True) if far_apart else axis_over([0.0, *xs])
         return x, axis_over([*spread, *across], log=self.log)
+
+    def _shown(self, line: Line) -> Sequence[Point]:
+        """What the y axis must hold: a start before any training would flatten all that follows."""
+        return line.points if self.log or len(line.points) < _FEW else line.points[self.warm_up :]
 
     def _grid(self, x: Axis, y: Axis) -> list[str]:
         right, bottom = self.size.width - _RIGHT, self.size.height - _BOTTOM
@@ -161,11 +166,6 @@ class Chart:
     def _down(self, axis: Axis, value: float) -> float:
         place = min(1.0, max(0.0, axis.place(value)))
         return self.size.height - _BOTTOM - place * (self.size.height - _TOP - _BOTTOM)
-
-
-def _shown(line: Line, log: bool) -> Sequence[Point]:
-    """What the y axis must hold: a start before any training would flatten all that follows."""
-    return line.points if log or len(line.points) < _FEW else line.points[1:]
 
 
 def _thinned(points: Sequence[Point]) -> Sequence[Point]:

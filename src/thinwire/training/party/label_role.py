@@ -22,12 +22,13 @@ from thinwire.net.links.records import parse_count
 from thinwire.report.record import Evaluation, Quality
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
+from thinwire.training.baselines import BaselineTask, score_label_party
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import Audience, PreparedProgram
 from thinwire.training.party.session import PartySession
 from thinwire.training.party.status import require_this_run
 from thinwire.training.program_factory import ProgramFactory
-from thinwire.training.quality import assess_quality
+from thinwire.training.quality import assess_held_out
 from thinwire.training.result import Evaluator, Result, judge, require_finite_loss
 
 
@@ -50,7 +51,7 @@ class LabelRole:
         self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
-        self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the last evaluation of this process, and the test
+        self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the model that is delivered
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._agreed_widths = self.widths() if session.private.is_finished else None
         if not weights.from_checkpoint:
@@ -211,12 +212,14 @@ class LabelRole:
         evaluation = self._evaluate(evaluated)
         event = evaluation.to_dict()
         self._history.append(evaluation)
-        self._outputs[evaluated.rows] = evaluated
         self._session.write_persistently(lambda: self._session.directory.append(event))
         self._audience.event(event)
         settings = self._own.settings
         kept = keeps_best(self._own.recipe, settings, self._session.sizes.validation_rows)
-        return judge(settings, self._history, kept)
+        verdict = judge(settings, self._history, kept)
+        if verdict.best or not kept:
+            self._outputs[evaluated.rows] = evaluated
+        return verdict
 
     def _at_test(self, tested: EvaluationOutputs) -> None:
         """The test rows, once, with the weights that are delivered."""
@@ -252,10 +255,15 @@ class LabelRole:
             self._evaluated_before = self._history[-1].diagnostics.get("evaluation_seconds", 0.0)
 
     def quality(self) -> Quality | None:
-        tested = self._outputs.get(HeldOut.TEST)
-        if tested is None or tested.outputs is None:
-            return None
-        return assess_quality(tested.outputs, self._party, tested.round)
+        return assess_held_out(self._outputs, self._party)
+
+    def assess(self) -> dict[str, Any]:
+        """What this party would reach alone, with its own columns; nothing of the others is used."""
+        quality, settings, tested = self.quality(), self._own.settings, self._outputs.get(HeldOut.TEST)
+        if not settings.baselines or quality is None or tested is None or tested.outputs is None:
+            return {}
+        task = BaselineTask.of(quality.task, tested.outputs, self._party, settings.metrics)
+        return {"baselines": [one.model_dump() for one in score_label_party(task, self._party)]}
 
     # The end ----------------------------------------------------------------------------------------------------
 
@@ -272,6 +280,7 @@ class LabelRole:
             target=settings.target,
             run_dir=self._session.folder,
             delivered_round=self._delivered_round(),
+            quality=self.quality(),
         )
         found = result.summary() if self._history else {}
         return json.loads(json.dumps(found))  # type: ignore[no-any-return]

@@ -62,8 +62,12 @@ class PartyRole(Meeting, Protocol):
     def results(self) -> dict[str, Any]:
         """What to say at the end, beside what every party says."""
 
+    def assess(self) -> dict[str, Any]:
+        """More results, that take time: asked for once the models are saved."""
+        return {}
+
     def quality(self) -> Quality | None:
-        """How good the answers are, where this party can tell: the label party alone."""
+        """Model quality, at the label party alone."""
         return None
 
 
@@ -205,6 +209,7 @@ class PartyRun:
             session.write_persistently(lambda: session.directory.keep_last(models))
             self.program.best.deliver()
         session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
+        summary |= self.role.assess()
         session.write_persistently(lambda: session.directory.write(layout.RESULT, canonical_json(summary)))
         session.write_persistently(lambda: session.private.set_finished(True))
         self._recorder.keep(None, self.role.quality())

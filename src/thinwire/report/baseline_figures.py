@@ -1,0 +1,201 @@
+"""Alone against together: a model beside its baselines, and what each party and column is worth to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from thinwire.base.format import format_seconds
+from thinwire.report.figures import Figure
+from thinwire.report.quality_figures import format_score, name_score
+from thinwire.report.record import ALL_PARTIES, BaselineScore, Importance, RunRecord
+from thinwire.report.svg.bar_chart import Bar, Bars
+
+_WORDS = {
+    "boosted_trees": "boosted trees",
+    "logistic_regression": "logistic regression",
+    "ridge_regression": "ridge regression",
+    "class_prior": "the class prior",
+    "mean_label": "the mean label",
+}
+_TOGETHER, _MODEL, _BASELINE = "together, federated", "this model", "baseline"
+_WIDE_NAMES, _WIDE = 250, 760
+_MOST_COLUMNS = 20
+
+
+def baseline_figure(run: RunRecord) -> Figure | None:
+    """The label party alone, together, and the joined table where it was simulated."""
+    together = find_test_score(run)
+    if not run.baselines or together is None:
+        return None
+    metric, sign = run.baselines[0].metric, _sign(run)
+    alone = find_best_alone(run.baselines, sign)
+    bars = [] if alone is None or alone.value is None else [(f"{alone.columns} alone", alone.value)]
+    bars.append((_TOGETHER, together))
+    joined = _on_joined_table(run.baselines)
+    bars += [(f"{_name(one)}, joined table", one.value) for one in joined if one.value is not None]
+    drawn = _draw_scores("Alone against together", metric, bars, sign)
+    rows = [(_TOGETHER, format_score(together), "", "")]
+    rows += [(f"{_name(one)}, {one.columns}", *_describe_row(one)) for one in run.baselines]
+    return Figure(
+        "alone-against-together", drawn.title, drawn.svg(), ("", name_score(metric), "time", ""), tuple(rows)
+    )
+
+
+def _draw_scores(title: str, metric: str, scores: Sequence[tuple[str, float]], sign: int) -> Bars:
+    bars = [Bar(name, {_MODEL if name == _TOGETHER else _BASELINE: value}) for name, value in scores]
+    # Half is what chance reaches: bars from 0 would all look alike.
+    low = 0.5 if metric == "auc" and min(value for _, value in scores) >= 0.5 else 0.0
+    axis = f"{name_score(metric)} on the test rows, {'higher' if sign > 0 else 'lower'} is better"
+    return Bars(title, axis, bars, format_score, quiet=(_BASELINE,), width=_WIDE, left=_WIDE_NAMES, low=low)
+
+
+def _describe_row(one: BaselineScore) -> tuple[str, str, str]:
+    return "-" if one.value is None else format_score(one.value), format_seconds(one.seconds), one.note
+
+
+def describe_baselines(baselines: Sequence[BaselineScore], together: float | None, sign: int) -> list[str]:
+    """In sentences: what the partners add, and whether a plain model on the joined table is better.
+
+    `sign` is 1 where a higher score is better, -1 where a lower one is.
+    """
+    if not baselines or together is None:
+        return []
+    metric = name_score(baselines[0].metric)
+    said = []
+    alone = find_best_alone(baselines, sign)
+    if alone is not None and alone.value is not None:
+        said.append(_describe_alone(metric, together, alone, alone.value, sign))
+    return [*said, *_describe_joined(together, baselines, sign), _describe_cost(baselines)]
+
+
+def _describe_alone(metric: str, together: float, alone: BaselineScore, value: float, sign: int) -> str:
+    change = _compare(together, value, sign)
+    reached = f"what {alone.columns} reaches alone ({format_score(value)}, {_name(alone)})"
+    worse = "" if sign * (together - value) > 0 else ": the partners' columns do not improve the model"
+    return f"Together: {metric} {format_score(together)}, {change} {reached}{worse}."
+
+
+def _describe_joined(together: float, baselines: Sequence[BaselineScore], sign: int) -> list[str]:
+    joined = _on_joined_table(baselines)
+    names = " and ".join(f"{_name(one)} ({format_score(one.value)})" for one in joined if one.value is not None)
+    none_better = [f"No baseline on the joined table is better: {names}."] if names else []
+    return describe_better_baselines(joined, together, sign) or none_better
+
+
+def describe_better_baselines(baselines: Sequence[BaselineScore], together: float | None, sign: int) -> list[str]:
+    """A sentence for each that beats the model."""
+    if together is None:
+        return []
+    return [
+        f"{_name(one).capitalize()} on {_name_columns(one)} reaches {name_score(one.metric)} "
+        f"{format_score(one.value)}: the federated model is {_compare(together, one.value, sign)} it."
+        for one in baselines
+        if one.value is not None and sign * (one.value - together) > 0 and _differs(one.value, together)
+    ]
+
+
+def _differs(one: float, other: float) -> bool:
+    """In the digits that are shown."""
+    return format_score(one) != format_score(other)
+
+
+def _name_columns(one: BaselineScore) -> str:
+    return f"the columns of {one.columns} alone" if _is_own(one) else "the joined table"
+
+
+def _describe_cost(baselines: Sequence[BaselineScore]) -> str:
+    seconds = format_seconds(sum(one.seconds for one in baselines))
+    notes = "; ".join(dict.fromkeys(f"{one.note}" for one in baselines if one.note))
+    return f"The baselines took {seconds}{f' ({notes})' if notes else ''}."
+
+
+def _compare(ours: float, theirs: float, sign: int) -> str:
+    size = format_score(abs(ours - theirs))
+    if not _differs(ours, theirs):
+        return "the same as"
+    if sign > 0:
+        return f"{size} {'above' if ours > theirs else 'below'}"
+    return f"{size} {'lower (better) than' if ours < theirs else 'higher (worse) than'}"
+
+
+def find_best_alone(baselines: Sequence[BaselineScore], sign: int) -> BaselineScore | None:
+    """The better of the label party's own."""
+    own = [(sign * one.value, one) for one in baselines if _is_own(one) and one.value is not None]
+    return max(own, key=lambda pair: pair[0])[1] if own else None
+
+
+def _is_own(one: BaselineScore) -> bool:
+    return one.columns != ALL_PARTIES
+
+
+def _on_joined_table(baselines: Sequence[BaselineScore]) -> list[BaselineScore]:
+    return [one for one in baselines if not _is_own(one)]
+
+
+def _name(one: BaselineScore) -> str:
+    return _WORDS.get(one.name, one.name.replace("_", " "))
+
+
+def find_test_score(run: RunRecord) -> float | None:
+    """The model's first metric on the test rows, at the last evaluation that has it."""
+    values = (event.value_at(f"test.{run.about.metric}") for event in reversed(run.events))
+    return next((value for value in values if value is not None), None)
+
+
+def _sign(run: RunRecord) -> int:
+    return run.about.better.get(run.about.metric, -1)
+
+
+def describe_run_baselines(run: RunRecord) -> list[str]:
+    return describe_baselines(run.baselines, find_test_score(run), _sign(run))
+
+
+# Importance -------------------------------------------------------------------------------------------------------
+
+
+def describe_importance(found: Importance) -> str:
+    """What each party's data is worth, in a sentence."""
+    ranked = sorted(found.parties, key=lambda one: -one.worth)
+    worth = ", ".join(
+        f"{one.party} {format_score(one.worth)} (without it {format_score(one.without)})" for one in ranked
+    )
+    return f"What each party's data is worth, in {name_score(found.metric)}: {worth}."
+
+
+def importance_figures(found: Importance) -> list[Figure]:
+    """By party, without each party, and by column."""
+    metric = name_score(found.metric)
+    ranked = sorted(found.parties, key=lambda one: -one.lost)
+    worth = sorted(found.parties, key=lambda one: -one.worth)
+    figures = [
+        _draw_importance(
+            "importance-by-party",
+            "Permutation importance by party",
+            f"{metric} lost",
+            [(one.party, one.lost, format_score(found.value - one.lost)) for one in ranked],
+            "The rows of one party's embedding are permuted together; mean of 3 permutations.",
+        ),
+        _draw_importance(
+            "worth-by-party",
+            "What each party's data is worth",
+            f"{metric} lost without it",
+            [(one.party, one.worth, format_score(one.without)) for one in worth],
+            "One party's embedding is replaced by its mean over the training rows; the model is not trained again.",
+        ),
+    ]
+    if found.columns:
+        shown = found.columns[:_MOST_COLUMNS]
+        rows = [(f"{one.column} ({one.party})", one.lost, "") for one in shown]
+        left = len(found.columns) - len(shown)
+        note = "One column is permuted at its owner; mean of 3 permutations."
+        note += f" The {left} least important columns are not shown." if left else ""
+        title = "Permutation importance by column"
+        figures.append(_draw_importance("importance-by-column", title, f"{metric} lost", rows, note))
+    return figures
+
+
+def _draw_importance(key: str, title: str, axis: str, rows: Sequence[tuple[str, float, str]], note: str) -> Figure:
+    bars = [Bar(name, {axis: lost}) for name, lost, _ in rows]
+    drawn = Bars(title, axis, bars, format_score, left=170)
+    cells = tuple((name, format_score(lost), score) for name, lost, score in rows)
+    return Figure(key, title, drawn.svg(), ("", axis, "score then"), cells, note)
