@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,7 @@ def digest_of(ids: Sequence[str | None]) -> str:
     return normalize_ids(ids).digest()
 
 
-def read_digest(file: Path, **place: str) -> str:
+def read_digest(file: Path, **place: Any) -> str:
     return read_ids(file, ColumnSource(file=str(file), **place)).digest()
 
 
