@@ -22,6 +22,7 @@ from training.party.parties import LABEL_PARTY, Place, Shape, made, ran
 
 TOP_K = {"name": "TopK", "fraction": 0.25}
 SVFL = Shape({"method": "svfl"})
+STEERED = Shape({"method": "svfl"}, job={"split": {"validation": 0.3, "test": 0}}, ids=True)
 ANNOUNCED = Shape({"method": "svfl"}, job={"batches": "announced"})
 SHARED = Shape({"method": "efvfl", "compressor": TOP_K, "order": "update_first", "warm_start": True})
 FEEDBACK = Shape({"method": "efvfl", "compressor": TOP_K, "labels": "private"})
@@ -85,6 +86,7 @@ BOMBS = [
     Bomb(Kind.BLINDED_IDS, "bank", aligns, "'bank' sent BLINDED_IDS 0 of"),
     Bomb(Kind.MATCH_TAGS, "bank", aligns, "'bank' sent MATCH_TAGS 0 of"),
     Bomb(Kind.COMMON_ROWS, LABEL_PARTY, aligns, "'clinic' sent COMMON_ROWS 0 of"),
+    Bomb(Kind.TEST, "bank", trains(STEERED), FROM_BANK),
     Bomb(Kind.PREDICTION, "bank", predicts, FROM_BANK),
     Bomb(Kind.PREDICTION, LABEL_PARTY, predicts, "Truncated; its own log says more"),
 ]

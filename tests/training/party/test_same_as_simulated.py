@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import thinwire as tw
+from processes import until
 from thinwire.base.errors import ThinwireError
 from thinwire.engine.privacy import poisson_binomial_epsilon
 from thinwire.job.job_loader import load_job
@@ -48,6 +49,9 @@ SECURE = {"aggregation": "secure_sum"}
 LEVELS = {"name": "Uniform", "bits": 6, "dither": False, "bounds": [-8, 8]}
 GRID = {"name": "StdGrid", "step": 0.5, "scale": 0.1, "limit": 100}
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
+
+# Validation rows come from the training table, test rows from their own.
+STEERED = {"epochs": 12, "patience": 3, "split": {"validation": 0.3, "test": 0}}
 
 EVERY: dict[str, Shape] = {
     "cvfl, secure sum": Shape({**CVFL, **SECURE, "compressor": LEVELS, "local_steps": 2}, parties=3),
@@ -87,6 +91,9 @@ EVERY: dict[str, Shape] = {
     "thin, overlap": Shape({"method": "thin", "overlap": True}),
     "thin, ahead": Shape({"method": "thin", "overlap": "ahead"}, parties=3, own_features=True),
     "thin, announced batches": Shape({"method": "thin"}, job={"batches": "announced"}),
+    "svfl, best model": Shape({"method": "svfl"}, job=STEERED, ids=True, own_features=True),
+    "thin, best model": Shape({"method": "thin"}, job={**STEERED, "metrics": ["auc"]}, ids=True, parties=3),
+    "efvfl, last model": Shape({**EFVFL, "labels": "private"}, job={**STEERED, "deliver": "last"}, ids=True),
 }
 
 
@@ -105,9 +112,11 @@ def require_same(place: Place, there: Result) -> None:
         mine = [row for row in left_ledger(place, name) if row["kind"] != "KEYS"]
         assert mine == [row for row in rows if name in (row["sender"], row["receiver"])], name
     secure = "aggregation" in place.document["recipe"] or place.document["recipe"]["method"] == "pbm"
-    compared = ("round", "epoch", "test") if secure else ("round", "epoch", "test", "bytes")
-    here = [{key: event[key] for key in compared} for event in left_events(place)]
-    assert here == [{key: event[key] for key in compared} for event in there.history]
+    compared = (
+        ("round", "epoch", "validation", "test") if secure else ("round", "epoch", "validation", "test", "bytes")
+    )
+    here = [{key: event.get(key) for key in compared} for event in left_events(place)]
+    assert here == [{key: event.get(key) for key in compared} for event in there.history]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -120,6 +129,8 @@ def test_the_network_trains_what_the_simulator_trains(name: str, tmp_path: Path)
     assert {summary["rounds"] for summary in summaries.values()} == {there.history[-1]["round"]}
     assert {summary["retransmitted_bytes"] for summary in summaries.values()} == {0}
     assert summaries[LABEL_PARTY]["test"] == there.summary()["test"]
+    assert summaries[LABEL_PARTY]["delivered"] == there.summary()["delivered"]
+    assert {summary["delivered_round"] for summary in summaries.values()} == {there.summary()["delivered"]["round"]}
     if "aggregation" not in EVERY[name].recipe:
         assert summaries[LABEL_PARTY]["bytes"] == there.summary()["bytes"]
 
@@ -292,3 +303,40 @@ def test_with_dropout_processes_train_what_the_simulator_trains(tmp_path: Path) 
             assert party.summary()["party"] == name
     there = simulated(place.job)
     require_same(place, there)
+
+
+SLOW = """
+from time import sleep
+
+from torch import nn
+
+
+class Slow(nn.Linear):
+    def forward(self, x):
+        sleep(0.004)
+        return super().forward(x)
+"""
+
+
+def test_killed_parties_return_to_the_same_best_model(tmp_path: Path) -> None:
+    """kill -9 at two parties, anywhere between evaluations: the weights that all deliver are the simulator's."""
+    shape = Shape(
+        {"method": "svfl"},
+        job={**STEERED, "epochs": 30, "patience": 40, "eval_every": 1},
+        model={"module": "slow:Slow", "out_features": 4},
+        ids=True,
+    )
+    place = made(tmp_path, shape)
+    (tmp_path / "slow.py").write_text(SLOW)
+    events = place.out(LABEL_PARTY) / "events.jsonl"
+    with PartyProcesses() as started:
+        parties = {name: started.party(place, name) for name in place.names}
+        for lines, name in ((12, "bank"), (30, LABEL_PARTY)):
+            until(lambda lines=lines: events.exists() and events.read_bytes().count(b"\n") >= lines)  # type: ignore[misc]
+            parties[name].kill()
+            parties[name] = started.party(place, name)
+        summaries = {name: party.summary() for name, party in parties.items()}
+    there = simulated(place.job)
+    require_same(place, there)
+    assert 0 < there.summary()["delivered"]["round"] < there.summary()["rounds"]  # or this job shows nothing
+    assert {one["delivered_round"] for one in summaries.values()} == {there.summary()["delivered"]["round"]}
