@@ -76,7 +76,7 @@ class LifeCycle:
             raise
         except (Refused, Denied, HandshakeFailed) as error:
             if isinstance(error, RunAborted):
-                session.private.set_aborted(session.own.label_party)
+                session.note_abort(session.own.label_party)
             if isinstance(
                 error, Denied
             ):  # a peer's signature, unless we are the one who is denied: then nobody hears

@@ -153,10 +153,14 @@ class PartySession:
             self.abort(printable(news["aborted"]))
 
     def abort(self, by: str) -> None:
-        """For good: the folder remembers."""
+        """Ends this process, and the run for good."""
+        self.note_abort(by)
+        self._fail(Aborted(f"the run was aborted by {by!r}; begin another in a new --out folder"))
+
+    def note_abort(self, by: str) -> None:
+        """The folder remembers."""
         self.private.set_aborted(by)
         self.events("aborted", by=by)
-        self._fail(Aborted(f"the run was aborted by {by!r}; begin another in a new --out folder"))
 
     def _fail(self, error: ThinwireError) -> None:
         for link in self.links.values():
