@@ -65,6 +65,13 @@ def test_progress_on_a_terminal_and_elsewhere(terminal: bool) -> None:
         for round in (0, 10):
             progress({**event, "round": round, "epoch": round / 4, "bytes": {"up": 1500 * round, "down": 10}})
     assert progress.begun
-    for said in ("celu", "round 10/20", "loss 1.25, accuracy 0.5", "up 15 kB, down 10 B", "link 2 s", "left"):
+    for said in (
+        "celu",
+        "round 10/20",
+        "training loss 1.25, test accuracy 0.5",
+        "up 15 kB, down 10 B",
+        "link 2 s",
+        "left",
+    ):
         assert said in text.getvalue()
     assert ("\x1b[" in text.getvalue()) == terminal

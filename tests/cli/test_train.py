@@ -56,7 +56,10 @@ def test_json_has_the_shape_that_was_promised(job: Path, here: Here) -> None:
     summary = json.loads(shown.stdout)
     assert {"method", "rounds", "epochs", "seconds", "link_seconds", "messages", "privacy"} <= summary.keys()
     assert (summary["method"], summary["rounds"], summary["epochs"], summary["run_dir"]) == ("efvfl", 6, 2, "r")
-    assert summary["bytes"].keys() == {"up", "down", "total", "evaluation", "retransmitted"}
+    assert summary["bytes"].keys() == {"up", "down", "total", "evaluation", "retransmitted", "handshake", "all"}
+    assert summary["bytes"]["all"] == summary["bytes"]["total"] + summary["bytes"]["evaluation"]
+    assert summary["validation"] == {}
+    assert summary["delivered"] == {"round": 6, "metric": "accuracy", "value": summary["test"]["accuracy"]}
     assert summary["bytes"]["total"] == summary["bytes"]["up"] + summary["bytes"]["down"]
     assert summary["train"].keys() == summary["test"].keys() == {"loss", "accuracy"}
     assert summary["best"].keys() == {"metric", "value", "round"}

@@ -179,7 +179,7 @@ def test_weights_are_refused_where_they_would_leave_the_label_party_or_a_guarant
 
 
 def test_labels_of_one_class_are_refused_before_the_start() -> None:
-    with pytest.raises(BadLabels, match="party 'shop': all 12 labels are 1; training needs two classes"):
+    with pytest.raises(BadLabels, match="labels: all 12 rows are of class 1; training needs two"):
         tw.train(build(list(range(12)), labels=torch.ones(12, dtype=torch.long)))
 
 

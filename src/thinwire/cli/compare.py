@@ -230,6 +230,6 @@ def _run_method(run: _MethodRun) -> dict[str, Any]:
         "bytes_down": there.bytes.down,
         "link_seconds": there.link_seconds,
         "best": result.best()["value"],
-        "delivered": result.delivered.scores.get(result.metric),
+        "delivered": result.find_delivered().scores.get(result.metric),
         "test": last.test.get(result.metric),
     }

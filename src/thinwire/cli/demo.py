@@ -1,4 +1,4 @@
-"""`thinwire demo`: four parties learn to read digits together, by four methods; what each sent, and what rows take."""
+"""`thinwire demo`: four parties learn to read digits together, by four methods; what each sent, and raw rows take."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ def _print(results: list[dict[str, Any]], central: dict[str, Any], seconds: floa
     print_plain(
         table,
         "Digits of scikit-learn: a third are test rows, looked at once; a tenth of the others choose the model. A "
-        f"simulated link of {MBIT:g} Mbit/s with a round trip of {2 * LATENCY_MS:g} ms, computing time "
-        "included. Bytes are of whole messages, as sent, evaluations included. Raw rows: all pixels given away, gzipped, and logistic "
-        "regression on them; so small a table is cheaper to send than to train on together. "
+        f"simulated link of {MBIT:g} Mbit/s with a round trip of {2 * LATENCY_MS:g} ms, computing time included. "
+        "Bytes are of whole messages, as sent, evaluations included. Raw rows: all pixels given away, gzipped, and "
+        "logistic regression on them; so small a table is cheaper to send than to train on together. "
         f"It took {format_seconds(seconds)} here.",
         f"report: {report}",
     )

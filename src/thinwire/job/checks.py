@@ -306,9 +306,7 @@ def _check_top(party: LabelParty, fused: int) -> None:
 def _check_two_classes(party: LabelParty) -> None:
     if _has_classes(party) and len(party.labels.unique()) == 1:
         label = int(party.labels.flatten()[0])
-        raise BadLabels(
-            f"party {party.name!r}: all {len(party.labels)} labels are {label}; training needs two classes"
-        )
+        raise BadLabels(f"all {len(party.labels)} rows are of class {label}; training needs two").at("labels")
 
 
 def _has_classes(party: LabelParty) -> bool:
@@ -370,8 +368,6 @@ def _check_classes(party: LabelParty, outputs: Tensor) -> None:
             if unseen:
                 row = int((labels == unseen[0]).nonzero()[0])
                 raise BadInput(f"row {row + 1} is of class {unseen[0]}, which no training row has")
-            if len(training) == 1:
-                raise BadInput(f"all {len(labels)} rows are of class {int(training[0])}; training needs two")
 
 
 def _labels(party: LabelParty) -> list[tuple[str, Tensor]]:

@@ -104,7 +104,10 @@ class Evaluation(_Plain):
 
     def to_dict(self) -> dict[str, Any]:
         """As events.jsonl and `result.history` have it."""
-        return self.model_dump(exclude=None if self.validation else {"validation"})
+        unknown: dict[str, Any] = {} if self.validation else {"validation": True}
+        if not self.bytes.evaluation:  # as in folders of earlier versions
+            unknown["bytes"] = {"evaluation"}
+        return self.model_dump(exclude=unknown)
 
     def value_at(self, place: str) -> float | None:
         """`test.accuracy`, `bytes.up`, `epoch`; None where it is not there, or no number."""

@@ -96,8 +96,7 @@ class Result:
         best = max(values, key=lambda at: better(self.metric) * values[at])
         return {"metric": self.metric, "value": values[best], "round": best}
 
-    @property
-    def delivered(self) -> Evaluation:
+    def find_delivered(self) -> Evaluation:
         """The evaluation whose weights the models have."""
         found = (one for one in self.evaluations if one.round == self.delivered_round)
         return next(found, self.evaluations[-1])
@@ -120,7 +119,7 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """As `thinwire train --json` prints it."""
-        last, delivered, traffic = self.evaluations[-1], self.delivered, self.bytes
+        last, delivered, traffic = self.evaluations[-1], self.find_delivered(), self.bytes
         return {
             "method": self.method,
             "rounds": last.round,

@@ -40,7 +40,7 @@ class BestModel:
         self.round, self._weights = round, self._copy()
 
     @contextmanager
-    def loaded(self) -> Iterator[None]:
+    def swap_in(self) -> Iterator[None]:
         """Meanwhile the models have the best weights; then the last ones again."""
         if self.round is None:
             yield

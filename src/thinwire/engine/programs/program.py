@@ -146,7 +146,7 @@ class Program(ABC):
         if not self._train():
             return False
         if self.tests_at_end:
-            with self.best.loaded(), self.context.channel.pause_clock():
+            with self.best.swap_in(), self.context.channel.pause_clock():
                 self._test(self.start)
         return True
 

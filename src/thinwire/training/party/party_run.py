@@ -130,7 +130,7 @@ class PartyRun:
         own, planned = self.session.own, self.batches.rounds
         rests = own.settings.evaluation_interval(self.batches)
         plan = own.privacy_plan(self.role.widths())
-        self.batches = plan.limit_batches(self.batches, rests, self.session.sizes.evaluated_rows)
+        self.batches = plan.limit_batches(self.batches, rests, self.session.sizes.rows_per_evaluation)
         if self.batches.rounds < planned:
             self.session.events("budget", rounds=self.batches.rounds, planned=planned)
 

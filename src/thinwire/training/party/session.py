@@ -59,7 +59,7 @@ class PartySizes:
         return self.rows + self.validation_rows + self.test_rows
 
     @property
-    def evaluated_rows(self) -> int:
+    def rows_per_evaluation(self) -> int:
         """Of every evaluation but the last one."""
         return self.validation_rows or self.test_rows
 
