@@ -28,6 +28,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -71,8 +72,8 @@ _VITALS: tuple[str, ...] = (
 )
 _VITALS += ("SysABP", "Temp", "Urine", "Weight")
 _SPACE: dict[str, Sequence[str]] = {
-    "optimizer.lr": ("0.001", "0.003", "0.01"),
     "optimizer.weight_decay": ("0.0", "0.0001", "0.001", "0.01"),
+    "optimizer.lr": ("0.001", "0.003", "0.01"),
     "job.batch_size": ("64", "256"),
     "hidden": ("[64]", "[128]"),
 }
@@ -171,15 +172,15 @@ class Records:
 
 
 def list_trials() -> Iterator[dict[str, str]]:
-    """The defaults of today first, then settings that differ from them in one or two keys, drawn once for all."""
+    """A first setting, those that differ from it in one key, then some that were drawn once for all tables."""
     first = {"optimizer.lr": "0.003", "optimizer.weight_decay": "0.0", "job.batch_size": "256", "hidden": "[64]"}
-    yield first
     rng = np.random.default_rng(1)
-    seen = {json.dumps(first)}
-    while len(seen) < _TRIALS:
-        trial = {key: str(rng.choice(list(values))) for key, values in _SPACE.items()}
-        if json.dumps(trial) not in seen:
-            seen.add(json.dumps(trial))
+    single = ({**first, key: value} for key, values in _SPACE.items() for value in values)
+    drawn = ({key: str(rng.choice(list(values))) for key, values in _SPACE.items()} for _ in range(1000))
+    seen = []
+    for trial in chain([first], single, drawn):
+        if trial not in seen and len(seen) < _TRIALS:
+            seen.append(trial)
             yield trial
 
 

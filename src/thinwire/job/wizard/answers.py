@@ -20,7 +20,7 @@ class Template(StrictModel):
 
     title: str
     epochs: int
-    recipe: dict[str, Any] = {"method": "thin", "reuse": 1}
+    recipe: dict[str, Any] = {"method": "thin", "reuse": 1, "scoring": {"name": "RowScale", "bits": 8}}
     why: str = (  # this recipe
         "few bytes both ways, private labels; a higher reuse sends fewer still, and overfits small tables"
     )
