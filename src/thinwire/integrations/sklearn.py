@@ -90,11 +90,11 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
 
         Without `parties`, one party named "features" has all columns; where X is a table for each party, they are the
         parties. `label_party` has the labels: one of the parties, or one more that has no columns. Every bottom model
-        is an MLP of these `hidden` layers and `width`; the top model is linear. The recipe is tw.methods.thin(reuse=1)
-        and the optimiser Adam(lr=0.003, weight_decay=0.001) unless others are given.
+        is an MLP of these `hidden` layers and `width`; the top model is linear. Unless others are given, the recipe
+        is tw.methods.thin(reuse=1) and the optimiser Adam(lr=0.003, weight_decay=0.001).
 
-        With `early_stopping`, `validation_fraction` of the rows choose the model that is kept, by its loss, and stop the
-        training after `n_iter_no_change` epochs without a better one.
+        With `early_stopping`, `validation_fraction` of the rows choose the model that is kept, by its loss, and stop
+        the training after `n_iter_no_change` epochs without a better one.
         """
         self.parties = parties
         self.label_party = label_party
