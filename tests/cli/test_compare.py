@@ -15,6 +15,7 @@ from processes import run
 from thinwire.base.errors import BadInput
 from thinwire.cli.compare import build_recipe_table
 from thinwire.lab.sweep import average_runs
+from thinwire.lab.sweep.page import pool_runs, rank_points
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -74,6 +75,20 @@ def test_means_and_deviations() -> None:
     assert (mean["rounds"], mean["bytes_up"], mean["link_seconds"]) == (2, 10, None)
     assert deviation["rounds"] == pytest.approx(2**0.5)
     assert average_runs([one])[1]["rounds"] == 0
+
+
+def test_methods_are_ranked_by_the_model_that_they_deliver() -> None:
+    """One method peaks higher and then overfits: whoever trains with it gets the worse model."""
+
+    def run_once(best: float, delivered: float, sent: int) -> dict[str, Any]:
+        costs = {"bytes_all": sent, "bytes_up": sent, "bytes_down": 0, "link_seconds": None, "rounds": 10}
+        return {"reached": None, **costs, "best": best, "delivered": delivered, "test": delivered - 0.01}
+
+    overtrained = {"method": "celu", **pool_runs([run_once(0.95, 0.70, 100)])}
+    steady = {"method": "svfl", **pool_runs([run_once(0.85, 0.80, 900)])}
+    assert [row["method"] for row in rank_points([overtrained, steady], "auc", False)] == ["svfl", "celu"]
+    lower = [row["method"] for row in rank_points([overtrained, steady], "loss", False)]
+    assert lower == ["celu", "svfl"]  # of a loss the lower one is better
 
 
 def test_two_methods_over_two_seeds(job: Path) -> None:

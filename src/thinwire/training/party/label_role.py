@@ -51,6 +51,7 @@ class LabelRole:
         self._history: list[Evaluation] = []
         self._evaluated_before = 0.0  # seconds, by processes before this one
         self._told: set[PartyName] = set()  # who has heard of an abort
+        self._handshake_bytes = 0  # of HELLO and WELCOME, in this process
         self._outputs: dict[HeldOut, EvaluationOutputs] = {}  # of the model that is delivered
         # Of everybody's embedding, once all are here; one that finished must still let the others begin.
         self._agreed_widths = self.widths() if session.private.is_finished else None
@@ -111,6 +112,7 @@ class LabelRole:
             reason = self._session.private.abort_reason
             raise RunAborted(f"the run was aborted by {reason!r}; begin a new one in another --out folder")
         check_training_hello(self._session.describe_self(), theirs)
+        self._handshake_bytes += len(json.dumps(hello))
         link = self._session.links[peer]
         self._session.peers.require_current(theirs, link)
         self._require_whole(peer, parse_count(hello, "logged"))
@@ -137,7 +139,9 @@ class LabelRole:
 
     def welcome(self, peer: PartyName) -> dict[str, Any]:
         found = {**self._session.describe_self().model_dump(), "noted": self._session.peers[peer].finished}
-        return found if self._agreed_widths is None else {**found, "begin": self._agreed_widths}
+        found |= {} if self._agreed_widths is None else {"begin": self._agreed_widths}
+        self._handshake_bytes += len(json.dumps(found))
+        return found
 
     def answer(self, rpc: Rpc, caller: PartyName, request: dict[str, Any]) -> dict[str, Any]:
         if rpc.name == "Probe":
@@ -280,6 +284,7 @@ class LabelRole:
             target=settings.target,
             run_dir=self._session.folder,
             delivered_round=self._delivered_round(),
+            handshake_bytes=self._handshake_bytes,
             quality=self.quality(),
         )
         found = result.summary() if self._history else {}
