@@ -129,7 +129,8 @@ def test_the_network_trains_what_the_simulator_trains(name: str, tmp_path: Path)
     assert {summary["rounds"] for summary in summaries.values()} == {there.history[-1]["round"]}
     assert {summary["retransmitted_bytes"] for summary in summaries.values()} == {0}
     assert summaries[LABEL_PARTY]["test"] == there.summary()["test"]
-    assert summaries[LABEL_PARTY]["delivered"] == there.summary()["delivered"]
+    if EVERY[name].tests:  # else the simulator alone scores training rows
+        assert summaries[LABEL_PARTY]["delivered"] == there.summary()["delivered"]
     assert {summary["delivered_round"] for summary in summaries.values()} == {there.summary()["delivered"]["round"]}
     if "aggregation" not in EVERY[name].recipe:
         here, expected = summaries[LABEL_PARTY]["bytes"], there.summary()["bytes"]
