@@ -88,7 +88,7 @@ def test_a_few_bytes_never_become_more_than_rows_times_width(
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"", "round 0: 'p1' sent no embedding of test rows, there are 120 test labels"),
+        (b"", "round 0: 'p1' sent no embedding of held-out rows, there are 120 labels of them"),
         (encode(Zeros(())), "'p1' sent values of shape [], expected [120, 8]"),
         (encode(Zeros((120,))), "'p1' sent values of shape [120], expected [120, 8]"),
         (encode(Zeros((120, 7))), "'p1' sent values of shape [120, 7], expected [120, 8]"),
@@ -116,7 +116,7 @@ def test_a_test_embedding_where_there_are_no_test_rows(monkeypatch: pytest.Monke
     given.label_party.test_labels = None
     for party in given.parties:
         party.test_features = None
-    with pytest.raises(Malformed, match="'p1' sent an embedding of test rows, there are 0 test labels"):
+    with pytest.raises(Malformed, match="'p1' sent an embedding of held-out rows, there are 0 labels of them"):
         tw.train(given, callbacks=[])
 
 

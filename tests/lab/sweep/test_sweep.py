@@ -123,7 +123,7 @@ def test_finished_runs_are_kept_and_longer_ones_go_on(job: Path, tmp_path: Path)
     longer = tw.sweep(grid, tmp_path / "sweep")
     assert [(one.kept, one.figures()["rounds"]) for one in longer.runs] == [(False, 12)] * 2
     straight = tw.train(load_job(job), callbacks=[]).summary()
-    assert longer.runs[0].figures()["last"] == straight["test"]["accuracy"]
+    assert longer.runs[0].figures()["test"] == straight["test"]["accuracy"]
 
 
 @pytest.mark.usefixtures("here")
@@ -257,8 +257,8 @@ def test_the_command_shows_a_table_and_json(
     assert code == 0
     found = json.loads(out)
     assert {point["settings"]["recipe.compressor.fraction"] for point in found["points"]} == {0.25, 0.5}
-    best = [point["mean"]["best"] for point in found["points"]]
-    assert best == sorted(best, reverse=True)
+    delivered = [point["mean"]["delivered"] for point in found["points"]]
+    assert delivered == sorted(delivered, reverse=True)
     assert json.loads((job.parent / "runs/job-sweep/sweep.json").read_text()) == found
     code, out, err = run("--grid", "recipe.compressor.fraction=0.25,0.5", "--seeds", "0,1")
     assert code == 0
@@ -282,9 +282,9 @@ def test_the_command_shows_a_table_and_json(
     assert (code, "a key is there twice" in err) == (2, True)
 
 
-def point(best: float | None, sent: int, reached: int = 0) -> dict[str, Any]:
-    mean = {"best": best, "bytes_up": sent, "bytes_down": 0, "rounds": None if best is None else 1}
-    return {"mean": mean, "reached": reached, "runs": [] if best is None else [{}, {}]}
+def point(delivered: float | None, sent: int, reached: int = 0) -> dict[str, Any]:
+    mean = {"best": 1.0, "delivered": delivered, "bytes_all": sent, "rounds": None if delivered is None else 1}
+    return {"mean": mean, "reached": reached, "runs": [] if delivered is None else [{}, {}]}
 
 
 @pytest.mark.parametrize(
