@@ -30,7 +30,7 @@ def test_an_empty_test_embedding_ends_the_run_for_all(tmp_path: Path, monkeypatc
     with threads(made(tmp_path, Shape({"method": "svfl"}))) as parties:
         for party in parties.values():
             party.join()
-    said = "'bank' sent no embedding of test rows, there are 16 test labels"
+    said = "'bank' sent no embedding of held-out rows, there are 16 labels of them"
     assert isinstance(parties[LABEL_PARTY].error, WireError)
     for party in parties.values():
         assert said in str(party.error)
@@ -81,5 +81,5 @@ def test_status_tells_of_labels_only_what_the_recipe_shares(
     assert isinstance(role, LabelRole)
     own, told = (role.answer(RPCS["Status"], name, {})["last_event"] for name in (LABEL_PARTY, "bank"))
     assert {"loss", "accuracy"} <= set(own["test"])
-    assert set(told) == {"round", "train", "test"}
-    assert (told["round"], set(told["train"]), told["test"]) == (own["round"], seen, {})
+    assert set(told) == {"round", "train", "validation", "test"}
+    assert (told["round"], set(told["train"]), told["validation"], told["test"]) == (own["round"], seen, {}, {})

@@ -121,7 +121,7 @@ def test_a_party_that_has_come_to_predict_is_told_that_this_is_a_training(waitin
     assert "this party trains, the other has come to align or to predict" in said
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 3, 2**70, -1, "2", None, 1.5, [2]])
+@pytest.mark.parametrize("protocol", [0, 1, 2, 4, 2**70, -1, "2", None, 1.5, [2]])
 def test_another_protocol_is_named_before_all_else(waiting: Waiting, protocol: Any) -> None:
     said = waiting.refuses_hello(protocol=protocol, version="9.9", agreement="another shape altogether")
     assert f"speaks protocol {protocol!r} (thinwire 9.9)" in said
@@ -180,7 +180,7 @@ def test_other_row_ids_are_refused_by_their_digests(waiting: Waiting, field: str
 
 
 @pytest.mark.parametrize("count", [-1, 1 << 63, 1 << 200, True, "0", None, 0.0, [], {}])
-@pytest.mark.parametrize("field", ["protocol", "rows", "test_rows", "width", "incarnation"])
+@pytest.mark.parametrize("field", ["protocol", "rows", "validation_rows", "test_rows", "width", "incarnation"])
 def test_a_count_that_is_none_is_named(waiting: Waiting, field: str, count: Any) -> None:
     assert field in waiting.refuses_hello(**{field: count})
 
@@ -288,7 +288,7 @@ def test_many_silent_callers_do_not_shut_the_others_out(waiting: Waiting, monkey
     "words",
     [
         {"agreement": {f"x{n}\n\x1b[31m": "y\n" * 2000 for n in range(100)}},
-        {"protocol": 3, "version": "9\nthinwire: all is well\x1b[2J" + "x" * 5000},
+        {"protocol": 4, "version": "9\nthinwire: all is well\x1b[2J" + "x" * 5000},
         {"version": "9\nthinwire: all is well\x1b[2J"},
         {"run": "\x1b[2J\n" * 500},
         {"party": "bank\n\x1b[2J"},
@@ -766,7 +766,7 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"protocol": 3}, "'clinic' speaks protocol 3"),
+        ({"protocol": 4}, "'clinic' speaks protocol 4"),
         ({"party": "shop"}, "is 'shop'; expected 'clinic'"),
         ({"rows": -1}, "'clinic': rows"),
         ({"nonce": None}, "'clinic' names no run"),
