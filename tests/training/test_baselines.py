@@ -123,13 +123,6 @@ def test_many_rows_are_sampled_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -
     assert [one.value for one in again.baselines] == [one.value for one in result.baselines]
 
 
-def test_labels_of_one_class_leave_the_prior() -> None:
-    labels = np.zeros(300, int)
-    labels[250:] = 1
-    found = train_baselines(job(labels, 2, metrics=["accuracy"]))
-    assert found == {("shop", "class_prior"): 0.5, (ALL_PARTIES, "class_prior"): 0.5}
-
-
 def test_a_baseline_that_cannot_be_trained_costs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def fit(self, *_: object) -> None:

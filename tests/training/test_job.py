@@ -36,7 +36,10 @@ def test_the_summary_has_the_contracts_keys() -> None:
     summary = trained(svfl(), target=("accuracy", 0.5), link=tw.Link(100, 10)).summary()
     assert {"method", "rounds", "epochs", "seconds", "link_seconds", "bytes", "messages"} <= summary.keys()
     assert {"train", "test", "target", "best", "privacy", "run_dir"} <= summary.keys()
-    assert {"up", "down", "total", "evaluation", "retransmitted"} == summary["bytes"].keys()
+    assert {"validation", "delivered", "quality", "baselines", "importance", "stopped_by"} <= summary.keys()
+    counted = {"up", "down", "total", "evaluation", "retransmitted", "handshake", "all"}
+    assert summary["bytes"].keys() == counted
+    assert {"metric", "value", "round"} == summary["delivered"].keys()
     assert {"metric", "value", "reached_round", "bytes", "seconds", "link_seconds"} == summary["target"].keys()
     assert {"metric", "value", "round"} == summary["best"].keys()
 
