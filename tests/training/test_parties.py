@@ -231,7 +231,7 @@ def test_a_bar_follows_a_run_in_a_notebook(
     assert output.shown[0]["text/plain"] == "svfl: round 0/5, starting"
     last = output.shown[-1]
     assert last["text/html"].startswith(
-        '<progress value="5" max="5"></progress> <code>svfl: round 5/5, epoch 5, loss '
+        '<progress value="5" max="5"></progress> <code>svfl: round 5/5, epoch 5, training loss '
     )
     assert all(part in last["text/plain"] for part in ("loss ", "accuracy ", "up ", "down ", "left "))
     assert capsys.readouterr() == ("", "")

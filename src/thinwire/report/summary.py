@@ -126,11 +126,17 @@ def tiles(run: RunRecord) -> list[Tile]:
     about, found = run.about, []
     place = run.metric_place
     last, best = run.last(place), run.best()
-    if last is not None and best is not None:
+    tested = run.last(f"test.{about.metric}")
+    if place.startswith("validation.") and tested is not None and best is not None:
+        found.append(
+            Tile(f"test {about.metric}", format_number(tested), f"delivered; validation {format_number(best)}")
+        )
+    elif last is not None and best is not None:
         found.append(Tile(place.replace(".", " "), format_number(last), f"best {format_number(best)}"))
     fewer = run.times_fewer_bytes()
-    beside = "" if fewer is None else f"{format_fewer_bytes(fewer)} in as many rounds"
-    found.append(Tile("sent in training", format_bytes(run.training_bytes), beside))
+    beside = "" if fewer is None else f", {format_fewer_bytes(fewer)} in as many rounds"
+    training = f"training {format_bytes(run.training_bytes)}{beside}"
+    found.append(Tile("sent in all", format_bytes(sum(entry.bytes for entry in run.ledger)), training))
     epochs = run.rounds / about.rounds_per_epoch
     found.append(Tile("rounds", format_count(run.rounds), f"{epochs:.4g} epochs of {format_count(about.rows)} rows"))
     if run.events:
