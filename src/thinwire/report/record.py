@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
 
@@ -312,7 +313,7 @@ class RunRecord:
         last = max((event.round for event in self.events), default=0)
         return max(last, self.heartbeats[-1].round if self.heartbeats else 0)
 
-    @property
+    @cached_property
     def metric_place(self) -> str:
         """The first metric, on the rows that steer."""
         places = [f"{rows}.{self.about.metric}" for rows in ("validation", "test", "train")]
