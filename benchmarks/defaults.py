@@ -177,7 +177,7 @@ def list_trials() -> Iterator[dict[str, str]]:
     rng = np.random.default_rng(1)
     single = ({**first, key: value} for key, values in _SPACE.items() for value in values)
     drawn = ({key: str(rng.choice(list(values))) for key, values in _SPACE.items()} for _ in range(1000))
-    seen = []
+    seen: list[dict[str, str]] = []
     for trial in chain([first], single, drawn):
         if trial not in seen and len(seen) < _TRIALS:
             seen.append(trial)
