@@ -69,7 +69,7 @@ def test_no_method_becomes_svfl_by_what_it_takes_over(
 
 
 def test_means_and_deviations() -> None:
-    sent = {"bytes_all": 14, "bytes_up": 10, "bytes_down": 2}
+    sent = {"bytes_all": 14, "bytes_training": 12, "bytes_up": 10, "bytes_down": 2}
     one = {"rounds": 1, **sent, "link_seconds": None, "best": 0.5, "delivered": 0.4, "test": None}
     mean, deviation = average_runs([one, {**one, "rounds": 3}])
     assert (mean["rounds"], mean["bytes_up"], mean["link_seconds"]) == (2, 10, None)
@@ -81,8 +81,15 @@ def test_methods_are_ranked_by_the_model_that_they_deliver() -> None:
     """One method peaks higher and then overfits: whoever trains with it gets the worse model."""
 
     def run_once(best: float, delivered: float, sent: int) -> dict[str, Any]:
-        costs = {"bytes_all": sent, "bytes_up": sent, "bytes_down": 0, "link_seconds": None, "rounds": 10}
-        return {"reached": None, **costs, "best": best, "delivered": delivered, "test": delivered - 0.01}
+        costs = {"bytes_all": sent, "bytes_training": sent, "bytes_up": sent, "bytes_down": 0, "rounds": 10}
+        return {
+            "reached": None,
+            **costs,
+            "link_seconds": None,
+            "best": best,
+            "delivered": delivered,
+            "test": delivered - 0.01,
+        }
 
     overtrained = {"method": "celu", **pool_runs([run_once(0.95, 0.70, 100)])}
     steady = {"method": "svfl", **pool_runs([run_once(0.85, 0.80, 900)])}

@@ -181,6 +181,7 @@ def columns(rows: int) -> Iterator[pa.Table]:
         yield pa.table({f"c{k}": x[k] for k in range(20)})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["arrow", "parquet"])
 def test_memory_is_bounded(tmp_path: Path, kind: str) -> None:
     """120 MB pass through 32 MiB; twice that is too little to hold them, so the limit is a real one."""

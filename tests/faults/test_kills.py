@@ -202,6 +202,7 @@ def charges(run: Run, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run.site.out(name) / "charges.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.faults
 def test_what_was_noised_is_charged_once_and_sent_as_it_was(stage: Stage) -> None:
     """Killed before, during and after a charge and its message: the same digests, and no charge twice."""
     expected = stage.reference(NOISY)

@@ -19,10 +19,11 @@ from thinwire.cli.train import new_folder
 from thinwire.report.progress import ProgressLine
 
 
-def list_headings(metric: str) -> tuple[str, ...]:
+def list_headings(metric: str, has_target: bool) -> list[str]:
     """Of the cells that `format_point` gives."""
-    costs = ("reached", "rounds", "bytes\nin all", "training\nup", "training\ndown", "link\ntime")
-    return (*costs, f"delivered\n{metric}", f"test\n{metric}")
+    reached = ["reached"] if has_target else []
+    costs = ["rounds", "bytes\nin all", "training\nalone", "link\ntime"]
+    return [*reached, *costs, f"delivered\n{metric}", f"test\n{metric}"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ def _print(rows: list[dict[str, Any]], aim: dict[str, Any] | None, metric: str, 
     from thinwire.lab.sweep.page import describe_ranking
 
     title = describe_ranking(metric, aim)
-    table = build_table(f"{title}; means and deviations over seeds", ["method"], list_headings(metric))
+    headings = list_headings(metric, aim is not None)
+    table = build_table(f"{title}; means and deviations over seeds", ["method"], headings)
     for row in rows:
         table.add_row(row["method"], *format_point(row, aim is not None))
     print_plain(table)
@@ -151,11 +153,10 @@ def format_point(row: dict[str, Any], has_target: bool) -> list[str]:
     if not row["runs"]:
         return ["failed"]
     return [
-        f"{row['reached']}/{len(row['runs'])}" if has_target else "-",
+        *([f"{row['reached']}/{len(row['runs'])}"] if has_target else []),
         _format_cell(row, "rounds", lambda value: f"{value:.0f}"),
         _format_cell(row, "bytes_all", format_bytes),
-        _format_cell(row, "bytes_up", format_bytes),
-        _format_cell(row, "bytes_down", format_bytes),
+        _format_cell(row, "bytes_training", format_bytes),
         _format_cell(row, "link_seconds", format_seconds),
         _format_cell(row, "delivered", lambda value: f"{value:.4f}"),
         _format_cell(row, "test", lambda value: f"{value:.4f}"),
@@ -226,6 +227,7 @@ def _run_method(run: _MethodRun) -> dict[str, Any]:
         "reached": None if job.target is None else bool(met),
         "rounds": there.round,
         "bytes_all": there.bytes.all if met else result.summary()["bytes"]["all"],
+        "bytes_training": there.bytes.total,
         "bytes_up": there.bytes.up,
         "bytes_down": there.bytes.down,
         "link_seconds": there.link_seconds,

@@ -81,7 +81,7 @@ def _print(kept: dict[str, Any], folder: Path, metric: str, target: dict[str, An
 
     keys = [key.replace(".", ".\n") for key in kept["points"][0]["settings"]]
     title = f"{describe_ranking(metric, target)}; means and deviations over seeds"
-    table = build_table(title, keys, list_headings(metric))
+    table = build_table(title, keys, list_headings(metric, target is not None))
     for point in kept["points"]:
         table.add_row(*map(format_setting, point["settings"].values()), *format_point(point, target is not None))
     print_plain(table)

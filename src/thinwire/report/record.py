@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import isfinite
 from typing import Any, Literal
 
@@ -313,7 +312,7 @@ class RunRecord:
         last = max((event.round for event in self.events), default=0)
         return max(last, self.heartbeats[-1].round if self.heartbeats else 0)
 
-    @cached_property
+    @property
     def metric_place(self) -> str:
         """The first metric, on the rows that steer."""
         places = [f"{rows}.{self.about.metric}" for rows in ("validation", "test", "train")]
@@ -338,7 +337,8 @@ class RunRecord:
         return next((event for event, found in scores if found is not None and sign * found >= sign * value), None)
 
     def best(self) -> float | None:
-        values = [value for event in self.events if (value := event.value_at(self.metric_place)) is not None]
+        place = self.metric_place
+        values = [value for event in self.events if (value := event.value_at(place)) is not None]
         return max(values, key=lambda value: self.about.better.get(self.about.metric, -1) * value, default=None)
 
     def svfl(self, direction: Literal["up", "down"]) -> float:

@@ -110,7 +110,7 @@ def test_a_run_is_asked_and_aborted_for_good(job: Path, thinwire: Command) -> No
         assert re.fullmatch(r"  \S+ k?M?B up, \S+ k?M?B down, 0 B sent again", sent)
         assert re.fullmatch(r"  evaluated after round \d+", last)  # losses and scores are of the label party's labels
         last = thinwire("status", "job.toml", "--name", "clinic").stdout.splitlines()[-1]
-        assert re.fullmatch(r"  evaluated after round \d+: loss \S+, accuracy \S+", last)
+        assert re.fullmatch(r"  evaluated after round \d+: training loss \S+, test loss \S+, test accuracy \S+", last)
         found = json.loads(thinwire("status", "job.toml", "--name", "clinic", "--json").stdout)
         assert found["address"] == read_party_view(job, "bank").network_party.target().address
         assert (found["state"], found["rounds"], set(found["parties"])) == ("training", 300000, {"bank", "shop"})
@@ -262,7 +262,7 @@ def test_after_a_run_each_party_s_own_folder_answers(tmp_path: Path, thinwire: C
     head, how, last = clinic.stdout.splitlines()
     assert head == f"clinic: does not answer at {place.address}; nothing is running here"
     assert how == f"  svfl, finished, round 6 of 6 (from {place.out('clinic')})"
-    assert re.fullmatch(r"  evaluated after round 6: loss \S+, accuracy \S+", last)
+    assert re.fullmatch(r"  evaluated after round 6: training loss \S+, test loss \S+, test accuracy \S+", last)
     bank = status("bank", "--json")
     found = json.loads(bank.stdout)
     assert (bank.returncode, found["running"], found["state"], found["round"]) == (0, False, "finished", 6)

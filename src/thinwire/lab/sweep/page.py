@@ -18,7 +18,8 @@ from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.training.result import better
 
-FIGURES = ("rounds", "bytes_all", "bytes_up", "bytes_down", "link_seconds", "best", "delivered", "test")
+COSTS = ("rounds", "bytes_all", "bytes_training", "bytes_up", "bytes_down", "link_seconds")
+FIGURES = (*COSTS, "best", "delivered", "test")
 
 
 def average_runs(outcomes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -66,7 +67,7 @@ def describe_ranking(metric: str, target: dict[str, Any] | None) -> str:
         aim = f"{target['metric']} {target['value']:g}"
         return f"best first: reached {aim} with most seeds, then fewest bytes"
     which = "highest" if better(metric) > 0 else "lowest"
-    return f"best first: {which} {metric} of the delivered model, on validation rows where there are any"
+    return f"best first: {which} {metric} of the delivered model"
 
 
 # A sweep as one self-contained HTML page: the settings best first, what each value did, the curves ----------------

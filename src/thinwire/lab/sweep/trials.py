@@ -128,6 +128,7 @@ class TrialResult:
             "bytes_up": said["bytes"]["up"],
             "bytes_down": said["bytes"]["down"],
             "bytes_all": said["bytes"]["all"],
+            "bytes_training": said["bytes"]["total"],
             "link_seconds": said["link_seconds"],
             "best": said["best"]["value"],
             "delivered": delivered["value"],
