@@ -22,7 +22,7 @@
         TooLarge                 over the receiver's cap
         Malformed                anything else: a count, range, order or checksum that cannot be
       SurrogatesDiffer         the two ends of an error-feedback stream no longer agree
-      Diverged                 the loss left the floats
+      Diverged                 the loss is NaN or infinite
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class Malformed(WireError):
 
 
 class Diverged(ThinwireError):
-    """The loss left the floats."""
+    """Training diverged: the loss is NaN or infinite."""
 
 
 class SurrogatesDiffer(ThinwireError):

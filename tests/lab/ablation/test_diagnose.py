@@ -172,7 +172,7 @@ def test_a_run_that_diverges_is_said_to_and_the_others_go_on() -> None:
     job = small_job(optimizer=tw.SGD(lr=1e30), batch_size=None, epochs=20)
     found = diagnosed(job)
     assert [line.value for line in found.lines] == [None] * 4
-    assert found.describe()[0] == "The recipe (efvfl) diverged: its loss left the floats."
+    assert found.describe()[0] == "The recipe (efvfl) diverged: its loss is not finite."
 
 
 # Chance ---------------------------------------------------------------------------------------------------

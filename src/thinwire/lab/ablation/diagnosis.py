@@ -185,7 +185,7 @@ def _gap(found: Diagnosis) -> list[str]:
     if ours is None or central is None:
         return ["Not enough runs were made to say anything."]
     if ours.value is None:
-        return [f"The recipe ({found.method}) diverged: its loss left the floats."]
+        return [f"The recipe ({found.method}) diverged: its loss is not finite."]
     if found.gap is None or central.value is None:
         return ["Centralised training itself diverged: use a smaller learning rate."]
     said = f"{found.metric}: {central.value:.4f} centralised, {ours.value:.4f} with your recipe ({found.method})"

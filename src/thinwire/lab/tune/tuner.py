@@ -156,7 +156,7 @@ def tune(asked: TuningRequest, watch: Watch = Watch()) -> TuningResult:
         link=charge_link(plain, step, job.label_party.name),
         handling_seconds={method: one / 1e3 for method, one in handling.items()},
     )
-    watch.stage("svfl, to be held against")
+    watch.stage("svfl, the baseline")
     svfl, aim = _baseline(ground, watch)
     first = replace(ground, aim=aim, pace=svfl.probes[0].points)
     second = replace(first, seed=ground.seed + 1, pace=svfl.probes[1].points)

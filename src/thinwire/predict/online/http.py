@@ -66,7 +66,7 @@ def make_app(service: ScoreService, say: Any = lambda _: None) -> Starlette:
 
     async def lost(_: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
-        kind, message = ("not_found", "no such place") if status == 404 else ("wrong_method", "not in this way")
+        kind, message = ("not_found", "no such place") if status == 404 else ("wrong_method", "method not allowed")
         return _json({"error": {"type": kind, "message": f"{message}; see /openapi.json"}}, status)
 
     made = Starlette(
