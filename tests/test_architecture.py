@@ -40,6 +40,7 @@ DOORS = {
     "audit",
     "compress",
     "errors",
+    "learners",
     "methods",
     "models",
     "privacy",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         compress,
         errors,
         integrations,
+        learners,
         methods,
         models,
         privacy,
@@ -44,6 +45,7 @@ _MODULES = {
     "compress",
     "errors",
     "integrations",
+    "learners",
     "methods",
     "models",
     "privacy",
@@ -76,7 +78,7 @@ _NAMES = {
 
 __all__ = ["SGD", "AdaGrad", "Adam", "FeatureParty", "Grid", "Job", "LabelParty", "Link", "Recipe", "Result"]
 __all__ += ["Storage", "Trial", "VerticalClassifier", "VerticalRegressor", "__version__", "align", "audit"]
-__all__ += ["compress", "errors", "integrations", "load_run", "losses", "methods", "models", "privacy"]
+__all__ += ["compress", "errors", "integrations", "learners", "load_run", "losses", "methods", "models", "privacy"]
 __all__ += ["schedule", "streams", "surrogates", "sweep", "train", "types", "wire"]
 
 

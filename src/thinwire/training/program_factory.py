@@ -16,17 +16,18 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import TimedChannel
 from thinwire.engine.compress import Keystream
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.programs.program import Batches, Control, FeatureProgram, HeldOutRows, LabelProgram, Observers
+from thinwire.engine.programs.program import Batches, Control, FeatureProgram, LabelProgram, Observers
 from thinwire.engine.protocols import derivatives, representations
-from thinwire.engine.protocols.bottom import Bottom, FrozenLearner, Learner, OwnBottom, PrivateSteps
+from thinwire.engine.protocols.bottom import Bottom, FrozenLearner, Learner, OwnBottom, PrivateSteps, TreesBottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import Guard, LabelSide
-from thinwire.engine.protocols.evaluation import begin_training
+from thinwire.engine.protocols.evaluation import HeldOut, begin_training
 from thinwire.engine.protocols.sealing import Sealing, Spending
 from thinwire.engine.recipe import Recipe
 from thinwire.job.settings import RunSettings
@@ -87,14 +88,13 @@ class ProgramFactory:
     def side(self, party: LabelParty) -> LabelSide:
         bottom = None
         if party.bottom is not None:
-            bottom = self._own_learner(party.name, party.bottom, party.optimizer)
+            bottom = self._own_bottom(party, party.bottom)
         return LabelSide(
             top=self._learner(party.name, "top", party.top, party.optimizer),
             labels=party.labels.to(self.settings.device),
             loss=party.loss,
             fusion=party.fusion,
             bottom=bottom,
-            features=self._moved(party.features),
             weights=self._moved(party.sample_weight),
         )
 
@@ -155,19 +155,25 @@ class ProgramFactory:
             side,
             self.batches,
             widths=widths,
-            held_out={
-                which: HeldOutRows(labels, self._moved(getattr(party, f"{which}_features")))
-                for which, labels in party.held_out.items()
-            },
+            held_out=party.held_out,
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
             observers=observers,
         )
 
+    def _own_bottom(self, party: FeatureParty | LabelParty, model: nn.Module) -> Bottom:
+        """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
+        features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
+        if isinstance(model, BoostedTrees):
+            return TreesBottom(model, features, held_out, learns=not isinstance(self.settings.training, Frozen))
+        return OwnBottom(self._own_learner(party.name, model, party.optimizer), features, held_out)
+
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
+        if isinstance(party.bottom, BoostedTrees):
+            return self._own_bottom(party, party.bottom)
         learner = self._bottom_learner(party, own)
         features = party.features.to(self.settings.device)
-        held_out = {which: table.to(self.settings.device) for which, table in party.held_out.items()}
+        held_out = self._held_out_features(party)
         if self.group is None:
             return OwnBottom(learner, features, held_out)
         part = RankModel(learner, 0, self.group.shares, features, held_out)
@@ -202,6 +208,10 @@ class ProgramFactory:
         learner = Learner(f"{party}/{part}", module, spec or self.optimizer, self.settings.seed, self.batches.rounds)
         learner.remember(self.memories.get("top" if part == "top" else party, {}))
         return learner
+
+    def _held_out_features(self, party: FeatureParty | LabelParty) -> dict[HeldOut, Tensor]:
+        tables = {which: getattr(party, f"{which}_features") for which in HeldOut}
+        return {which: table.to(self.settings.device) for which, table in tables.items() if table is not None}
 
     def _moved(self, tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.to(self.settings.device)

@@ -71,6 +71,7 @@ class SimulatedParties:
             observers=observers,
         )
         self._features = [party.features.to(job.device) for party in job.parties]
+        self._own_features = None if label.features is None else label.features.to(job.device)
 
     @property
     def programs(self) -> list[FeatureProgram | LabelProgram]:
@@ -100,17 +101,17 @@ class SimulatedParties:
         rows = slice(start, start + size)
         pairs = zip(self.features, self._features, strict=True)
         tables = [embed_in_chunks(program.bottom.module, features[rows]) for program, features in pairs]
-        if self.side.bottom is not None and self.side.features is not None:
-            tables.append(embed_in_chunks(self.side.bottom.module, self.side.features[rows]))
+        if self.side.bottom is not None and self._own_features is not None:
+            tables.append(embed_in_chunks(self.side.bottom.module, self._own_features[rows]))
         return tables
 
     def gradient_square(self) -> float:
         """|gradient of the mean training loss|^2 over the parameters of all parties that learn."""
         modules = [program.bottom.module for program in self.features] + [self.side.top.module]
         tables = list(self._features)
-        if self.side.bottom is not None and self.side.features is not None:
+        if self.side.bottom is not None and self._own_features is not None:
             modules.insert(-1, self.side.bottom.module)
-            tables.append(self.side.features)
+            tables.append(self._own_features)
         with evaluation_mode(*modules), torch.enable_grad():
             for start in range(0, self.job.rows, _CHUNK):
                 rows = slice(start, start + _CHUNK)

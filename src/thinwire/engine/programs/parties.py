@@ -28,16 +28,17 @@ def check_name(name: str) -> None:
         raise BadInput("party 'top': that name stands for the top model; choose another")
 
 
-def to_float_tensor(party: str, field: str, values: Any) -> Tensor:
-    """Features as a float32 tensor [N, ...], finite; of a tensor, an array, a data frame or nested lists."""
+def to_float_tensor(party: str, field: str, values: Any, with_gaps: bool = False) -> Tensor:
+    """Features as a float32 tensor [N, ...], finite but for gaps; of a tensor, an array, a data frame or lists."""
     tensor = values if isinstance(values, Tensor) else _read_numbers(f"party {party!r}: {field}", values)
     tensor = tensor.to(torch.float32) if not tensor.is_floating_point() or tensor.dtype == torch.float64 else tensor
     if tensor.dim() < 1 or len(tensor) == 0:
         raise BadTensor(f"party {party!r}: {field} must have one row at least, got shape {tuple(tensor.shape)}")
     if tensor.dim() == 1:
         tensor = tensor[:, None]
-    if not bool(torch.isfinite(tensor).all()):
-        place = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+    usable = torch.isfinite(tensor) | tensor.isnan() if with_gaps else torch.isfinite(tensor)
+    if not bool(usable.all()):
+        place = torch.nonzero(~usable)[0].tolist()
         raise NotFinite(float(tensor[tuple(place)]), place, f"party {party!r}: {field} [row, column]")
     return tensor
 
@@ -154,6 +155,14 @@ def collect_metadata(party: object) -> dict[str, str]:
     return {name: part.to_json() for name, part in found.items() if part is not None}
 
 
+def _convert_features(party: Any) -> None:
+    """All tables of a party as tensors; missing values only where its bottom model can take them."""
+    with_gaps = getattr(party.bottom, "accepts_gaps", False)
+    for table in ("features", "validation_features", "test_features"):
+        if getattr(party, table) is not None:
+            setattr(party, table, to_float_tensor(party.name, table, getattr(party, table), with_gaps))
+
+
 @dataclass(eq=False)
 class FeatureParty:
     """Holds columns and a bottom model; no labels."""
@@ -169,12 +178,10 @@ class FeatureParty:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        self.features = to_float_tensor(self.name, "features", self.features)
-        for table in ("validation_features", "test_features"):
-            if getattr(self, table) is not None:
-                setattr(self, table, to_float_tensor(self.name, table, getattr(self, table)))
         if not isinstance(self.bottom, nn.Module):
-            raise BadInput(f"party {self.name!r}: bottom must be a torch module, got {type(self.bottom).__name__}")
+            wanted = "a torch module or one of tw.learners"
+            raise BadInput(f"party {self.name!r}: bottom must be {wanted}, got {type(self.bottom).__name__}")
+        _convert_features(self)
 
     @property
     def held_out(self) -> dict[HeldOut, Tensor]:
@@ -220,9 +227,7 @@ class LabelParty:
                 setattr(self, column, self._labels(column, getattr(self, column)))
         if (self.features is None) != (self.bottom is None):
             raise BadInput(f"party {self.name!r}: features and bottom belong together; give both or neither")
-        for table in ("features", "validation_features", "test_features"):
-            if getattr(self, table) is not None:
-                setattr(self, table, to_float_tensor(self.name, table, getattr(self, table)))
+        _convert_features(self)
         if not isinstance(self.top, nn.Module):
             raise BadInput(f"party {self.name!r}: top must be a torch module, got {type(self.top).__name__}")
         if self.class_weights is not None:

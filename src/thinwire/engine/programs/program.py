@@ -23,7 +23,6 @@ from thinwire.engine.protocols.evaluation import (
     EvaluationVerdict,
     HeldOut,
     compute_outputs,
-    embed_in_chunks,
     receive_held_out,
     receive_verdict,
     send_held_out,
@@ -272,14 +271,6 @@ class FeatureProgram(Program):
 
 
 @dataclass(frozen=True)
-class HeldOutRows:
-    """At the label party: their labels, and its own features of them."""
-
-    labels: Tensor
-    features: Tensor | None = None
-
-
-@dataclass(frozen=True)
 class EvaluationOutputs:
     """After `round` rounds: the outputs of the held-out rows, where there are such rows."""
 
@@ -308,7 +299,7 @@ class LabelProgram(Program):
         batches: Batches,
         *,
         widths: Mapping[PartyName, int],
-        held_out: Mapping[HeldOut, HeldOutRows],
+        held_out: Mapping[HeldOut, Tensor],
         eval_every: int,
         control: Control,
         observers: Observers,
@@ -369,11 +360,11 @@ class LabelProgram(Program):
 
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""
-        table = self._held_out.get(rows)
-        count = 0 if table is None else len(table.labels)
-        received = receive_held_out(self.context, kind, count, self._widths, done)
-        if received is None or table is None:
+        labels = self._held_out.get(rows, ())
+        received = receive_held_out(self.context, kind, len(labels), self._widths, done)
+        if received is None:
             return EvaluationOutputs(done, None, rows)
-        if self.side.bottom is not None and table.features is not None:
-            received.append(embed_in_chunks(self.side.bottom.module, table.features))
+        own = None if self.side.bottom is None else self.side.bottom.embed_held_out(rows)
+        if own is not None:
+            received.append(own)
         return EvaluationOutputs(done, compute_outputs(self.side.top.module, self.side.fusion, received), rows)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadState
@@ -15,6 +17,7 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Keystream
 from thinwire.engine.compress.randomness import digest_tensors
+from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
@@ -141,20 +144,21 @@ class FrozenLearner(Learner):
 
 
 class Bottom(ABC):
-    """Embeds rows and learns from what comes back; in this process alone, or together with others."""
+    """Embeds its rows and learns from what comes back; a network, or anything else that can follow a derivative.
 
-    def __init__(self, learner: Learner, device: torch.device) -> None:
-        self.device = device
-        self.trained = learner.trained
-        self._learner = learner
+    Protocols know no more of a bottom model than this. `module` scores rows once they are learned from.
+    """
+
+    device: torch.device
+    trained: Sequence[nn.Parameter]  # none where nothing is learned by back-propagation
 
     @property
-    def module(self) -> nn.Module:
-        return self._learner.module
+    @abstractmethod
+    def module(self) -> nn.Module: ...
 
+    @abstractmethod
     def begin(self, round: Round) -> None:
-        """Sets the round's learning rate."""
-        self._learner.begin(round)
+        """Before a round: sets its learning rate."""
 
     @abstractmethod
     def embed(self, round: Round, rows: Rows) -> Tensor:
@@ -169,8 +173,94 @@ class Bottom(ABC):
         """Of all validation or test rows, in evaluation mode; None where there are none."""
 
     @abstractmethod
-    def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
-        """One update from dL/dh of these rows; `h` is the embedding that was made last."""
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        """One update from dL/dh of these rows, and d2L/dh2 where it is known; `h` is the embedding made last."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint needs; not copies."""
+
+    @abstractmethod
+    def load(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+    @abstractmethod
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """The module's, of another round; an optimiser's memory stays."""
+
+
+class TreesBottom(Bottom):
+    """Boosted trees: the embedding is the sum of their outputs, and a derivative is answered by new trees."""
+
+    def __init__(
+        self, trees: BoostedTrees, features: Tensor, held_out: Mapping[HeldOut, Tensor], learns: bool = True
+    ) -> None:
+        self.device = features.device
+        self.trained = ()
+        self._trees = trees
+        self._features = features
+        self._held_out = held_out
+        self._learns = learns
+        self._fitter: TreeFitter | None = None  # made in the thread that fits: LightGBM logs by thread
+        self._outputs: NDArray[np.float64] | None = None  # of all training rows, while no other trees are loaded
+
+    @property
+    def module(self) -> nn.Module:
+        return self._trees
+
+    def begin(self, round: Round) -> None:
+        """There is no learning rate to set."""
+
+    def embed(self, round: Round, rows: Rows) -> Tensor:
+        return select_rows(self.embed_all(), rows)
+
+    def embed_all(self) -> Tensor:
+        if self._outputs is None:
+            self._outputs = self._trees.evaluate(self._features.cpu().double().numpy())
+        return torch.from_numpy(self._outputs.astype(np.float32)).to(self.device)
+
+    def embed_held_out(self, rows: HeldOut) -> Tensor | None:
+        table = self._held_out.get(rows)
+        return None if table is None else embed_in_chunks(self._trees, table)
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        """Of all rows at once: dL/dh is of their mean, the trees want each row's own."""
+        if not self._learns:
+            return
+        self._fitter = self._fitter or TreeFitter(self._trees, self._features)
+        gradient = derivative.detach().cpu().double().numpy() * len(rows)
+        if curvature is None:
+            bends = self._trees.derive_curvature(gradient)
+        else:
+            bends = curvature.detach().cpu().double().numpy() * len(rows)
+        nodes, outputs = self._fitter.fit(gradient, bends)
+        self._trees.add(nodes)
+        self._outputs = None if self._outputs is None else self._outputs + outputs
+
+    def tensors(self) -> dict[str, Tensor]:
+        return add_prefix("module", self._trees.state_dict())
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self.load_weights(remove_prefix("module", tensors))
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        self._trees.load_state_dict(weights)
+        self._outputs = None
+
+
+class NetworkBottom(Bottom):
+    """A network that learns by back-propagation; in this process alone, or together with others."""
+
+    def __init__(self, learner: Learner, device: torch.device) -> None:
+        self.device = device
+        self.trained = learner.trained
+        self._learner = learner
+
+    @property
+    def module(self) -> nn.Module:
+        return self._learner.module
+
+    def begin(self, round: Round) -> None:
+        self._learner.begin(round)
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters, buffers and the optimiser's memory; not copies."""
@@ -180,11 +270,10 @@ class Bottom(ABC):
         self._learner.load(tensors)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Those of another round; the optimiser's memory stays."""
         self._learner.load_weights(weights)
 
 
-class OwnBottom(Bottom):
+class OwnBottom(NetworkBottom):
     """In this process alone."""
 
     def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
@@ -203,5 +292,5 @@ class OwnBottom(Bottom):
         table = self._held_out.get(rows)
         return None if table is None else embed_in_chunks(self.module, table)
 
-    def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)

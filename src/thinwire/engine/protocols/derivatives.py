@@ -10,7 +10,7 @@ local:    cached h, dL/dh                local:     cached h_k, dL/dh_k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -200,7 +200,7 @@ class DerivativeLabelEnd(LabelEnd):
 
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
-        own = self._side.own(rows)  # while the others' embeddings are on their way
+        own = self._side.own(round, rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
         like = self._side.like()
         embeddings = [cast_like(like, h).requires_grad_() for h in received]
@@ -210,10 +210,7 @@ class DerivativeLabelEnd(LabelEnd):
         every = self._side.derivatives(loss, [*embeddings, *ours])
         derivatives = every[: len(embeddings)]
         self._answer(round, rows, self._guard.protect(derivatives, select_rows(self._side.labels, rows), round))
-        for h, derivative in zip(own, every[len(embeddings) :], strict=True):  # while the answer is on its way
-            if h.requires_grad:
-                h.backward(derivative)
-        self._step()
+        self._step(rows, own, every[len(embeddings) :])  # while the answer is on its way
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
         return BatchOutcome(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))
 
@@ -253,17 +250,19 @@ class DerivativeLabelEnd(LabelEnd):
         """Learns from cached embeddings once more."""
         cached = self._memory.exchange(round)
         embeddings = [h.detach().requires_grad_() for h in cached.embeddings]
-        losses = self._side.losses([*embeddings, *self._side.own(cached.rows)], cached.rows)
+        own = self._side.own(round, cached.rows)
+        ours = [h.detach().requires_grad_() for h in own]
+        losses = self._side.losses([*embeddings, *ours], cached.rows)
         if self._memory.xi_degrees is None:
             losses.mean().backward()
         else:
             now = torch.autograd.grad(losses.mean(), embeddings, retain_graph=True)
             weights = self._memory.weights(torch.cat(now, dim=1), torch.cat(cached.derivatives, dim=1))
             (weights * losses).mean().backward()  # type: ignore[operator]
-        self._step()
+        self._step(cached.rows, own, [h.grad for h in ours])
 
-    def _step(self) -> None:
-        self._side.step()
+    def _step(self, rows: Rows, own: list[Tensor], derivatives: Sequence[Tensor | None]) -> None:
+        self._side.step(rows, own, derivatives)
         self._context.count_update()
 
     def forget(self, kept: set[Round]) -> None:

@@ -6,7 +6,7 @@ They agree on keys, compare digests of surrogates that both ends of a stream mus
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,16 +45,13 @@ class LabelSide:
     labels: Tensor
     loss: Callable[[Tensor, Tensor], Tensor]  # per row
     fusion: str
-    bottom: Learner | None = None
-    features: Tensor | None = None
+    bottom: Bottom | None = None
     weights: Tensor | None = None  # of each row's loss [N]
     _running: tuple[float, int] = (0.0, 0)  # the batches' losses since the last look: sum and rows
 
-    def own(self, rows: Rows) -> list[Tensor]:
+    def own(self, round: Round, rows: Rows) -> list[Tensor]:
         """The label party's own embedding, last in the order; none where it has no features."""
-        if self.bottom is None or self.features is None:
-            return []
-        return [self.bottom.forward(select_rows(self.features, rows))]
+        return [] if self.bottom is None else [self.bottom.embed(round, rows)]
 
     def losses(self, embeddings: list[Tensor], rows: Rows) -> Tensor:
         """One loss a row; embeddings of any float type, the top model has its own."""
@@ -95,10 +92,12 @@ class LabelSide:
         held = self.top.trained or list(self.top.module.parameters())
         return held[0].detach() if held else torch.zeros(1)
 
-    def step(self) -> None:
+    def step(self, rows: Rows, own: list[Tensor], derivatives: Sequence[Tensor | None]) -> None:
+        """One update of the top model from the gradients that are there, and of our own bottom model from dL/dh."""
         self.top.step()
-        if self.bottom is not None:
-            self.bottom.step()
+        for h, derivative in zip(own, derivatives, strict=True):
+            if self.bottom is not None:
+                self.bottom.learn(rows, h, torch.zeros_like(h) if derivative is None else derivative)
 
     def begin(self, round: Round) -> None:
         self.top.begin(round)

@@ -28,7 +28,7 @@ from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity, Remembers, Symbols
 from thinwire.engine.compress.symbols import Counts, LevelSum, UniformGrid
 from thinwire.engine.privacy import SecureSum
-from thinwire.engine.protocols.bottom import Bottom, Learner, OwnBottom
+from thinwire.engine.protocols.bottom import Bottom, Learner
 from thinwire.engine.protocols.context import PartyContext, add_prefix, remove_prefix
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, Uplink
 from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing, unseal
@@ -117,10 +117,7 @@ class _Sender(Uplink):
         self._observes = context.recipe.uplink.compressor.remembers is not Remembers.NOTHING
 
     def forward(self, round: Round, rows: Rows) -> Tensor:
-        h = self._bottom.embed(round, rows)
-        if self._observes and h.requires_grad:
-            h.retain_grad()
-        return h
+        return self._bottom.embed(round, rows)
 
     def compress(self, rows: Rows, message: Tensor, round: Round) -> Symbols:
         symbols = super().compress(rows, message, round)
@@ -277,8 +274,8 @@ class RepresentationLabelEnd(LabelEnd):
         self._top = _top_stream(context, side.top.module)
         self._saved |= {**self._others.list_streams(), "top": self._top}
         self._own: _Sender | None = None
-        if side.bottom is not None and side.features is not None:
-            self._own = _Sender(context, OwnBottom(side.bottom, side.features), widths[context.me])
+        if side.bottom is not None:
+            self._own = _Sender(context, side.bottom, widths[context.me])
             self._saved["own"] = self._own.stream
         self._rows: Rows | None = None
         self._h: Tensor | None = None  # its own embedding, until the first local step has used it
@@ -336,15 +333,16 @@ class RepresentationLabelEnd(LabelEnd):
     def local(self, round: Round) -> None:
         if self._rows is None:
             raise RuntimeError(f"round {round}: nothing was exchanged")
-        own = self._side.own(self._rows) if self._h is None else [self._h]
+        own = self._side.own(round, self._rows) if self._h is None else [self._h]
+        ours = [h.detach().requires_grad_() for h in own]
         embeddings = [self._received[party] for party in self._others.names]
-        loss = self._side.losses([*embeddings, *own], self._rows).mean()
+        loss = self._side.losses([*embeddings, *ours], self._rows).mean()
         if loss.requires_grad:  # a top model may have nothing to learn
             loss.backward()
         if self._own is not None and self._h is not None:
-            self._own.observe(self._rows, self._h.grad if self._h.retains_grad else None)
+            self._own.observe(self._rows, ours[0].grad if self._h.requires_grad else None)
         self._h = None
-        self._side.step()
+        self._side.step(self._rows, own, [h.grad for h in ours])
         self._context.count_update()
 
     def forget(self, kept: set[Round]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadState
 from thinwire.base.types import Round
 from thinwire.engine.programs.program import Batches
-from thinwire.engine.protocols.bottom import Bottom, Learner
+from thinwire.engine.protocols.bottom import Learner, NetworkBottom
 from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
@@ -102,7 +102,7 @@ def _pieces(line: Tensor, like: list[nn.Parameter]) -> list[Tensor]:
 _EMBED = {HeldOut.VALIDATION: RankOrder.EMBED_VALIDATION, HeldOut.TEST: RankOrder.EMBED_TEST}
 
 
-class GroupBottom(Bottom):
+class GroupBottom(NetworkBottom):
     """Rank 0's. The conversation does not see that there are several processes."""
 
     def __init__(
@@ -147,7 +147,7 @@ class GroupBottom(Bottom):
         self._ranks.tell(_EMBED[rows])
         return self._gathered(self._part.embed_held_out(rows), self._in_order(shares))
 
-    def learn(self, rows: Rows, h: Tensor, derivative: Tensor) -> None:
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         if not self._learner.trained:
             return
         self._ranks.tell(RankOrder.LEARN)

@@ -1,0 +1,396 @@
+"""Bottom models that are not networks: they follow a derivative in their own way, and score rows like any module.
+
+`BoostedTrees` is gradient boosting in function space (Friedman, 2001): the embedding of a row is the sum of its
+trees' outputs, and a derivative is answered by a tree that is fitted to it (LightGBM; Ke et al., 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from thinwire.base.errors import BadInput, BadParameter, BadState
+from thinwire.engine.compress.parameters import require_number
+
+# A leaf's value is a multiple of this: sums of leaves below 32 are then exact in float32, whatever their order, and
+# the difference of two embeddings is again the value of a leaf.
+_LEAF_STEP = 2.0**-19
+_CELLS = 1 << 20  # rows times trees that are looked up at once
+_MOST_CLASSES_OF_A_CATEGORY = 1 << 16
+_WORD = 32  # categories to a word of a bit set
+
+Doubles = NDArray[np.float64]
+
+__all__ = ["BoostedTrees"]
+
+
+@dataclass(frozen=True, eq=False)
+class TreeNodes:
+    """Trees as arrays, one entry a node; a leaf is its own child. Children stand behind their parent."""
+
+    feature: NDArray[np.int32]
+    threshold: Doubles  # at most this much goes left
+    child: NDArray[np.int32]  # [nodes, 2]: left, right
+    gap_left: NDArray[np.bool_]  # where a missing value goes
+    categories: NDArray[np.int32]  # first word of the set that goes left; -1: a number decides
+    sets: NDArray[np.int64]  # a length, then as many words of bits; and so on
+    value: NDArray[np.float32]
+    root: NDArray[np.int32]  # of each tree
+    output: NDArray[np.int32]  # the column that a tree adds to
+
+    @classmethod
+    def empty(cls) -> TreeNodes:
+        whole, none = np.zeros(0, np.int32), np.zeros(0, np.float64)
+        pairs = np.zeros((0, 2), np.int32)
+        truth, words = np.zeros(0, np.bool_), np.zeros(0, np.int64)
+        return cls(whole, none, pairs, truth, whole, words, none.astype(np.float32), whole, whole)
+
+    def append(self, more: TreeNodes) -> TreeNodes:
+        """These trees, then those."""
+        nodes, words = len(self.feature), len(self.sets)
+        shift = {
+            "child": more.child + np.int32(nodes),
+            "categories": np.where(more.categories < 0, more.categories, more.categories + np.int32(words)),
+            "root": more.root + np.int32(nodes),
+        }
+        parts = {one.name: shift.get(one.name, getattr(more, one.name)) for one in fields(self)}
+        return TreeNodes(**{name: np.concatenate([getattr(self, name), part]) for name, part in parts.items()})
+
+    def require_sound(self) -> None:
+        """Refuses arrays in which a row could get lost, wherever they come from."""
+        nodes = len(self.feature)
+        places = np.arange(nodes)
+        leaf = self.child[:, 0] == places
+        inner = (self.child > places[:, None]).all(axis=1) & (self.child < nodes).all(axis=1)
+        whole = leaf & (self.child[:, 1] == places)
+        starts = self.categories[self.categories >= 0]
+        sound = (
+            bool((inner | whole).all())
+            and all(len(getattr(self, name)) == nodes for name in ("threshold", "gap_left", "categories", "value"))
+            and len(self.root) == len(self.output)
+            and bool(((self.root >= 0) & (self.root < nodes)).all())
+            and bool((self.feature >= 0).all() and (self.output >= 0).all())
+            and bool((starts < len(self.sets)).all())
+            and bool((self.sets[starts] >= 0).all() and (starts + self.sets[starts] < len(self.sets)).all())
+            and bool(np.isfinite(self.value).all())
+        )
+        if not sound:
+            raise BadState("the saved trees are damaged: a node has no place, a child or a value that is missing")
+
+    def find_depth(self) -> int:
+        """As many decisions as the deepest leaf takes."""
+        level = np.zeros(len(self.feature), np.int64)
+        for node, (left, right) in enumerate(self.child.tolist()):
+            if left != node:
+                level[left] = level[right] = level[node] + 1
+        return int(level.max(initial=0))
+
+    def evaluate(self, x: Doubles, roots: NDArray[np.int32], depth: int) -> Doubles:
+        """The sum of these trees' leaves for each row; [N]."""
+        rows = np.arange(len(x))[:, None] * x.shape[1]
+        flat, child = np.ascontiguousarray(x).ravel(), np.ascontiguousarray(self.child[:, ::-1]).ravel()
+        has_gaps, has_categories = bool(np.isnan(flat).any()), bool((self.categories >= 0).any())
+        node = np.broadcast_to(roots.astype(np.intp), (len(x), len(roots)))
+        for _ in range(depth):
+            cell = flat.take(self.feature.take(node) + rows)
+            left = cell <= self.threshold.take(node)
+            if has_gaps:
+                left = np.where(np.isnan(cell), self.gap_left.take(node), left)
+            if has_categories:
+                starts = self.categories.take(node)
+                coded = starts >= 0
+                left[coded] = self._is_in_set(cell[coded], starts[coded])
+            node = child.take(2 * node + left)
+        sums: Doubles = self.value.take(node).astype(np.float64).sum(axis=1)
+        return sums
+
+    def _is_in_set(self, cell: Doubles, start: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Categories that no training row had, and gaps, are in no set: they go right."""
+        known = np.isfinite(cell) & (cell >= 0) & (cell < _MOST_CLASSES_OF_A_CATEGORY)
+        code = np.where(known, cell, 0).astype(np.int64)
+        known &= code // _WORD < self.sets[start]
+        word = self.sets[np.where(known, start + 1 + code // _WORD, 0)]
+        return known & ((word >> (code % _WORD)) & 1).astype(np.bool_)
+
+
+class BoostedTrees(nn.Module):
+    """Gradient-boosted trees as a bottom model: every exchange adds trees that are fitted to its derivative.
+
+    `width` is how many numbers a row's embedding has: one for a single logit or a value, one a class otherwise.
+    `curvature` is "derived", |g| (1 - |g|) of a row's derivative g, which is right for logistic and softmax losses
+    where embeddings are summed and the top model only adds a bias; or one number for all rows. The first columns, as
+    many as `fields_vocab` has entries, hold codes of categories; missing values are NaN.
+    """
+
+    accepts_gaps: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        width: int = 1,
+        *,
+        trees: int = 1,
+        leaves: int = 16,
+        shrinkage: float = 0.3,
+        min_rows: int = 20,
+        l2: float = 1.0,
+        bins: int = 255,
+        curvature: float | str = "derived",
+        least_curvature: float = 0.05,
+        fields_vocab: Sequence[int] = (),
+        threads: int = 1,
+    ) -> None:
+        super().__init__()
+        self.width = _whole("width", width, 1)
+        self.trees = _whole("trees", trees, 1)
+        self.leaves = _whole("leaves", leaves, 2)
+        self.shrinkage = require_number("BoostedTrees", "shrinkage", shrinkage, above=0)
+        self.min_rows = _whole("min_rows", min_rows, 1)
+        self.l2 = require_number("BoostedTrees", "l2", l2, at_least=0)
+        self.bins = _whole("bins", bins, 2)
+        self.curvature = _curvature(curvature)
+        self.least_curvature = require_number("BoostedTrees", "least_curvature", least_curvature, at_least=0)
+        self.fields_vocab = tuple(fields_vocab)
+        self.threads = _whole("threads", threads, 1)
+        self._set_nodes(TreeNodes.empty())
+
+    @property
+    def nodes(self) -> TreeNodes:
+        return self._nodes
+
+    @property
+    def count(self) -> int:
+        """Of all trees so far."""
+        return len(self._nodes.root)
+
+    def add(self, nodes: TreeNodes) -> None:
+        self._set_nodes(self._nodes.append(nodes))
+
+    def _set_nodes(self, nodes: TreeNodes) -> None:
+        self._nodes = nodes
+        self._depth = nodes.find_depth()
+        for one in fields(nodes):
+            self.register_buffer(one.name, torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, columns] -> [N, width], row by row."""
+        table = x.detach().cpu().double().numpy()
+        most = int(self._nodes.feature.max(initial=-1))
+        if x.dim() != 2 or x.shape[1] <= most:
+            raise ValueError(f"the trees look at column {most}, the rows have shape {list(x.shape[1:])}")
+        return torch.from_numpy(self.evaluate(table).astype(np.float32)).to(x.device)
+
+    def evaluate(self, table: Doubles) -> Doubles:
+        """The sums of all trees before they are rounded to float32."""
+        found = np.zeros((len(table), self.width))
+        for column in range(self.width):
+            roots = self._nodes.root[self._nodes.output == column]
+            size = max(16, _CELLS // max(1, len(roots)))
+            for start in range(0, len(table) if len(roots) else 0, size):
+                rows = slice(start, start + size)
+                found[rows, column] = self._nodes.evaluate(table[rows], roots, self._depth)
+        return found
+
+    def derive_curvature(self, gradient: Doubles) -> Doubles:
+        """d2L/dh2 of each row, from its derivative alone or the same for all."""
+        if isinstance(self.curvature, float):
+            return np.full_like(gradient, self.curvature)
+        size = np.abs(gradient)
+        curvature: Doubles = np.maximum(size * (1 - size), self.least_curvature)
+        return curvature
+
+    def find_gains(self) -> dict[int, int]:
+        """How many splits each column of the table has."""
+        inner = self._nodes.child[:, 0] != np.arange(len(self._nodes.feature))
+        columns, counts = np.unique(self._nodes.feature[inner], return_counts=True)
+        return dict(zip(columns.tolist(), counts.tolist(), strict=True))
+
+    def _load_from_state_dict(
+        self, state_dict: Mapping[str, Any], prefix: str, _: Any, __: bool, missing_keys: list[str], *others: Any
+    ) -> None:
+        """Of any number of trees: buffers take the size of what is loaded."""
+        names = [one.name for one in fields(TreeNodes)]
+        missing_keys += [prefix + name for name in names if prefix + name not in state_dict]
+        if missing_keys:
+            return
+        held = {name: state_dict[prefix + name].detach().cpu() for name in names}
+        kinds = {name: getattr(self, name) for name in names}
+        for name, tensor in held.items():
+            if tensor.dtype != kinds[name].dtype or tensor.dim() != kinds[name].dim():
+                raise BadState(f"the saved trees are damaged: {name} is {tensor.dtype} with {tensor.dim()} axes")
+        nodes = TreeNodes(**{name: tensor.clone().numpy() for name, tensor in held.items()})
+        nodes.require_sound()
+        self._set_nodes(nodes)
+
+    def extra_repr(self) -> str:
+        return f"{self.count} trees, width={self.width}, leaves={self.leaves}, shrinkage={self.shrinkage:g}"
+
+
+def _whole(name: str, value: int, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadParameter(f"BoostedTrees: {name} must be a whole number from {least}, got {value!r}")
+    return value
+
+
+def _curvature(value: float | str) -> float | str:
+    if value == "derived":
+        return value
+    if isinstance(value, str):
+        raise BadParameter(f'BoostedTrees: curvature must be "derived" or a number above 0, got {value!r}')
+    return require_number("BoostedTrees", "curvature", value, above=0)
+
+
+def _import_lightgbm() -> Any:
+    try:
+        import lightgbm
+    except OSError as error:
+        raise BadInput(f"boosted trees need LightGBM, which does not load here ({error}); install libgomp1") from None
+    return lightgbm
+
+
+class TreeFitter:
+    """Fits trees to derivatives of one table, which is binned once."""
+
+    def __init__(self, model: BoostedTrees, features: Tensor) -> None:
+        lightgbm = _import_lightgbm()
+        if features.dim() != 2:
+            raise BadInput(
+                f"boosted trees take a table [rows, columns], got features of shape {list(features.shape)}"
+            )
+        self._model = model
+        self._settings = {
+            "objective": "none",
+            "num_class": model.width,
+            "learning_rate": model.shrinkage,
+            "num_leaves": model.leaves,
+            "min_data_in_leaf": model.min_rows,
+            "min_sum_hessian_in_leaf": 1e-3,
+            "lambda_l2": model.l2,
+            "max_bin": model.bins,
+            "deterministic": True,
+            "force_col_wise": True,
+            "feature_pre_filter": False,
+            "num_threads": model.threads,
+            "verbosity": -1,
+        }
+        categories = list(range(len(model.fields_vocab)))
+        table = lightgbm.Dataset(
+            features.detach().cpu().numpy(), params=self._settings, categorical_feature=categories, free_raw_data=True
+        )
+        self._booster = lightgbm.Booster(self._settings, table.construct())
+        self._rows = len(features)
+
+    def fit(self, gradient: Doubles, curvature: Doubles) -> tuple[TreeNodes, Doubles]:
+        """Trees for these derivatives [N, width], and their outputs; later trees follow the earlier ones' outputs."""
+        nodes, outputs = TreeNodes.empty(), np.zeros_like(gradient)
+        for _ in range(self._model.trees):
+            found, added = self._fit_once(gradient + curvature * outputs, curvature)
+            nodes, outputs = nodes.append(found), outputs + added
+        return nodes, outputs
+
+    def _fit_once(self, gradient: Doubles, curvature: Doubles) -> tuple[TreeNodes, Doubles]:
+        """One tree a column. The booster is empty again afterwards: a tree depends on no other."""
+        booster, seen = self._booster, np.zeros((self._rows, self._model.width))
+        flat = gradient.astype(np.float32), curvature.astype(np.float32)
+        shape = (self._rows,) if self._model.width == 1 else flat[0].shape
+        booster.update(fobj=lambda _, __: (flat[0].reshape(shape), flat[1].reshape(shape)))
+        if not booster.num_trees():  # no column separates anything
+            return TreeNodes.empty(), seen
+
+        def look(scores: NDArray[Any], _: Any) -> tuple[str, float, bool]:
+            seen[:] = scores.reshape(seen.shape)
+            return "seen", 0.0, False
+
+        booster.eval_train(feval=look)
+        dumped = booster.dump_model()["tree_info"]
+        booster.rollback_one_iter()
+        return flatten_trees([one["tree_structure"] for one in dumped]), round_leaves(seen)
+
+
+def round_leaves(values: Doubles) -> Doubles:
+    """Multiples of the step, as float32 holds them."""
+    return (np.round(values / _LEAF_STEP) * _LEAF_STEP).astype(np.float32).astype(np.float64)
+
+
+def flatten_trees(trees: Sequence[Mapping[str, Any]]) -> TreeNodes:
+    """Of one tree for each column, as LightGBM describes them; a tree of one leaf that adds nothing is left out."""
+    found = TreeNodes.empty()
+    for column, tree in enumerate(trees):
+        if "split_feature" in tree or tree.get("leaf_value"):
+            found = found.append(_flatten(tree, column))
+    return found
+
+
+def _flatten(tree: Mapping[str, Any], column: int) -> TreeNodes:
+    ordered = list(_list_nodes(tree))
+    places = {id(node): place for place, node in enumerate(ordered)}
+    inner = ["split_feature" in node for node in ordered]
+    sets: list[int] = []
+    starts = []
+    for node in ordered:
+        coded = node.get("decision_type") == "=="
+        starts.append(len(sets) if coded else -1)
+        sets += _write_set(node["threshold"]) if coded else []
+    return TreeNodes(
+        feature=np.array([node.get("split_feature", 0) for node in ordered], np.int32),
+        threshold=np.array(
+            [
+                node["threshold"] if inside and start < 0 else 0.0
+                for node, inside, start in zip(ordered, inner, starts, strict=True)
+            ],
+            np.float64,
+        ),
+        child=np.array(
+            [
+                [places[id(node["left_child"])], places[id(node["right_child"])]] if inside else [place, place]
+                for place, (node, inside) in enumerate(zip(ordered, inner, strict=True))
+            ],
+            np.int32,
+        ),
+        gap_left=np.array([_sends_gaps_left(node) for node in ordered], np.bool_),
+        categories=np.array(starts, np.int32),
+        sets=np.array(sets, np.int64),
+        value=round_leaves(
+            np.array([0.0 if inside else node["leaf_value"] for node, inside in zip(ordered, inner, strict=True)])
+        ).astype(np.float32),
+        root=np.zeros(1, np.int32),
+        output=np.array([column], np.int32),
+    )
+
+
+def _list_nodes(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Parents before their children."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if "split_feature" in node:
+            waiting += [node["right_child"], node["left_child"]]
+
+
+def _sends_gaps_left(node: Mapping[str, Any]) -> bool:
+    """As it was fitted; where no training row had a gap, to where most rows went."""
+    if "split_feature" not in node or node["decision_type"] == "==":
+        return False
+    if node["missing_type"] == "NaN":
+        return bool(node["default_left"])
+    left, right = (_count_rows(node[side]) for side in ("left_child", "right_child"))
+    return left >= right
+
+
+def _count_rows(node: Mapping[str, Any]) -> int:
+    return int(node["internal_count"] if "split_feature" in node else node["leaf_count"])
+
+
+def _write_set(threshold: str) -> list[int]:
+    """Categories such as 1||4||7 as a bit set, its length before it."""
+    codes = [int(code) for code in threshold.split("||")]
+    words = [0] * (max(codes) // _WORD + 1)
+    for code in codes:
+        words[code // _WORD] |= 1 << (code % _WORD)
+    return [len(words), *words]
