@@ -7,6 +7,7 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
     Loss,
@@ -23,6 +24,7 @@ from thinwire.engine.models.networks import (
     LSTM,
     MLP,
     MVCNN,
+    BiasTop,
     DeepTower,
     LinearBottom,
     LinearTop,
@@ -59,13 +61,15 @@ MODELS: dict[str, type[nn.Module]] = {
     "lstm": LSTM,
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
+    "boosted_trees": BoostedTrees,
+    "bias_top": BiasTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
 }
 
-__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "DeepTower", "LinearBottom", "LinearTop", "MLPTop", "ResNet18"]
-__all__ += ["ScaledCosine", "WideAndDeep"]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
+__all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "squared_error"]
 __all__ += ["with_class_weights"]
