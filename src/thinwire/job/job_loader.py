@@ -23,7 +23,7 @@ from thinwire.data.readers.tables import Cells, column_names, read_cells, select
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, BiasTop, fusion_width
 from thinwire.engine.models.losses import Loss, find_base_rate
-from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.parties import FeatureParty, LabelParty, accepts_gaps
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import check_outputs, find_embedding_width, may_use_base_rate
 from thinwire.job.job import Job
@@ -109,7 +109,12 @@ class TableReader:
     def _read_numbers(self, field: str, source: Source, taken: Sequence[str]) -> Values:
         with at(f"{self.section.path}.{field}"):
             found = read_features(
-                self.folder / source.file, source.key, source.columns, source.all_but or (), source.text_format
+                self.folder / source.file,
+                source.key,
+                source.columns,
+                source.all_but or (),
+                source.text_format,
+                self.section.has_trees,
             )
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -292,7 +297,12 @@ class PartyLoader:
     def build_bottom(self, section: PartyEntry, held: PartyTables) -> nn.Module:
         """The section's bottom model for rows like these."""
         seed, shape = derive_weight_seed(self.seed, section.name, "bottom"), held.features.shape[1:]
-        return build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
+        found = build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
+        if held.preparation is not None and held.preparation.keeps_gaps and not accepts_gaps(found):
+            name = type(found).__name__
+            says = f"is 'keep', but {name} takes no missing values; use 'median', 'mean', or boosted_trees"
+            raise BadInput.of(f"{section.path}.prepare.missing", says)
+        return found
 
 
 def find_loss(section: LabelEntry) -> Loss:
