@@ -98,7 +98,7 @@ def test_two_parties_and_the_label_party_s_own_columns_equal_a_naive_twin() -> N
     tw.train(make_job(parties, y, top, tw.methods.svfl(), epochs=6), callbacks=[])
     outputs = {name: np.zeros(ROWS) for name in tables}
     for _ in range(6):
-        gradient = sigmoid(base_rate(y) + sum(outputs.values())) - y
+        gradient = sigmoid(base_rate(y) + np.sum(list(outputs.values()), axis=0)) - y
         curvature = np.maximum(np.abs(gradient) * (1 - np.abs(gradient)), 0.05)
         added = {name: fit_naively(table, gradient, curvature) for name, table in tables.items()}
         outputs = {name: outputs[name] + added[name] for name in tables}
