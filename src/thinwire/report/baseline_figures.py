@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thinwire.base.format import format_seconds
+from thinwire.base.format import format_score, format_seconds, name_score
 from thinwire.report.figures import Figure
-from thinwire.report.quality_figures import format_score, name_score
 from thinwire.report.record import ALL_PARTIES, BaselineScore, Importance, RunRecord
 from thinwire.report.svg.bar_chart import Bar, Bars
 

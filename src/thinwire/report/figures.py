@@ -6,7 +6,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.base.format import format_bytes, format_count, format_number, format_seconds, short
+from thinwire.base.format import (
+    format_bytes,
+    format_count,
+    format_number,
+    format_seconds,
+    name_place,
+    name_score,
+    short,
+)
 from thinwire.report.record import EVALUATION_KINDS, Evaluation, LedgerEntry, RunRecord
 from thinwire.report.summary import RunGroup
 from thinwire.report.svg.bar_chart import Bar, Bars, Lanes, Stretch
@@ -69,7 +77,7 @@ def curve_figures(groups: Sequence[RunGroup], loss_too: bool = True) -> list[Fig
     places = list(dict.fromkeys(run.metric_place for group in groups for run in group.runs if run.events))
     targets = dict(run.about.target for group in groups for run in group.runs if run.about.target)
     wanted = [
-        (f"{_part(place)} {_metric(place)} by {word}", x, place, targets.get(_metric(place)))
+        (f"{_capitalize(name_place(place))} by {word}", x, place, targets.get(_metric(place)))
         for place in places
         for x, (word, _) in _X.items()
     ]
@@ -79,7 +87,7 @@ def curve_figures(groups: Sequence[RunGroup], loss_too: bool = True) -> list[Fig
     for title, x, y, line_across in wanted:
         lines = [Line(group.name, group.points(x, y), style) for style, group in enumerate(groups)]
         if any(line.points for line in lines):
-            chart = Chart(title, _X[x][1], _metric(y), lines, across=line_across, size=HALF)
+            chart = Chart(title, _X[x][1], name_score(_metric(y)), lines, across=line_across, size=HALF)
             found.append(of_lines(f"{y}-by-{x}".replace(".", "-"), chart))
     return found
 
@@ -115,8 +123,8 @@ def _quantiles(event: Evaluation, label_party: str) -> dict[str, list[float]]:
     return found
 
 
-def _part(place: str) -> str:
-    return {"validation": "Validation", "test": "Test"}.get(place.partition(".")[0], "Training")
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _metric(place: str) -> str:
