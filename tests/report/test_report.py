@@ -190,6 +190,23 @@ def test_scores_are_named_as_people_write_them_with_the_rows_they_are_of() -> No
     assert not re.search(r"\bauc\b", text)
 
 
+def test_training_and_validation_share_a_chart() -> None:
+    """Of one kind of run; several would be too many lines."""
+    titles = ["Validation AUC by epoch", "Training and validation loss by epoch", "Validation AUC by bytes"]
+    figures = curve_figures([name_group([validated()])])
+    assert [figure.title for figure in figures][:3] == titles
+    assert {row[0] for row in figures[1].rows} == {"training loss", "validation loss"}
+    both = curve_figures([name_group([validated()]), name_group([replace(validated(), name="other")])])
+    assert both[1].title == "Training loss by epoch"
+
+
+def test_a_loss_that_steers_has_one_chart_by_epoch() -> None:
+    run = validated()
+    by_loss = replace(run, about=run.about.model_copy(update={"metrics": ()}))
+    titles = [figure.title for figure in curve_figures([name_group([by_loss])])]
+    assert titles[:2] == ["Training and validation loss by epoch", "Validation loss by bytes"]
+
+
 def test_all_bytes_come_before_those_of_training() -> None:
     (tile,) = (one for one in tiles(validated()) if one.name == "sent in total")
     assert (tile.value, tile.more) == ("2 kB", "training 1.8 kB: 13.3 times fewer than svfl")

@@ -86,7 +86,7 @@ def _lift(quality: Quality) -> Figure | None:
         for place, one in enumerate(quality.lift, 1)
     )
     note = (
-        f"Rows by score, decile 1 the highest. {100 * base:.3g} % of all rows are of {_positive(quality)}; "
+        f"Rows by score, decile 1 the highest. {100 * base:.3g} % of all rows are {_positive(quality)}; "
         "a lift of 2 is twice that rate."
     )
     return Figure("lift", drawn.title, drawn.svg(), ("", "rows", "rate", "lift", "cumulative gain"), rows, note)
