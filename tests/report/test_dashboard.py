@@ -301,7 +301,7 @@ def test_a_folder_without_runs_waits_for_one(tmp_path: Path) -> None:
 def test_a_real_run_is_shown(tmp_path: Path) -> None:
     tw.train(small_job(link=tw.Link(bandwidth_mbit=1)), callbacks=[], out=tmp_path / "celu")
     html = page(Board(tmp_path), [])
-    for title in ("Bytes by direction and kind", "Where the time went", "Cosine of cached values", "Round 9"):
+    for title in ("Training bytes by direction and kind", "Time by party", "Cosine of cached values", "Round 9"):
         assert title in html
     assert "round 9 of 9" in html
     assert ">since<" not in html  # parties in one process have no connections to tell of

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from thinwire.base.format import format_seconds
+from thinwire.base.format import format_seconds, name_place
 from thinwire.report.figures import cosine_figure, curve_figures, time_figures, totals_figure, traffic_figures
 from thinwire.report.live.live_run import MOST_SHOWN, Board, LiveRun, LiveState
 from thinwire.report.record import RunRecord
@@ -77,7 +77,7 @@ def log_lines(run: LiveRun, record: RunRecord | None) -> list[tuple[str, str]]:
         place = record.metric_place
         for event in record.events[-_LINES:]:
             value = event.value_at(place)
-            said = "" if value is None else f"{place.replace('.', ' ')} {value:.4g}"
+            said = "" if value is None else f"{name_place(place)} {value:.4g}"
             lines.append((f"round {event.round}", said))
     return lines[-_LINES:]
 

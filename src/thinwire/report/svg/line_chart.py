@@ -64,7 +64,7 @@ class Chart:
         x, y = self._axes(lines)
         if x.log:  # before the first byte there is no place on it
             lines = [Line(line.name, [point for point in line.points if point.x > 0], line.style) for line in lines]
-        entries = [(line.name, line.style) for line in lines]
+        entries = [(line.name, line.style) for line in lines if len(self.lines) > 1]
         below, height = legend(entries, _LEFT, self.size.height, self.size.width)
         title = cut(self.title, (self.size.width - _LEFT) / 1.2)
         parts = [
@@ -84,17 +84,23 @@ class Chart:
 
     def _axes(self, lines: Sequence[Line]) -> tuple[Axis, Axis]:
         xs = [point.x for line in lines for point in line.points]
-        spread = [
-            value
-            for line in lines
-            for point in self._shown(line)
-            for value in ((point.y,) if self.log else (point.y - point.deviation, point.y + point.deviation))
-        ]
+        spread = self._spread([self._shown(line) for line in lines])
+        if len(set(spread)) == 1:  # a start that is left out would leave a level line on an axis of its own
+            spread = self._spread([line.points for line in lines])
         across = [] if self.across is None else [self.across]
         ends = [line.points[-1].x for line in lines]
         far_apart = bool(ends) and max(ends) > _FAR * min(ends) > 0
         x = axis_over(xs, log=True) if far_apart else axis_over([0.0, *xs])
         return x, axis_over([*spread, *across], log=self.log)
+
+    def _spread(self, lines: Sequence[Sequence[Point]]) -> list[float]:
+        """What a y axis must hold."""
+        return [
+            value
+            for points in lines
+            for point in points
+            for value in ((point.y,) if self.log else (point.y - point.deviation, point.y + point.deviation))
+        ]
 
     def _shown(self, line: Line) -> Sequence[Point]:
         """What the y axis must hold: a start before any training would flatten all that follows."""
