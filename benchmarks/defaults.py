@@ -317,6 +317,8 @@ def judge(tables: Sequence[str], seeds: Sequence[int], records: Records) -> None
         said = ", ".join(f"{name} {fmean(run['scores'][name] for run in runs):.4f}" for name in names)
         sent = fmean(run["bytes"]["all"] for run in runs)
         print(f"{table} ({runs[0]['metric']}, {len(seeds)} seeds): {said}; {sent / 1e6:.2f} MB in all")
+        changed = max(abs(run["as_scored"] - run["scores"]["together"]) for run in runs)
+        print(f"  scoring at 8 bits a value changes the score by {changed:.5f} at most")
         for name in names:
             if name != "together":
                 print(f"  together - {name}: {format_interval([run['differences'][name] for run in runs])}")
@@ -353,6 +355,7 @@ def _judged(path: Path, seed: int) -> Record:
     job, outputs, summary = judge_once(path, seed)
     return {
         **draw_scores(job, outputs),
+        "as_scored": summary["test"][job.metrics[0]],  # by embeddings as they travelled
         "delivered": summary["delivered"],
         "rounds": summary["rounds"],
         "bytes": summary["bytes"],
