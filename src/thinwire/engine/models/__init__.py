@@ -7,6 +7,7 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
     Loss,
@@ -59,6 +60,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "lstm": LSTM,
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
+    "boosted_trees": BoostedTrees,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,

@@ -186,7 +186,9 @@ class BoostedTrees(nn.Module):
         self._nodes = nodes
         self._depth = depth
         for one in fields(nodes):
-            self.register_buffer(one.name, torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name))))
+            array = torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name)))
+            # numpy's empty arrays have strides of 0, which torch cannot view as bytes.
+            self.register_buffer(one.name, array.new_empty(array.shape).copy_(array))
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, columns] -> [N, width], row by row."""
