@@ -69,6 +69,13 @@ def test_a_level_line_has_its_start_on_the_axis() -> None:
     assert (marks[0], marks[-1]) == ("0.5", "1")
 
 
+def test_a_start_outside_the_axes_has_no_band() -> None:
+    points = [Point(0, 0.1, 0.05), *(Point(x, 0.9 + x / 1000, 0.001) for x in range(1, 9))]
+    root = ElementTree.fromstring(Chart("", "", "", [Line("a", points, 0)]).svg())  # noqa: S314
+    (band,) = root.iter(f"{SVG}polygon")
+    assert len(band.attrib["points"].split()) == 2 * 8
+
+
 def test_one_line_needs_no_legend() -> None:
     assert ">curve &amp; 0</text>" in chart(2).svg()
     assert ">curve &amp; 0</text>" not in chart(1).svg()

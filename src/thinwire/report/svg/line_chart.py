@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import dropwhile
 
 from thinwire.base.format import short
 from thinwire.report.svg.drawing import Axis, axis_over, cut, fill_style, heading, legend, picture, rule, stroke, text
@@ -139,10 +140,12 @@ class Chart:
 
     def _band(self, line: Line, x: Axis, y: Axis) -> list[str]:
         """One standard deviation up and down, where there are several seeds."""
-        if not any(point.deviation for point in line.points):
+        # A start outside the axes has no band: it would be a wedge along the edge.
+        points = list(dropwhile(lambda point: not 0 <= y.place(point.y) <= 1, line.points))
+        if not any(point.deviation for point in points):
             return []
-        upper = [(self._along(x, p.x), self._down(y, p.y + p.deviation)) for p in line.points]
-        lower = [(self._along(x, p.x), self._down(y, p.y - p.deviation)) for p in line.points]
+        upper = [(self._along(x, p.x), self._down(y, p.y + p.deviation)) for p in points]
+        lower = [(self._along(x, p.x), self._down(y, p.y - p.deviation)) for p in points]
         outline = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*upper, *reversed(lower)])
         return [f'<polygon points="{outline}" {fill_style(line.style)} fill-opacity="0.13"/>']
 
