@@ -53,9 +53,7 @@ _OFF = ("job.baselines=false", "job.importance=false")
 def list_network_trials() -> list[dict[str, str]]:
     """The same for every table: our defaults first, then drawn once."""
     rng = np.random.default_rng(2)
-    found = [
-        {"optimizer.lr": "0.003", "optimizer.weight_decay": "0.001", "job.batch_size": "256", "hidden": "[64]"},
-    ]
+    found = [{"optimizer.lr": "0.003", "optimizer.weight_decay": "0.001", "job.batch_size": "256", "hidden": "[64]"}]
     while len(found) < _TRIALS:
         trial = {key: str(rng.choice(list(values))) for key, values in _NETWORKS.items()}
         found += [trial] if trial not in found else []

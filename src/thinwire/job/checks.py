@@ -169,6 +169,11 @@ def allows_steering(recipe: Recipe, settings: RunSettings) -> bool:
     return settings.budget is not None or not promised
 
 
+def may_use_base_rate(recipe: Recipe) -> bool:
+    """May a top model begin at what all labels say? Not where others build it too, nor under LabelDP."""
+    return recipe.labels is Labels.PRIVATE and not isinstance(recipe.defence, LabelDP)
+
+
 # What must hold before anything starts, of parties, their models and their labels; no check needs a whole job -----
 
 

@@ -21,10 +21,11 @@ from thinwire.data.prepare import LabelCoding, Preparation
 from thinwire.data.readers.features import Values, compare_columns, read_features, read_labels
 from thinwire.data.readers.tables import Cells, column_names, read_cells, select_columns
 from thinwire.engine.channel.link import Link
-from thinwire.engine.models import LOSSES, fusion_width
-from thinwire.engine.models.losses import Loss
+from thinwire.engine.models import LOSSES, BiasTop, fusion_width
+from thinwire.engine.models.losses import Loss, find_base_rate
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.job.checks import check_outputs, find_embedding_width
+from thinwire.engine.recipe import Recipe
+from thinwire.job.checks import check_outputs, find_embedding_width, may_use_base_rate
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_text, resolve_document, toml_text
 from thinwire.job.messages import at, within
@@ -219,6 +220,7 @@ class PartyLoader:
     seed: int
     split: SplitSection | None = None
     code: CodeSources = CodeSources()  # whose modules may be built
+    recipe: Recipe | None = None  # None: nothing is trained
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
         held = TableReader(section, self.folder, self.split).read_features(section.features)
@@ -262,7 +264,7 @@ class PartyLoader:
         top = self.build_top(section, widths if data.width is None else [*widths, data.width], data.coding)
         held = {field: value for field, value in vars(data).items() if field != "width"}
         with at("label_party"):
-            return LabelParty(
+            party = LabelParty(
                 section.name,
                 top=top,
                 fusion=section.fusion,
@@ -271,6 +273,10 @@ class PartyLoader:
                 optimizer=None if section.optimizer is None else build_optimizer("optimizer", section.optimizer),
                 **held,
             )
+        if isinstance(top, BiasTop) and self.recipe is not None and may_use_base_rate(self.recipe):
+            with at("label_party.labels"):
+                top.begin_at(find_base_rate(party.loss, party.labels, top.width))
+        return party
 
     def build_top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
         """The same first weights wherever it is built; how many classes there are follows from the labels' coding."""
@@ -322,7 +328,7 @@ class JobSource:
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
-        sections = PartyLoader(self._folder, settings.seed, file.job.split, self._code)
+        sections = PartyLoader(self._folder, settings.seed, file.job.split, self._code, self._recipe)
         parties = [sections.load_feature_party(section) for section in file.party]
         data = sections.load_label_data(file.label_party)
         widths = {

@@ -260,7 +260,7 @@ class PartyView:
     @property
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
-        return PartyLoader(self.folder, self.settings.seed, self.job.split, self.code)
+        return PartyLoader(self.folder, self.settings.seed, self.job.split, self.code, self.recipe)
 
     @property
     def modules(self) -> dict[str, str]:

@@ -258,9 +258,10 @@ def build_module(
     arguments |= {
         key: value for key, value in follows.items() if key in list_parameters(build) and key not in arguments
     }
+    found = _FOLLOWS | _FOLLOWS_OF.get(name, {})
     for key in list_parameters(build):
-        if key in _FOLLOWS and key not in arguments:
-            arguments[key] = _FOLLOWS[key](name, shape, arguments)
+        if key in found and key not in arguments:
+            arguments[key] = found[key](name, shape, arguments)
     with keep_generator():
         torch.manual_seed(seed)
         module = call(path, build, name, arguments)
@@ -274,9 +275,11 @@ def derive_weight_seed(seed: int, party: str, part: str) -> int:
     return derive_seed(seed, "weights", party, part)
 
 
-_FOLLOWS: dict[str, Callable[[str, Sequence[int], Mapping[str, Any]], Any]] = {
+_Following = Callable[[str, Sequence[int], Mapping[str, Any]], Any]
+_FOLLOWS: dict[str, _Following] = {
     "in_features": lambda name, shape, _: shape[-1] if name == "lstm" else prod(shape),
     "in_channels": lambda _, shape, __: shape[0],
     "image_size": lambda _, shape, __: tuple(shape[1:]),
     "dense_features": lambda _, shape, given: max(0, prod(shape) - len(given.get("fields_vocab") or ())),
 }
+_FOLLOWS_OF: dict[str, dict[str, _Following]] = {"bias_top": {"width": lambda _, shape, __: shape[-1]}}

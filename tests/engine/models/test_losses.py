@@ -18,6 +18,7 @@ from thinwire.engine.models import (
     squared_error,
     with_class_weights,
 )
+from thinwire.engine.models.losses import find_base_rate
 
 RNG = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(32, 5, generator=RNG)
@@ -113,3 +114,34 @@ def test_names_of_job_files() -> None:
         "binary_cross_entropy": binary_cross_entropy,
         "squared_error": squared_error,
     } == LOSSES
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "width"),
+    [
+        (cross_entropy, CLASSES, 5),
+        (binary_cross_entropy, BITS, 1),
+        (squared_error, TARGET, 1),
+        (with_class_weights(cross_entropy, [1, 2, 0.5, 3, 1]), CLASSES, 5),
+        (with_class_weights(binary_cross_entropy, [1, 4]), BITS, 1),
+    ],
+    ids=["classes", "binary", "value", "weighted classes", "weighted binary"],
+)
+@pytest.mark.parametrize("weights", [None, torch.rand(32, generator=RNG)], ids=["alike", "by weight"])
+def test_no_other_constant_fits_better_than_the_base_rate(
+    loss: Loss, labels: Tensor, width: int, weights: Tensor | None
+) -> None:
+    outputs = find_base_rate(loss, labels, width, weights).clone().requires_grad_()
+    assert outputs.shape == (width,)
+    rows = loss(outputs.expand(len(labels), width), labels)
+    (rows if weights is None else rows * weights.double()).mean().backward()
+    assert outputs.grad is not None
+    torch.testing.assert_close(outputs.grad, torch.zeros_like(outputs), rtol=0, atol=1e-9)
+
+
+def test_a_base_rate_is_finite_without_rows_of_a_class_and_zero_for_a_loss_of_ones_own() -> None:
+    found = find_base_rate(cross_entropy, torch.tensor([0, 0, 1, 1]), 3)
+    torch.testing.assert_close(found.softmax(dim=0), torch.tensor([4, 4, 1]).double() / 9)
+    assert find_base_rate(lambda outputs, _: outputs.sum(dim=1), TARGET, 2).tolist() == [0, 0]
+    with pytest.raises(BadTensor, match="labels must be whole numbers from 0 to 1, got 2"):
+        find_base_rate(cross_entropy, torch.tensor([0, 2]), 2)

@@ -17,6 +17,8 @@ from thinwire.engine.models import (
     MLP,
     MODELS,
     MVCNN,
+    BiasTop,
+    BoostedTrees,
     DeepTower,
     LinearBottom,
     LinearTop,
@@ -25,6 +27,7 @@ from thinwire.engine.models import (
     ScaledCosine,
     WideAndDeep,
 )
+from thinwire.engine.models.learners import flatten_trees
 
 ROWS = 5
 
@@ -38,6 +41,16 @@ def mixed(fields: list[int], dense: int) -> Tensor:
     rng = torch.Generator().manual_seed(1)
     ids = [torch.randint(0, size, (ROWS, 1), generator=rng).float() for size in fields]
     return torch.cat([*ids, torch.randn(ROWS, dense, generator=rng)], dim=1)
+
+
+def one_split(threshold: float = 0.2) -> BoostedTrees:
+    """A tree for the second of two outputs: column 1 at most that much gives -1, otherwise 2."""
+    model = BoostedTrees(2)
+    left, right = ({"leaf_value": value, "leaf_count": 3} for value in (-1.0, 2.0))
+    tree = {"split_feature": 1, "threshold": threshold, "decision_type": "<=", "missing_type": "None"}
+    tree |= {"split_gain": 4.0, "left_child": left, "right_child": right}
+    model.add(flatten_trees([{"leaf_value": 0.0}, tree]))
+    return model
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,10 @@ CASES = [
     Case("linear_top", lambda: LinearTop(12, 1, bias=False), normal(12), (1,)),
     Case("mlp_top", lambda: MLPTop(12, [8, 8], 10), normal(12), (10,)),
     Case("scaled_cosine", ScaledCosine, normal(12), ()),
+    Case("bias_top", lambda: BiasTop(12), normal(12), (12,)),
+    Case("boosted_trees", one_split, normal(3), (2,)),
 ]
+NETWORKS = [case for case in CASES if case.name != "boosted_trees"]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -86,13 +102,19 @@ def test_every_name_of_job_files_has_a_case() -> None:
 
 
 @every_case
-def test_shape_and_finite_gradients(case: Case) -> None:
+def test_shape(case: Case) -> None:
     model = seeded(case.build)
     h: Tensor = model(case.x)
     assert h.shape == (ROWS, *case.outputs)
     assert h.dtype == torch.float32
     if hasattr(model, "width"):
         assert h.shape[1] == model.width
+
+
+@pytest.mark.parametrize("case", NETWORKS, ids=lambda case: case.name)
+def test_finite_gradients(case: Case) -> None:
+    model = seeded(case.build)
+    h: Tensor = model(case.x)
     (h * torch.linspace(0.1, 1, h.numel()).view_as(h)).sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -104,7 +126,7 @@ def test_shape_and_finite_gradients(case: Case) -> None:
 def test_the_global_seed_fixes_the_weights(case: Case) -> None:
     first, again, other = (seeded(case.build, seed).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    if case.name != "scaled_cosine":
+    if case.name not in ("scaled_cosine", "bias_top", "boosted_trees"):
         assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
@@ -119,6 +141,18 @@ def test_weights_load_into_a_fresh_model(case: Case) -> None:
 def test_one_row_alone_gives_what_it_gives_in_a_batch(case: Case) -> None:
     model = seeded(case.build).eval()
     torch.testing.assert_close(model(case.x[2:3]), model(case.x)[2:3])
+
+
+def test_trees_are_their_leaves_and_a_bias_is_added() -> None:
+    x = normal(3)
+    x[0, 1] = torch.nan  # as many rows went left as right: left it is
+    expected = torch.where(x[:, 1] > 0.2, 2.0, -1.0)
+    assert torch.equal(one_split()(x), torch.stack([torch.zeros(ROWS), expected], dim=1))
+    top = BiasTop(2)
+    top.begin_at(torch.tensor([0.5, -1.0]))
+    assert torch.equal(top(one_split()(x)), one_split()(x) + torch.tensor([0.5, -1.0]))
+    with pytest.raises(BadTensor, match=r"BiasTop: the input has shape \(5, 3\), expected \[B, 2\]"):
+        top(x)
 
 
 def test_linear_is_its_equation() -> None:

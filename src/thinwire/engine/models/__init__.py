@@ -24,6 +24,7 @@ from thinwire.engine.models.networks import (
     LSTM,
     MLP,
     MVCNN,
+    BiasTop,
     DeepTower,
     LinearBottom,
     LinearTop,
@@ -61,13 +62,14 @@ MODELS: dict[str, type[nn.Module]] = {
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
+    "bias_top": BiasTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
 }
 
-__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "DeepTower", "LinearBottom", "LinearTop", "MLPTop", "ResNet18"]
-__all__ += ["ScaledCosine", "WideAndDeep"]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
+__all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "squared_error"]
 __all__ += ["with_class_weights"]

@@ -72,6 +72,26 @@ def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
     return WeightedLoss(loss, weights)
 
 
+def find_base_rate(loss: Loss, labels: Tensor, width: int, weights: Tensor | None = None) -> Tensor:
+    """The one output for all rows with the least loss, [width]: the classes' logits or the mean; 0 for other losses.
+
+    Rows count by `weights` where they are given, and by their class's weight.
+    """
+    kind = Outputs.of(loss)
+    if kind is Outputs.RAW:
+        return torch.zeros(width)
+    loss(torch.zeros(len(labels), width), labels)  # refuses labels that are none
+    rows = torch.ones(len(labels), dtype=torch.float64) if weights is None else weights.double()
+    if kind is Outputs.VALUE:
+        return (labels.flatten().double() @ rows / rows.sum()).expand(width)
+    classes = labels.flatten().long()
+    if isinstance(loss, WeightedLoss):
+        rows = rows * torch.tensor(loss.class_weights, dtype=torch.float64)[classes]
+    counts = torch.bincount(classes, rows, minlength=max(2, width))
+    logs = (counts / counts.sum()).clamp(min=0.5 / len(classes)).log()  # a class without rows is rare, not impossible
+    return logs if kind is Outputs.CLASSES else logs[1:] - logs[:1]
+
+
 def _line(x: Tensor, name: str) -> Tensor:
     """[B, 1] as [B]: the two must never meet in one operation, or they broadcast to [B, B]."""
     if x.dim() == 2 and x.shape[1] == 1:

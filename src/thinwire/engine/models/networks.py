@@ -131,6 +131,24 @@ class MLPTop(MLP):
         super().__init__(in_features, hidden, classes, activation)
 
 
+class BiasTop(nn.Module):
+    """h + b: [B, width] -> [B, width]. Embeddings are the outputs' parts; boosted trees are made for it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = require_size(self, "width", width)
+        self.bias = nn.Parameter(torch.zeros(self.width))
+
+    def begin_at(self, outputs: Tensor) -> None:
+        """The outputs while all embeddings are zero; [width]."""
+        with torch.no_grad():
+            self.bias.copy_(outputs)
+
+    def forward(self, h: Tensor) -> Tensor:
+        check_input(self, h, self.width)
+        return h + self.bias
+
+
 class ScaledCosine(nn.Module):
     """scale * cos(left half, right half), a logit a row: [B, 2 E] -> [B]. The scale is learned.
 
