@@ -7,11 +7,11 @@
 The tables are those of benchmarks/defaults.py, each split between two companies.
 
 `search` tries settings of the trees on validation rows alone, the same ones for every table. `tune-svfl` gives plain
-split learning of networks 20 trials a table (learning rate, batch size, hidden layers, weight decay), also on validation
-rows; the trial with the best score counts, and the bytes until its best evaluation. `judge` trains the job that `thinwire
-init --model boosted_trees` writes and compares the delivered model on the test rows, seed by seed, with scikit-learn's
-HistGradientBoostingClassifier on the joined table. Differences are means over seeds with a 95 % bootstrap interval over
-test rows.
+split learning of networks 20 trials a table (learning rate, batch size, hidden layers, weight decay), also on
+validation rows; the trial with the best score counts, and the bytes until its best evaluation. `judge` trains the job
+that `thinwire init --model boosted_trees` writes and compares the delivered model on the test rows, seed by seed, with
+scikit-learn's HistGradientBoostingClassifier on the joined table. Differences are means over seeds with a 95 %
+bootstrap interval over test rows.
 
 Results go to FILE as they come (--out, build/trees.jsonl); the same command resumes.
 """
