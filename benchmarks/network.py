@@ -228,12 +228,12 @@ def local_rounds(rounds: int, repeats: int) -> Local:
 
 
 @contextmanager
-def shaped_link(tools: Path) -> Iterator[tuple[list[str], list[str]]]:
+def shape_link(tools: Path, mbit: float, one_way_ms: float) -> Iterator[tuple[list[str], list[str]]]:
+    """Two network namespaces with such a link between them: how a command is started in each."""
     with tempfile.TemporaryDirectory() as state:
         environment = {**os.environ, "WAN_STATE": state}
         subprocess.run(["bash", str(tools / "down.sh")], env=environment, check=True)
-        one_way_us = str(int(ROUND_TRIP_MS / 2 * 1000))
-        up = ["bash", str(tools / "up.sh"), str(int(MBIT * 1e6)), one_way_us]
+        up = ["bash", str(tools / "up.sh"), str(int(mbit * 1e6)), str(int(one_way_ms * 1000))]
         subprocess.run(up, env=environment, check=True, stdin=subprocess.DEVNULL)
         try:
             yield ["ip", "netns", "exec", "wanA"], ["ip", "netns", "exec", "wanB"]
@@ -256,7 +256,7 @@ def set_congestion(spaces: tuple[list[str], list[str]], name: str) -> None:
 
 def shaped(tools: Path, rounds: int, congestion: str) -> list[Shaped]:
     found = []
-    with shaped_link(tools) as spaces:
+    with shape_link(tools, MBIT, ROUND_TRIP_MS / 2) as spaces:
         set_congestion(spaces, congestion)
         for body_kb in BODIES:
             with tempfile.TemporaryDirectory() as folder:

@@ -35,6 +35,8 @@ import time
 
 import torch
 
+from thinwire.learners import BoostedTrees
+
 
 class Slow(torch.nn.Module):
     """A small network that takes its time, so that a fault can strike in the middle of a run."""
@@ -48,6 +50,14 @@ class Slow(torch.nn.Module):
     def forward(self, x):
         time.sleep(float(os.environ.get("PAUSE_MS", "0")) / 1000)
         return torch.tanh(self.layers(x.flatten(1)))  # bounded, as noised recipes want it
+
+
+class SlowTrees(BoostedTrees):
+    """Small trees that take their time."""
+
+    def add(self, nodes):
+        time.sleep(float(os.environ.get("PAUSE_MS", "0")) / 1000)
+        super().add(nodes)
 '''
 
 
@@ -61,10 +71,12 @@ class JobKind:
     width: int = 4
     rows: int = 240
     training: str = "raw_rows"
+    batches_an_epoch: int = 6
+    model: str = "Slow, in_features = 6"
 
     @property
     def rounds(self) -> int:
-        return int(6 * self.epochs)
+        return int(self.batches_an_epoch * self.epochs)
 
 
 NOISY = JobKind(recipe='{ method = "pbm", trials = 8, beta = 0.2 }', epochs=40, training="frozen")
@@ -133,7 +145,7 @@ class Site:
             f"recipe = {self.kind.recipe}",
             "[job]",
             f"epochs = {self.kind.epochs}",
-            f"batch_size = {self.kind.rows // 6}",
+            *([f"batch_size = {self.kind.rows // 6}"] if self.kind.batches_an_epoch > 1 else []),
             f'batches = "{self.kind.batches}"',
             "seed = 3",
             f'training = "{self.kind.training}"',
@@ -145,13 +157,15 @@ class Site:
             f'address = "127.0.0.1:{self.port}"',
             *(f"{key} = {json.dumps(value)}" for key, value in network.items()),
         ]
+        model, comma, rest = self.kind.model.partition(",")
+        options = comma + rest
         for name in FEATURES:
             lines += [
                 "[[party]]",
                 f'name = "{name}"',
                 f'features = {{ file = "{name}.npz", key = "x" }}',
                 f'test_features = {{ file = "{name}.npz", key = "x_test" }}',
-                f'model = {{ module = "slow:Slow", in_features = 6, width = {self.kind.width} }}',
+                f'model = {{ module = "slow:{model}"{options}, width = {self.kind.width} }}',
             ]
         lines += [
             "[label_party]",

@@ -20,6 +20,7 @@ SHARED = JobKind(
 )  # others' embeddings and the top model come back first
 REUSING = JobKind(recipe='{ method = "celu", capacity = 3, reuse = 3, overlap = true }', epochs=40)
 AHEAD = JobKind(recipe='{ method = "thin", reuse = 3, overlap = "ahead" }', epochs=40)
+TREES = JobKind(recipe='{ method = "boosting" }', epochs=60, batches_an_epoch=1, model="SlowTrees, leaves = 4")
 LONG_NOISY = replace(NOISY, epochs=100)  # its rounds are short, and there are many points to come to
 START_SECONDS = 300  # until a first new round
 
@@ -220,12 +221,12 @@ def test_what_was_noised_is_charged_once_and_sent_as_it_was(stage: Stage) -> Non
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(6))
 def test_a_random_kill_every_half_second(stage: Stage, seed: int) -> None:
     choice = random.Random(seed)  # noqa: S311
-    kind = (PLAIN, REUSING, AHEAD, REUSING, NOISY)[seed]
+    kind = (PLAIN, REUSING, AHEAD, REUSING, NOISY, TREES)[seed]
     expected = stage.reference(kind)
-    with stage.run(kind, pause_ms=20) as run:
+    with stage.run(kind, pause_ms=60 if kind is TREES else 20) as run:
         run.note_sends()
         run.start_all()
         run.await_round(LABEL, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,10 @@ def test_it_is_the_first_figure_of_a_report() -> None:
     page = Page(html)
     figures = [attributes["id"] for tag, attributes in page.tags if tag == "figure"]
     assert figures[0] == "alone-against-together"
-    assert html.index("Together: accuracy 0.8571, 0.4571 above what shop reaches alone") < html.index("How it went")
-    assert "Boosted trees on the joined table reaches accuracy 0.9500: the federated model is 0.0929 below it" in html
+    assert html.index("Together: accuracy 0.8571, 0.4571 above what shop reaches alone") < html.index(
+        "Training curves"
+    )
+    assert "Boosted trees on the joined table reach accuracy 0.9500: the federated model is 0.0929 below it" in html
     assert {"importance-by-party", "worth-by-party", "importance-by-column"} <= set(figures)
 
 
@@ -161,6 +164,17 @@ def test_importance_in_words_and_bars() -> None:
         ("bank", "0.2500"),
         ("age (bank)", "0.1000"),
     ]
+
+
+def test_columns_have_the_colour_of_their_party_and_the_table_has_the_rest() -> None:
+    found = compared().importance
+    assert found is not None
+    columns = [ColumnImportance(party="bank" if k % 2 else "shop", column=f"x{k}", lost=0.1) for k in range(20)]
+    figure = importance_figures(found.model_copy(update={"columns": columns}))[-1]
+    assert set(re.findall(r'fill c(\d)"[^>]*><title>x\d+, (\w+):', figure.svg)) == {("0", "shop"), ("1", "bank")}
+    assert ("x11" in figure.svg, "x12" in figure.svg, len(figure.rows)) == (True, False, 20)
+    assert figure.note.endswith("The table has 8 more.")
+    assert figure.rows[0] == ("x0 (shop)", "0.1000", "0.7500")
 
 
 def test_a_folder_of_an_older_version_is_still_read(tmp_path: Path) -> None:

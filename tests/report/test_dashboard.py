@@ -209,6 +209,15 @@ def test_runs_are_shown_by_choice_or_the_newest_four(tmp_path: Path) -> None:
     assert ticked == [keys["run1"]]
 
 
+def test_all_seeds_of_the_newest_kinds_are_shown(tmp_path: Path) -> None:
+    for number, method in enumerate(("a", "b", "c", "d", "e")):
+        for seed in range(2):
+            folder = written(tmp_path / f"{method}-{seed}", made_up(method, seed=seed, method=method))
+            os.utime(folder / "about.json", (number, number))
+    board = Board(tmp_path)
+    assert [run.name for _, run in board.select_runs([])] == [f"{kind}-{seed}" for kind in "bcde" for seed in (0, 1)]
+
+
 def test_a_run_has_the_colour_of_its_lines(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "log.jsonl").write_text(log_line("listening", None, 0))
@@ -233,9 +242,17 @@ def test_the_page_is_live_only_while_something_runs(tmp_path: Path) -> None:
     (folder / "pulse.json").write_text(now.model_dump_json())
     board._looked.clear()
     assert sections(board, [])["live"] == "Live."
+    written(tmp_path / "a", run)
+    board._found = -10.0
+    assert re.findall(r"</span>(\w+)</strong>", sections(board, [])["overview"]) == ["run", "a"]
+    (tmp_path / "a" / "result.json").write_text("{}")
     (folder / "result.json").write_text("{}")
     board._looked.clear()
     assert sections(board, [])["live"] == "Nothing is running."
+    written(tmp_path / "other", run)
+    board._found = -10.0
+    board.select_runs([])
+    assert sections(board, [next(iter(board.runs))])["live"] == "None of the runs shown is running."
 
 
 def test_seeds_of_one_method_share_a_line_and_a_place_in_the_list(tmp_path: Path) -> None:
@@ -251,7 +268,10 @@ def test_seeds_of_one_method_share_a_line_and_a_place_in_the_list(tmp_path: Path
         ("1", "thin-0"),
     ]
     listed = [re.findall(r"> ([^<]+)</label>", one) for one in shown["runs"].split("<li>")[1:]]
-    assert listed == [["celu, seed 0", "celu, seed 1"], ["thin-0"]]
+    assert listed == [["celu, seed 0", "seed 1"], ["thin-0"]]
+    assert 'aria-label="celu, seed 1"' in shown["runs"]
+    assert re.findall(r"</span>([\w-]+)</h2>", shown["details"]) == ["celu-0", "thin-0"]
+    assert shown["details"].count("one of 2 seeds") == 1
 
 
 def test_the_baseline_is_always_offered(tmp_path: Path) -> None:
@@ -301,7 +321,7 @@ def test_a_folder_without_runs_waits_for_one(tmp_path: Path) -> None:
 def test_a_real_run_is_shown(tmp_path: Path) -> None:
     tw.train(small_job(link=tw.Link(bandwidth_mbit=1)), callbacks=[], out=tmp_path / "celu")
     html = page(Board(tmp_path), [])
-    for title in ("Bytes by direction and kind", "Where the time went", "Cosine of cached values", "Round 9"):
+    for title in ("Training bytes by direction and kind", "Time by party", "Cosine of cached values", "Round 9"):
         assert title in html
     assert "round 9 of 9" in html
     assert ">since<" not in html  # parties in one process have no connections to tell of
@@ -420,7 +440,7 @@ def test_a_party_that_was_stopped_is_no_silent_one(tmp_path: Path) -> None:
         "shop": "away",
     }
     assert read_run(folder).state == "stopped"
-    assert f"To go on: <code>{run.going_on()}</code>" in sections(Board(tmp_path), [])["overview"]
+    assert f"To resume: <code>{run.going_on()}</code>" in sections(Board(tmp_path), [])["overview"]
     with log.open("a") as file:
         file.write(log_line("listening", None, 6))
     run.look()

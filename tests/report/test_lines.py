@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from thinwire.base.format import short
-from thinwire.report.svg.drawing import axis_over
+from thinwire.report.svg.drawing import axis_over, cut, text_width
 from thinwire.report.svg.line_chart import Chart, Line, Point
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,6 +59,34 @@ def test_a_start_before_training_does_not_flatten_the_rest() -> None:
     # From 0.1 to the axis' foot at 0.9 or so is nearly all of the way to the second point: there the line comes in.
     a_step = places[2][0] - places[1][0]
     assert 0 <= places[1][0] - places[0][0] < 0.02 * a_step
+
+
+def test_a_level_line_has_its_start_on_the_axis() -> None:
+    """Else the axis would reach as far above the best score as below it."""
+    points = [Point(0, 0.5), *(Point(x, 1.0) for x in range(1, 9))]
+    root = ElementTree.fromstring(Chart("", "", "", [Line("a", points, 0)]).svg())  # noqa: S314
+    marks = [one.text for one in root.iter(f"{SVG}text") if one.attrib.get("text-anchor") == "end"]
+    assert (marks[0], marks[-1]) == ("0.5", "1")
+
+
+def test_a_start_outside_the_axes_has_no_band() -> None:
+    points = [Point(0, 0.1, 0.05), *(Point(x, 0.9 + x / 1000, 0.001) for x in range(1, 9))]
+    root = ElementTree.fromstring(Chart("", "", "", [Line("a", points, 0)]).svg())  # noqa: S314
+    (band,) = root.iter(f"{SVG}polygon")
+    assert len(band.attrib["points"].split()) == 2 * 8
+
+
+def test_one_line_needs_no_legend() -> None:
+    assert ">curve &amp; 0</text>" in chart(2).svg()
+    assert ">curve &amp; 0</text>" not in chart(1).svg()
+
+
+@pytest.mark.parametrize("text", ["illicit", "worst_fractal_dimension", "MAXIMUM", "a"])
+def test_what_is_cut_fits_and_ends_in_an_ellipsis(text: str) -> None:
+    assert cut(text, text_width(text)) == text
+    shorter = cut(text + text, text_width(text))
+    assert shorter.endswith("…")
+    assert text_width(shorter) <= text_width(text) or len(shorter) == 2
 
 
 def test_without_points_there_is_an_empty_chart() -> None:

@@ -15,9 +15,9 @@ from report.records import EVIL, Page, folder_of, made_up, refers_outside, small
 from thinwire.base.errors import BadInput
 from thinwire.report.figures import curve_figures
 from thinwire.report.folder import find_runs, read_run, runs_in, write_report
-from thinwire.report.record import Evaluation, Heartbeat, append_heartbeat
+from thinwire.report.record import Evaluation, Heartbeat, LedgerEntry, RunRecord, append_heartbeat
 from thinwire.report.rendering import report_html
-from thinwire.report.summary import group_runs, name_group
+from thinwire.report.summary import comparison, group_runs, name_group, tiles
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +165,64 @@ def test_every_metric_that_a_run_is_judged_by_has_its_curves() -> None:
     assert titles == [
         f"Test {metric} by {x}" for metric in ("accuracy", "loss") for x in ("epoch", "bytes", "time", "link time")
     ]
+
+
+def validated() -> RunRecord:
+    """A run by AUC on validation rows, whose test rows were scored once."""
+    run = made_up()
+    events = [
+        event.model_copy(update={"validation": {"loss": 0.5, "auc": 0.6 + event.round / 100}, "test": {}})
+        for event in run.events
+    ]
+    events[-1] = events[-1].model_copy(update={"test": {"loss": 0.4, "auc": 0.7}})
+    about = run.about.model_copy(
+        update={"metrics": ("auc",), "better": {"auc": 1}, "target": None, "validation_rows": 20}
+    )
+    scored = LedgerEntry(sender="bank", receiver="clinic", kind="TEST", bytes=200, messages=1)
+    return replace(run, about=about, events=tuple(events), ledger=(*run.ledger, scored))
+
+
+def test_scores_are_named_as_people_write_them_with_the_rows_they_are_of() -> None:
+    text = "".join(Page(report_html([validated()])).text)
+    assert "test AUC0.7000model after round 12; validation AUC 0.7200" in text
+    assert "Validation AUC by epoch" in text
+    assert "60 training, 20 validation and 30 test rows" in text
+    assert not re.search(r"\bauc\b", text)
+
+
+def test_training_and_validation_share_a_chart() -> None:
+    """Of one kind of run; several would be too many lines."""
+    titles = ["Validation AUC by epoch", "Training and validation loss by epoch", "Validation AUC by bytes"]
+    figures = curve_figures([name_group([validated()])])
+    assert [figure.title for figure in figures][:3] == titles
+    assert {row[0] for row in figures[1].rows} == {"training loss", "validation loss"}
+    both = curve_figures([name_group([validated()]), name_group([replace(validated(), name="other")])])
+    assert both[1].title == "Training loss by epoch"
+
+
+def test_a_loss_that_steers_has_one_chart_by_epoch() -> None:
+    run = validated()
+    by_loss = replace(run, about=run.about.model_copy(update={"metrics": ()}))
+    titles = [figure.title for figure in curve_figures([name_group([by_loss])])]
+    assert titles[:2] == ["Training and validation loss by epoch", "Validation loss by bytes"]
+
+
+def test_all_bytes_come_before_those_of_training() -> None:
+    (tile,) = (one for one in tiles(validated()) if one.name == "sent in total")
+    assert (tile.value, tile.more) == ("2 kB", "training 1.8 kB: 13.3 times fewer than svfl")
+    table = comparison([name_group([validated()])])
+    assert dict(zip(table.heads, table.rows[0], strict=True)) | {"": ""} == {
+        "": "",
+        "test AUC": "0.7000",
+        "best validation AUC": "0.7200",
+        "rounds": "12",
+        "total bytes": "2 kB",
+        "training up": "1.2 kB",
+        "training down": "600 B",
+        "times fewer than svfl": "13.3",
+        "time": "1.2 s",
+        "link time": "2.4 s",
+    }
 
 
 def test_a_probability_is_of_a_class_by_its_name() -> None:

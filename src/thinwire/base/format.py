@@ -7,6 +7,32 @@ from difflib import get_close_matches
 from typing import Any
 
 _LONGEST_TEXT = 1500  # characters of a peer's that are shown
+_SCORES = {
+    "auc": "AUC",
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "gini": "Gini",
+    "ks": "KS",
+    "brier": "Brier score",
+    "rmse": "RMSE",
+    "mse": "MSE",
+    "mae": "MAE",
+    "r2": "R²",
+}
+
+
+_ROWS = {"train": "training", "validation": "validation", "test": "test"}
+
+
+def name_score(name: str) -> str:
+    """As people write it: AUC, log loss."""
+    return _SCORES.get(name, name.replace("_", " "))
+
+
+def name_place(place: str) -> str:
+    """A score and the rows it is of: `train.loss` as training loss."""
+    rows, _, name = place.partition(".")
+    return f"{_ROWS[rows]} {name_score(name)}"
 
 
 def short(value: float) -> str:
@@ -21,6 +47,11 @@ def short(value: float) -> str:
 
 def format_number(value: float) -> str:
     return f"{value:.4g}"
+
+
+def format_score(value: float) -> str:
+    """Four decimals, so that scores stand below each other."""
+    return f"{value:.4f}" if abs(value) < 100 else format_number(value)
 
 
 def format_count(value: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from thinwire.base.errors import BadInput, ThinwireError
-from thinwire.base.format import format_bytes, format_seconds
+from thinwire.base.format import format_bytes, format_seconds, name_score
 from thinwire.cli.options import parse_seeds, parse_target
 from thinwire.cli.output import build_table, print_plain, print_result, say
 from thinwire.cli.train import new_folder
@@ -23,7 +23,7 @@ def list_headings(metric: str, has_target: bool) -> list[str]:
     """Of the cells that `format_point` gives."""
     reached = ["reached"] if has_target else []
     costs = ["rounds", "bytes\nin all", "training\nalone", "link\ntime"]
-    return [*reached, *costs, f"delivered\n{metric}", f"test\n{metric}"]
+    return [*reached, *costs, f"delivered\n{name_score(metric)}", f"test\n{name_score(metric)}"]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from thinwire.base.errors import BadInput
+from thinwire.base.format import name_score
 from thinwire.report.progress import open_console
 
 if TYPE_CHECKING:
@@ -152,8 +153,6 @@ def format_privacy(privacy: list[dict[str, Any]]) -> list[str]:
 
 def format_quality(scores: dict[str, float]) -> str:
     """The main figures of model quality, on one line."""
-    from thinwire.report.quality_figures import name_score
-
     return ", ".join(f"{name_score(name)} {value:.4g}" for name, value in scores.items())
 
 

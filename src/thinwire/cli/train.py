@@ -122,8 +122,7 @@ def _format_summary(summary: dict[str, Any]) -> Iterator[str]:
     yield f"{summary['method']}: {summary['rounds']} rounds, {summary['epochs']:g} epochs"
     yield f"  {format_metrics(summary)}"
     if summary["validation"]:
-        tested = ", ".join(f"{name} {value:.4g}" for name, value in summary["test"].items())
-        yield f"  test rows, once: {tested or 'none'}"
+        yield f"  test rows, once: {format_quality(summary['test']) or 'none'}"
         yield f"  delivered: the model after round {summary['delivered']['round']}, the best on validation rows"
     yield (
         f"  {format_bytes(traffic['all'])} in all: training {format_bytes(traffic['up'])} up and "

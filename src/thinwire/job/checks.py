@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from thinwire.base.errors import BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import PoissonBinomial
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
@@ -41,7 +42,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_nam
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, LocalSteps
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps
 from thinwire.job.messages import at
 from thinwire.job.settings import RunSettings
 from thinwire.storage.tensor_file import DTYPES
@@ -249,8 +250,29 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
         )
 
 
+def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings: RunSettings) -> None:
+    """Refuses what boosted trees cannot follow: they are fitted to one fresh derivative of all rows."""
+    if not isinstance(model, BoostedTrees):
+        return
+    if settings.batch_size is not None:
+        raise BadInput.of("batch_size", f"{where} is fitted to all rows of an exchange; leave batch_size out")
+    if recipe.labels is Labels.SHARED:
+        raise IncompatibleRecipe(
+            f"{where} follows the label party's derivatives, and with shared labels none travel; use boosting or svfl"
+        )
+    if not isinstance(recipe.schedule, EveryBatch):
+        raise IncompatibleRecipe(
+            f"{where} needs a fresh derivative for every tree, and {recipe.name} uses one again; use boosting or svfl"
+        )
+    if isinstance(settings.training, DPBottom):
+        raise IncompatibleRecipe(
+            f"{where} has no gradients that DPBottom could clip; use an mlp, or LabelDP to protect the labels"
+        )
+
+
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
+    check_learner(where, party.bottom, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
@@ -275,6 +297,7 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
     check_fusion(party.fusion, list(widths))
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
+    check_learner(f"party {party.name!r}: the bottom model", party.bottom, recipe, settings)
     _check_sample_weight(party, recipe)
     for module in (party.top, party.bottom):
         if module is not None:

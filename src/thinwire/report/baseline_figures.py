@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from thinwire.base.format import format_seconds
+from thinwire.base.format import format_score, format_seconds, name_score
 from thinwire.report.figures import Figure
-from thinwire.report.quality_figures import format_score, name_score
 from thinwire.report.record import ALL_PARTIES, BaselineScore, Importance, RunRecord
 from thinwire.report.svg.bar_chart import Bar, Bars
 
@@ -18,8 +17,8 @@ _WORDS = {
     "mean_label": "the mean label",
 }
 _TOGETHER, _MODEL, _BASELINE = "together, federated", "this model", "baseline"
-_WIDE_NAMES, _WIDE = 250, 760
-_MOST_COLUMNS = 20
+_WIDTH, _NAMES, _COLUMN_NAMES = 500, 215, 190  # pixels
+_MOST_BARS, _MOST_ROWS = 12, 100
 
 
 def baseline_figure(run: RunRecord) -> Figure | None:
@@ -33,7 +32,7 @@ def baseline_figure(run: RunRecord) -> Figure | None:
     bars.append((_TOGETHER, together))
     joined = _on_joined_table(run.baselines)
     bars += [(f"{_name(one)}, joined table", one.value) for one in joined if one.value is not None]
-    drawn = _draw_scores("Alone against together", metric, bars, sign)
+    drawn = _draw_scores(metric, bars, sign)
     rows = [(_TOGETHER, format_score(together), "", "")]
     rows += [(f"{_name(one)}, {one.columns}", *_describe_row(one)) for one in run.baselines]
     return Figure(
@@ -41,12 +40,13 @@ def baseline_figure(run: RunRecord) -> Figure | None:
     )
 
 
-def _draw_scores(title: str, metric: str, scores: Sequence[tuple[str, float]], sign: int) -> Bars:
+def _draw_scores(metric: str, scores: Sequence[tuple[str, float]], sign: int) -> Bars:
     bars = [Bar(name, {_MODEL if name == _TOGETHER else _BASELINE: value}) for name, value in scores]
     # Half is what chance reaches: bars from 0 would all look alike.
     low = 0.5 if metric == "auc" and min(value for _, value in scores) >= 0.5 else 0.0
-    axis = f"{name_score(metric)} on the test rows, {'higher' if sign > 0 else 'lower'} is better"
-    return Bars(title, axis, bars, format_score, quiet=(_BASELINE,), width=_WIDE, left=_WIDE_NAMES, low=low)
+    title = f"{name_score(metric)} on the test rows"
+    axis = f"{name_score(metric)}, {'higher' if sign > 0 else 'lower'} is better"
+    return Bars(title, axis, bars, format_score, quiet=(_BASELINE,), width=_WIDTH, left=_NAMES, low=low)
 
 
 def _describe_row(one: BaselineScore) -> tuple[str, str, str]:
@@ -87,11 +87,15 @@ def describe_better_baselines(baselines: Sequence[BaselineScore], together: floa
     if together is None:
         return []
     return [
-        f"{_name(one).capitalize()} on {_name_columns(one)} reaches {name_score(one.metric)} "
+        f"{_name(one).capitalize()} on {_name_columns(one)} {_reach(one)} {name_score(one.metric)} "
         f"{format_score(one.value)}: the federated model is {_compare(together, one.value, sign)} it."
         for one in baselines
         if one.value is not None and sign * (one.value - together) > 0 and _differs(one.value, together)
     ]
+
+
+def _reach(one: BaselineScore) -> str:
+    return "reach" if _name(one).endswith("trees") else "reaches"
 
 
 def _differs(one: float, other: float) -> bool:
@@ -171,31 +175,45 @@ def importance_figures(found: Importance) -> list[Figure]:
         _draw_importance(
             "importance-by-party",
             "Permutation importance by party",
-            f"{metric} lost",
-            [(one.party, one.lost, format_score(found.value - one.lost)) for one in ranked],
+            (f"{metric} lost", f"{metric} when permuted"),
+            [(one.party, "", one.lost, found.value - one.lost) for one in ranked],
             "The rows of one party's embedding are permuted together; mean of 3 permutations.",
         ),
         _draw_importance(
             "worth-by-party",
             "What each party's data is worth",
-            f"{metric} lost without it",
-            [(one.party, one.worth, format_score(one.without)) for one in worth],
+            (f"{metric} lost without it", f"{metric} without it"),
+            [(one.party, "", one.worth, one.without) for one in worth],
             "One party's embedding is replaced by its mean over the training rows; the model is not trained again.",
         ),
     ]
     if found.columns:
-        shown = found.columns[:_MOST_COLUMNS]
-        rows = [(f"{one.column} ({one.party})", one.lost, "") for one in shown]
-        left = len(found.columns) - len(shown)
-        note = "One column is permuted at its owner; mean of 3 permutations."
-        note += f" The {left} least important columns are not shown." if left else ""
-        title = "Permutation importance by column"
-        figures.append(_draw_importance("importance-by-column", title, f"{metric} lost", rows, note))
+        figures.append(_draw_columns(found, metric))
     return figures
 
 
-def _draw_importance(key: str, title: str, axis: str, rows: Sequence[tuple[str, float, str]], note: str) -> Figure:
-    bars = [Bar(name, {axis: lost}) for name, lost, _ in rows]
-    drawn = Bars(title, axis, bars, format_score, left=170)
-    cells = tuple((name, format_score(lost), score) for name, lost, score in rows)
-    return Figure(key, title, drawn.svg(), ("", axis, "score then"), cells, note)
+def _draw_columns(found: Importance, metric: str) -> Figure:
+    """Each column in the colour of its party."""
+    listed = found.columns[:_MOST_ROWS]
+    more = len(listed) - _MOST_BARS
+    return _draw_importance(
+        "importance-by-column",
+        "Permutation importance by column",
+        (f"{metric} lost", f"{metric} when permuted"),
+        [(one.column, one.party, one.lost, found.value - one.lost) for one in listed],
+        "One column is permuted at its owner; mean of 3 permutations."
+        + (f" The table has {more} more." if more > 0 else ""),
+    )
+
+
+def _draw_importance(
+    key: str, title: str, heads: tuple[str, str], rows: Sequence[tuple[str, str, float, float]], note: str
+) -> Figure:
+    """Rows of a name, a party where it is not the name, what is lost, and the score that is left."""
+    bars = [Bar(name, {party or heads[0]: lost}) for name, party, lost, _ in rows[:_MOST_BARS]]
+    drawn = Bars(title, heads[0], bars, format_score, left=_COLUMN_NAMES)
+    cells = tuple(
+        (f"{name} ({party})" if party else name, format_score(lost), format_score(score))
+        for name, party, lost, score in rows
+    )
+    return Figure(key, title, drawn.svg(), ("", *heads), cells, note)

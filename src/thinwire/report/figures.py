@@ -6,7 +6,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from thinwire.base.format import format_bytes, format_count, format_number, format_seconds, short
+from thinwire.base.format import (
+    format_bytes,
+    format_count,
+    format_number,
+    format_seconds,
+    name_place,
+    name_score,
+    short,
+)
 from thinwire.report.record import EVALUATION_KINDS, Evaluation, LedgerEntry, RunRecord
 from thinwire.report.summary import RunGroup
 from thinwire.report.svg.bar_chart import Bar, Bars, Lanes, Stretch
@@ -44,7 +52,7 @@ def of_bars(key: str, bars: Bars, note: str = "") -> Figure:
         (bar.name, *(bars.shown(bar.parts.get(name, 0.0)) for name in names), bars.shown(bar.total))
         for bar in bars.bars
     )
-    return Figure(key, bars.title, bars.svg(), ("", *names, "in all"), rows, note)
+    return Figure(key, bars.title, bars.svg(), ("", *names, "total"), rows, note)
 
 
 def _chosen(count: int) -> Sequence[int]:
@@ -55,33 +63,48 @@ def _chosen(count: int) -> Sequence[int]:
 
 _X = {
     "epoch": ("epoch", "epochs"),
-    "bytes.total": ("bytes", "bytes sent, both directions"),
-    "seconds": ("time", "seconds here"),
+    "bytes.total": ("bytes", "training bytes, both directions"),
+    "seconds": ("time", "seconds on this machine"),
     "link_seconds": ("link time", "seconds on the link"),
 }
 _QUANTILES = ("5 %", "25 %", "half", "75 %", "95 %")
 
 
-def curve_figures(groups: Sequence[RunGroup], loss_too: bool = True) -> list[Figure]:
-    """Those that have points; the same line has the same colour in each."""
-    if not groups:
-        return []
+def curve_figures(groups: Sequence[RunGroup]) -> list[Figure]:
+    """Those that have points; the same line has the same colour in each.
+
+    One kind of run has its training rows beside those that steer, so that overfitting shows.
+    """
     places = list(dict.fromkeys(run.metric_place for group in groups for run in group.runs if run.events))
     targets = dict(run.about.target for group in groups for run in group.runs if run.about.target)
-    wanted = [
-        (f"{_part(place)} {_metric(place)} by {word}", x, place, targets.get(_metric(place)))
-        for place in places
-        for x, (word, _) in _X.items()
+    wanted = [(place, x) for place in places for x in _X]
+    if places and not any(_metric(place) == "loss" for place in places):
+        steers = places[0].partition(".")[0] if len(groups) == 1 else "train"
+        wanted.insert(1, (f"{steers}.loss", "epoch"))
+    charts = [(place, x, _curve(groups, place, x, targets.get(_metric(place)))) for place, x in wanted]
+    return [
+        of_lines(f"{place}-by-{x}".replace(".", "-"), chart)
+        for place, x, chart in charts
+        if any(line.points for line in chart.lines)
     ]
-    if loss_too and not any(_metric(place) == "loss" for place in places):
-        wanted.insert(1, ("Training loss by epoch", "epoch", "train.loss", None))
-    found = []
-    for title, x, y, line_across in wanted:
-        lines = [Line(group.name, group.points(x, y), style) for style, group in enumerate(groups)]
-        if any(line.points for line in lines):
-            chart = Chart(title, _X[x][1], _metric(y), lines, across=line_across, size=HALF)
-            found.append(of_lines(f"{y}-by-{x}".replace(".", "-"), chart))
-    return found
+
+
+def _curve(groups: Sequence[RunGroup], place: str, x: str, target: float | None) -> Chart:
+    word, x_name = _X[x]
+    lines = [Line(group.name, group.points(x, place), style) for style, group in enumerate(groups)]
+    title = name_place(place)
+    if len(groups) == 1 and x == "epoch":
+        lines = _lines_by_rows(groups[0], place)
+        title = f"training and {title}" if len(lines) > 1 else title
+    y_name = name_score(_metric(place))
+    return Chart(f"{_capitalize(title)} by {word}", x_name, y_name, lines, across=target, size=HALF)
+
+
+def _lines_by_rows(group: RunGroup, place: str) -> list[Line]:
+    """A score on the rows that steer and, where it is known, on training rows."""
+    places = dict.fromkeys((place, f"train.{_metric(place)}"))
+    lines = [Line(name_place(one), group.points("epoch", one), style) for style, one in enumerate(places)]
+    return [line for line in lines if line.points]
 
 
 def cosine_figure(run: RunRecord) -> Figure | None:
@@ -92,13 +115,15 @@ def cosine_figure(run: RunRecord) -> Figure | None:
             by_party.setdefault(party, []).append((event.round, quantiles))
     lines = []
     for style, (party, found) in enumerate(sorted(by_party.items())):
-        lines.append(Line(f"{party}, half", [Point(round, values[2]) for round, values in found], style))
-        lines.append(Line(f"{party}, 5 %", [Point(round, values[0]) for round, values in found], style + 7))
+        lines.append(Line(f"{party}, median", [Point(round, values[2]) for round, values in found], style))
+        lines.append(
+            Line(f"{party}, 5th percentile", [Point(round, values[0]) for round, values in found], style + 7)
+        )
     if not lines:
         return None
     note = (
-        "1: a cached value points where the present one does. Half of the rows are above the solid line, 95 % above "
-        "the dashed one."
+        "1: a cached value points in the same direction as the current one. Half of the rows lie above the solid "
+        "line, 95 % above the dashed one."
     )
     return of_lines("cosines", Chart("Cosine of cached values", "round", "cosine", lines, size=HALF), note)
 
@@ -115,8 +140,8 @@ def _quantiles(event: Evaluation, label_party: str) -> dict[str, list[float]]:
     return found
 
 
-def _part(place: str) -> str:
-    return {"validation": "Validation", "test": "Test"}.get(place.partition(".")[0], "Training")
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _metric(place: str) -> str:
@@ -124,13 +149,13 @@ def _metric(place: str) -> str:
 
 
 _WORDS = {"compute": "compute", "local": "local steps", "wait": "wait", "send": "send"}
-_LINK = "By the link's clock. Sending goes on beside the rest."
+_LINK = "Seconds on the simulated link. Sending overlaps with everything else."
 _FEW = 6
 _NO_LINK = (
-    "Real seconds. Parties in one process take turns, so that nobody waits; with [link] in the job file there are "
-    "waits and sending times, by the link's clock."
+    "Wall-clock seconds. Simulated parties take turns in one process, so none of them waits; with [link] in the job "
+    "file, waiting and sending are simulated too."
 )
-_REAL = "Real seconds at this party: sending is handing over to the log and the line."
+_REAL = "Wall-clock seconds at this party. Sending is handing a message to the log and the connection."
 
 
 def time_figures(run: RunRecord) -> list[Figure]:
@@ -138,7 +163,7 @@ def time_figures(run: RunRecord) -> list[Figure]:
     time, sending = run.time(), ""
     if clock == "link":  # what is on the line is beside the rest, not after it
         on_line = {party: spent.pop("send", 0.0) for party, spent in time.items()}
-        sending = " Their bytes were on the line for " + _each(on_line) + "."
+        sending = " It took " + _each(on_line) + "."
     bars = [
         Bar(party, {word: spent[what] for what, word in _WORDS.items() if what in spent})
         for party, spent in time.items()
@@ -146,7 +171,7 @@ def time_figures(run: RunRecord) -> list[Figure]:
     if not any(bar.total for bar in bars):
         return []
     note = _LINK + sending if clock == "link" else _NO_LINK if run.about.me is None else _REAL
-    chart = Bars("Where the time went", "seconds", bars, format_seconds, quiet=("wait",))
+    chart = Bars("Time by party", "seconds", bars, format_seconds, quiet=("wait",))
     lanes = _lanes(run) if clock == "link" or run.about.me is not None else None
     return [of_bars("time-by-party", chart, note), *([] if lanes is None else [lanes])]
 
@@ -179,8 +204,7 @@ def _lanes(run: RunRecord) -> Figure | None:
     return Figure("one-round", drawn.title, drawn.svg(), ("", "what", "ms"), tuple(rows))
 
 
-# Rounds as they are counted, on one line of text.
-_BESIDE = "svfl: what plain split learning sends in as many rounds of the same batches, headers included."
+_BESIDE = "svfl: what uncompressed split learning sends in the same number of rounds, headers included."
 
 
 def traffic_figures(run: RunRecord) -> list[Figure]:
@@ -195,15 +219,16 @@ def traffic_figures(run: RunRecord) -> list[Figure]:
         Bar("svfl, down", {"svfl": run.svfl("down")}),
     ]
     shown = [bar for bar in ways if bar.total or not bar.name.startswith("svfl")]
-    bars = Bars("Bytes by direction and kind", "bytes", shown, format_bytes, quiet=("svfl",))
-    figures = [of_bars("bytes-by-kind", bars, _BESIDE)]
+    bars = Bars("Training bytes by direction and kind", "bytes", shown, format_bytes, quiet=("svfl",))
+    evaluation = f" Evaluation took another {format_bytes(run.evaluation_bytes)}." if run.evaluation_bytes else ""
+    figures = [of_bars("bytes-by-kind", bars, _BESIDE + evaluation)]
     each: dict[str, dict[str, float]] = {party.name: {"sent": 0, "received": 0} for party in run.about.parties}
     for entry in training:
         for name, way in ((entry.sender, "sent"), (entry.receiver, "received")):
             if name in each:
                 each[name][way] += entry.bytes
     both = [bar for bar in itertools.starmap(Bar, each.items()) if bar.total]
-    return [*figures, of_bars("bytes-by-party", Bars("Bytes by party", "bytes", both, format_bytes))]
+    return [*figures, of_bars("bytes-by-party", Bars("Training bytes by party", "bytes", both, format_bytes))]
 
 
 def totals_figure(groups: Sequence[RunGroup]) -> Figure | None:
@@ -213,12 +238,14 @@ def totals_figure(groups: Sequence[RunGroup]) -> Figure | None:
         up = group.number(lambda run: run.last("bytes.up"))
         down = group.number(lambda run: run.last("bytes.down"))
         if up is not None and down is not None:
-            bars.append(Bar(group.name, {"up": up.mean, "down": down.mean}))
-    return of_bars("bytes-of-runs", Bars("Bytes sent in all", "bytes", bars, format_bytes)) if bars else None
+            evaluation = sum(run.evaluation_bytes for run in group.runs) / len(group.runs)
+            bars.append(Bar(group.name, {"up": up.mean, "down": down.mean, "evaluation": evaluation}))
+    drawn = Bars("Total bytes", "bytes", bars, format_bytes, quiet=("evaluation",))
+    return of_bars("bytes-of-runs", drawn) if bars else None
 
 
 def format_kinds(run: RunRecord) -> list[tuple[str, str, str, str, str]]:
-    """Every sort of message: from, to, kind, messages, bytes."""
+    """Every kind of message: from, to, kind, messages, bytes."""
     return [
         (one.sender, one.receiver, format_kind(one.kind), format_count(one.messages), format_bytes(one.bytes))
         for one in sorted(run.ledger, key=lambda one: -one.bytes)

@@ -9,7 +9,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
-from thinwire.base.format import format_bytes, format_seconds
+from thinwire.base.format import format_bytes, format_seconds, name_place
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -200,8 +200,8 @@ def format_metrics(event: dict[str, Any]) -> str:
     """The training loss, then loss and scores on validation rows; without these on test or training rows."""
     said = [f"training loss {event['train']['loss']:.4g}"] if "loss" in event["train"] else []
     rows = next((rows for rows in ("validation", "test") if event.get(rows)), "train")
-    word = {"validation": "validation ", "test": "test ", "train": "training "}[rows]
-    said += [f"{word}{name} {value:.4g}" for name, value in event[rows].items() if (rows, name) != ("train", "loss")]
+    scores = {name: value for name, value in event[rows].items() if (rows, name) != ("train", "loss")}
+    said += [f"{name_place(f'{rows}.{name}')} {value:.4g}" for name, value in scores.items()]
     return ", ".join(said)
 
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from thinwire.base.format import format_count, format_number
+from thinwire.base.format import format_count, format_number, format_score, name_score
 from thinwire.report.figures import Figure, of_lines
 from thinwire.report.record import Quality
 from thinwire.report.summary import Comparison, Tile
 from thinwire.report.svg.bar_chart import Bar, Bars
 from thinwire.report.svg.line_chart import HALF, Chart, Line, Point
 
-_NAMES = {
-    "auc": "AUC",
-    "gini": "Gini",
-    "ks": "KS",
-    "brier": "Brier score",
-    "log_loss": "log loss",
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "r2": "R²",
-}
 _EXPLANATIONS = {
     "auc": "0.5 is chance level",
     "gini": "2 AUC - 1",
@@ -32,15 +22,6 @@ _EXPLANATIONS = {
 }
 
 
-def name_score(name: str) -> str:
-    """As people write it: AUC, log loss."""
-    return _NAMES.get(name, name.replace("_", " "))
-
-
-def format_score(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 100 else format_number(value)
-
-
 def quality_tiles(quality: Quality) -> list[Tile]:
     """The figures to look at first."""
     found = [
@@ -50,7 +31,8 @@ def quality_tiles(quality: Quality) -> list[Tile]:
     if quality.threshold is None:
         return found
     chosen = quality.threshold.chosen_by
-    how = "the default: no validation rows chose it" if chosen is None else f"best {chosen} on validation rows"
+    best = f"best {name_score(chosen or '')} on validation rows"
+    how = "the default: no validation rows chose it" if chosen is None else best
     return [*found, Tile("recommended threshold", format_number(quality.threshold.value), how)]
 
 
@@ -104,7 +86,7 @@ def _lift(quality: Quality) -> Figure | None:
         for place, one in enumerate(quality.lift, 1)
     )
     note = (
-        f"Rows by score, decile 1 the highest. {100 * base:.3g} % of all rows are of {_positive(quality)}; "
+        f"Rows by score, decile 1 the highest. {100 * base:.3g} % of all rows are {_positive(quality)}; "
         "a lift of 2 is twice that rate."
     )
     return Figure("lift", drawn.title, drawn.svg(), ("", "rows", "rate", "lift", "cumulative gain"), rows, note)
@@ -121,7 +103,7 @@ def _precision_and_recall(quality: Quality) -> Figure | None:
     for style, name in enumerate(("precision", "recall", "f1")):
         values = [(one.threshold, getattr(one, name)) for one in quality.thresholds]
         points = [Point(at, value) for at, value in values if value is not None]
-        lines.append(Line(name.replace("f1", "F1"), points, style))
+        lines.append(Line(name_score(name), points, style))
     chart = Chart("Precision and recall by threshold", "threshold", "score", lines, size=HALF, warm_up=0)
     return of_lines("precision-recall", chart)
 

@@ -324,6 +324,15 @@ class RunRecord:
         """Of every message but those of evaluations."""
         return sum(entry.bytes for entry in self.ledger if entry.kind not in EVALUATION_KINDS)
 
+    @property
+    def evaluation_bytes(self) -> int:
+        return sum(entry.bytes for entry in self.ledger if entry.kind in EVALUATION_KINDS)
+
+    def total_bytes(self, to_target: bool = False) -> int:
+        """Of training and evaluation; or up to the first evaluation that meets the target, where one does."""
+        met = self.find_target() if to_target else None
+        return self.training_bytes + self.evaluation_bytes if met is None else met.bytes.all
+
     def last(self, place: str, to_target: bool = False) -> float | None:
         """At the last evaluation; or at the first that meets the target, where one does."""
         end = (self.find_target() if to_target else None) or next(reversed(self.events), None)

@@ -132,7 +132,7 @@ def report_html(runs: Sequence[RunRecord]) -> str:
 
 
 def _title(run: RunRecord) -> str:
-    return run.name if run.about.method in run.name else f"{run.name}, trained by {run.about.method}"
+    return run.name if run.about.method in run.name else f"{run.name}, trained with {run.about.method}"
 
 
 def _told(group: RunGroup, several: bool) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _told(group: RunGroup, several: bool) -> dict[str, Any]:
         "sentence": sentence(run),
         "tiles": tiles(run),
         "baselines": baseline_figure(run),
-        "compared": " ".join(describe_run_baselines(run)),
+        "compared": describe_run_baselines(run),
         "importance": [] if run.importance is None else importance_figures(run.importance),
         "importance_note": "" if run.importance is None else run.importance.note,
         "traffic": traffic_figures(run),
@@ -167,6 +167,7 @@ def _describe_quality(quality: Quality) -> dict[str, Any]:
         "figures": answer_figures(quality),
         "tables": quality_tables(quality),
         "confusion": confusion_rows(quality),
+        "at_threshold": " at threshold 0.5" if quality.task == "binary" else "",
         "classes": quality.classes or range(len(quality.confusion)),
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import TypeVar
 
-from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
+from thinwire.base.format import format_bytes, format_count, format_score, format_seconds, name_place, name_score
 from thinwire.report.record import RunInfo, RunRecord
 from thinwire.report.svg.line_chart import Point
 
@@ -123,36 +123,54 @@ class Comparison:
 
 def tiles(run: RunRecord) -> list[Tile]:
     """The metric, the bytes, the rounds, the time, the target."""
-    about, found = run.about, []
-    place = run.metric_place
+    found = [_score_tile(run), _bytes_tile(run), _rounds_tile(run), _time_tile(run), _target_tile(run)]
+    return [tile for tile in found if tile is not None]
+
+
+def _score_tile(run: RunRecord) -> Tile | None:
+    place, tested = run.metric_place, run.last(f"test.{run.about.metric}")
     last, best = run.last(place), run.best()
-    tested = run.last(f"test.{about.metric}")
-    if place.startswith("validation.") and tested is not None and best is not None:
-        found.append(
-            Tile(f"test {about.metric}", format_number(tested), f"delivered; validation {format_number(best)}")
-        )
-    elif last is not None and best is not None:
-        found.append(Tile(place.replace(".", " "), format_number(last), f"best {format_number(best)}"))
+    if last is None or best is None:
+        return None
+    if place.startswith("validation.") and tested is not None:
+        model = "delivered model" if run.quality is None else f"model after round {format_count(run.quality.round)}"
+        name = name_place(f"test.{run.about.metric}")
+        return Tile(name, format_score(tested), f"{model}; {name_place(place)} {format_score(best)}")
+    return Tile(name_place(place), format_score(last), f"best {format_score(best)}")
+
+
+def _bytes_tile(run: RunRecord) -> Tile:
     fewer = run.times_fewer_bytes()
-    beside = "" if fewer is None else f", {format_fewer_bytes(fewer)} in as many rounds"
+    beside = "" if fewer is None else f": {format_fewer_bytes(fewer)}"
     training = f"training {format_bytes(run.training_bytes)}{beside}"
-    found.append(Tile("sent in all", format_bytes(sum(entry.bytes for entry in run.ledger)), training))
-    epochs = run.rounds / about.rounds_per_epoch
-    found.append(Tile("rounds", format_count(run.rounds), f"{epochs:.4g} epochs of {format_count(about.rows)} rows"))
-    if run.events:
-        link = run.events[-1].link_seconds
-        here = format_seconds(run.events[-1].seconds)
-        found.append(
-            Tile("time", here, "here") if link is None else Tile("on the link", format_seconds(link), f"{here} here")
-        )
-    if about.target is not None:
-        name, value = about.target
-        reached = run.find_target()
-        missed = "not yet" if run.state == "running" else "not reached"
-        said = missed if reached is None else f"round {format_count(reached.round)}"
-        more = f"{name} {value:g}" + ("" if reached is None else f", after {format_bytes(reached.bytes.total)}")
-        found.append(Tile("target", said, more))
-    return found
+    return Tile("sent in total", format_bytes(run.total_bytes()), training)
+
+
+def _rounds_tile(run: RunRecord) -> Tile:
+    about = run.about
+    epochs, planned = (f"{rounds / about.rounds_per_epoch:.4g}" for rounds in (run.rounds, about.rounds))
+    whole = f"{epochs} epochs of" if epochs == planned else f"{epochs} of {planned} epochs of"
+    return Tile("rounds", format_count(run.rounds), f"{whole} {format_count(about.rows)} rows")
+
+
+def _time_tile(run: RunRecord) -> Tile | None:
+    if not run.events:
+        return None
+    link, here = run.events[-1].link_seconds, format_seconds(run.events[-1].seconds)
+    if link is None:
+        return Tile("time", here, "on this machine")
+    return Tile("link time", format_seconds(link), f"{here} on this machine")
+
+
+def _target_tile(run: RunRecord) -> Tile | None:
+    if run.about.target is None:
+        return None
+    name, value = run.about.target
+    reached = run.find_target()
+    missed = "not yet" if run.state == "running" else "not reached"
+    said = missed if reached is None else f"round {format_count(reached.round)}"
+    after = "" if reached is None else f", after {format_bytes(reached.bytes.total)}"
+    return Tile("target", said, f"{name_score(name)} {value:g}{after}")
 
 
 def sentence(run: RunRecord) -> str:
@@ -166,19 +184,30 @@ def on_what(run: RunRecord) -> str:
     about = run.about
     features = sum(party.role == "feature" for party in about.parties)
     parties = f"{features} feature part{'ies' if features != 1 else 'y'} and the label party {about.label_party}"
-    return f"{format_count(about.rows)} training and {format_count(about.test_rows)} test rows, {parties}"
+    validation = f", {format_count(about.validation_rows)} validation" if about.validation_rows else ""
+    return f"{format_count(about.rows)} training{validation} and {format_count(about.test_rows)} test rows, {parties}"
 
 
 def comparison(groups: Sequence[RunGroup]) -> Comparison:
     """To the target where there is one, else to the end."""
     target = next((run.about.target for group in groups for run in group.runs if run.about.target), None)
-    metric = groups[0].first.about.metric
-    heads = ["", f"best {metric}", f"last {metric}"]
+    heads = ["", *_name_scores(groups[0].first)]
     heads += ["reached"] if target else []
-    heads += ["rounds", "bytes up", "bytes down", "times fewer than svfl", "time here", "link time"]
+    heads += ["rounds", "total bytes", "training up", "training down", "times fewer than svfl", "time", "link time"]
     rows = [_row(group, target is not None) for group in groups]
-    title = "to the end" if target is None else f"to {target[0]} {target[1]:g}, or to the end"
-    return Comparison(f"Costs {title}; means and deviations over seeds", tuple(heads), tuple(rows))
+    where = "over the whole run" if target is None else f"to {name_score(target[0])} {target[1]:g}, or to the end"
+    return Comparison(f"Costs {where}; means and standard deviations over seeds", tuple(heads), tuple(rows))
+
+
+def _name_scores(run: RunRecord) -> tuple[str, str]:
+    steers, tested = name_place(run.metric_place), name_place(f"test.{run.about.metric}")
+    return (tested if run.metric_place.startswith("validation.") else f"last {steers}"), f"best {steers}"
+
+
+def _find_final_score(run: RunRecord) -> float | None:
+    """On test rows; where there are none, on those that steer."""
+    tested = run.last(f"test.{run.about.metric}")
+    return run.last(run.metric_place) if tested is None else tested
 
 
 def _row(group: RunGroup, to_target: bool) -> tuple[str, ...]:
@@ -192,10 +221,12 @@ def _row(group: RunGroup, to_target: bool) -> tuple[str, ...]:
     reached = sum(run.find_target() is not None for run in group.runs)
     return (
         group.name,
-        cell(RunRecord.best, format_number),
-        cell(lambda run: run.last(run.metric_place), format_number),
+        cell(_find_final_score, format_score),
+        cell(RunRecord.best, format_score),
         *([f"{reached} of {len(group.runs)}"] if to_target else []),
-        *map(cost, ("round", "bytes.up", "bytes.down")),
+        cost("round"),
+        cell(lambda run: run.total_bytes(to_target), format_bytes),
+        *map(cost, ("bytes.up", "bytes.down")),
         cell(RunRecord.times_fewer_bytes, lambda value: f"{value:.3g}"),
         *map(cost, ("seconds", "link_seconds")),
     )
@@ -211,7 +242,7 @@ _HOW = {
 
 
 def format_fewer_bytes(times: float) -> str:
-    """Against what svfl sends."""
+    """Against what svfl sends in as many rounds."""
     if 0.99 <= times <= 1.01:
-        return "what svfl sends"
-    return f"{times:.3g} times fewer than svfl" if times > 1 else f"{1 / times:.3g} times what svfl sends"
+        return "as many as svfl"
+    return f"{times:.3g} times fewer than svfl" if times > 1 else f"{1 / times:.3g} times as many as svfl"

@@ -307,7 +307,7 @@ def test_a_page_of_two_keys_says_what_each_value_did(job: Path, tmp_path: Path) 
     kept = keep_sweep(tmp_path / "sweep", job, points, "accuracy", target)
     page = (tmp_path / "sweep/report.html").read_text()
     assert len(kept["points"]) == 4
-    values = page.partition("What each value did")[2].partition("How it went")[0]
+    values = page.partition("What each value did")[2].partition("Training curves")[0]
     assert values.index("recipe.compressor.fraction") < values.index("optimizer.lr")
     assert values.index(">0.25<") < values.index(">0.5<") < values.index(">0.01<")
     assert values.count("0 of 2") == 4

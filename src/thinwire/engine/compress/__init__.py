@@ -7,6 +7,7 @@ A compressor's numeric parameters may be schedules of the round (`Milestones`, `
 `DiminishingError`); the round comes in the `Hint`.
 """
 
+from thinwire.engine.compress.codebook import Codebook
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.engine.compress.grids import Directions, RowScale, StdGrid
 from thinwire.engine.compress.parameters import Diminishing, DiminishingError, Milestones
@@ -27,13 +28,14 @@ COMPRESSORS: tuple[type[Compressor], ...] = (
     StdGrid,
     RowScale,
     Directions,
+    Codebook,
     Sign,
     PoissonBinomial,
     Then,
     Shorter,
 )
 
-__all__ = ["COMPRESSORS", "QSGD", "Cast", "Directions", "HexLattice", "Identity", "PoissonBinomial", "RandK"]
-__all__ += ["RowScale", "Shorter", "Sign", "StdGrid", "Then", "TopK", "Uniform"]
+__all__ = ["COMPRESSORS", "QSGD", "Cast", "Codebook", "Directions", "HexLattice", "Identity", "PoissonBinomial"]
+__all__ += ["RandK", "RowScale", "Shorter", "Sign", "StdGrid", "Then", "TopK", "Uniform"]
 __all__ += ["Compressor", "ErrorBound", "Hint", "Keystream", "Promise", "Remembers", "Symbols"]
 __all__ += ["Diminishing", "DiminishingError", "Milestones"]

@@ -16,6 +16,7 @@ Each kind here has one encoder and one decoder in `engine/wire/codec.py`.
 | Grid       | an integer times one step                   | QSGD, StdGrid                  |
 | RowGrid    | an integer times its row's step             | RowScale                       |
 | Product    | integers times integers, added up           | Directions                     |
+| Entries    | an entry of its column's codebook           | Codebook                       |
 | Signs      | + or - one scale                            | Sign                           |
 | Lattice    | half of a point of the hexagonal lattice    | HexLattice                     |
 | Counts     | a count of successes, centred               | PoissonBinomial                |
@@ -44,6 +45,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 MOST_LEVEL = 1 << 15
 MOST_SHIFT = 14
 MOST_DIRECTIONS = 256
+
+MOST_ENTRIES = 256  # of a column's codebook: a number is a byte
 
 
 @runtime_checkable
@@ -277,6 +280,35 @@ class Product(_ByContent):
         values = self.levels.astype(np.float64) @ basis.T  # whole numbers: exact
         values *= self.step * 2.0**-finest
         return _tensor(values, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Entries(_ByContent):
+    """A value is an entry of its column's book; a tensor of fewer than two dimensions is one column."""
+
+    shape: tuple[int, ...]
+    sizes: Array  # entries of each book, up to MOST_ENTRIES
+    values: Array  # float32, book after book; each rises, -0.0 below 0.0
+    codes: Array  # below the size of their column's book
+
+    def to_tensor(self) -> Tensor:
+        if self.sizes.size == 1:
+            return _tensor(self.values.take(self.codes), self.shape)
+        starts = np.cumsum(self.sizes, dtype=np.int64) - self.sizes
+        return _tensor(self.values.take(self.codes.reshape(-1, self.sizes.size) + starts), self.shape)
+
+
+def count_columns(shape: tuple[int, ...]) -> int:
+    """Of a tensor whose columns have books of their own."""
+    return shape[-1] if len(shape) > 1 else 1
+
+
+def order_floats(bits: Array) -> Array:
+    """float32s as int32 <-> integers in the order of the floats, -0.0 below 0.0."""
+    ordered: Array = bits >> 31
+    ordered &= 0x7FFFFFFF
+    ordered ^= bits
+    return ordered
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -1,5 +1,6 @@
 """Published methods, each one file and one composition of parts; and our own, `thin`."""
 
+from thinwire.engine.methods.boosting import boosting
 from thinwire.engine.methods.celu import celu
 from thinwire.engine.methods.cvfl import cvfl
 from thinwire.engine.methods.efvfl import efvfl
@@ -8,6 +9,6 @@ from thinwire.engine.methods.pbm import pbm
 from thinwire.engine.methods.svfl import svfl
 from thinwire.engine.methods.thin import thin
 
-METHODS = {method.__name__: method for method in (svfl, fedbcd, cvfl, efvfl, celu, pbm, thin)}
+METHODS = {method.__name__: method for method in (svfl, fedbcd, cvfl, efvfl, celu, pbm, thin, boosting)}
 
-__all__ = ["METHODS", "celu", "cvfl", "efvfl", "fedbcd", "pbm", "svfl", "thin"]
+__all__ = ["METHODS", "boosting", "celu", "cvfl", "efvfl", "fedbcd", "pbm", "svfl", "thin"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,6 +51,16 @@ class TreeNodes:
         pairs = np.zeros((0, 2), np.int32)
         truth, words = np.zeros(0, np.bool_), np.zeros(0, np.int64)
         return cls(whole, none, pairs, truth, whole, words, none.astype(np.float32), whole, whole)
+
+    @classmethod
+    def join(cls, parts: Sequence[TreeNodes]) -> TreeNodes:
+        """One after the other, without those that add nothing."""
+        return reduce(cls.append, (one for one in parts if len(one.feature) > 1 or one.value.any()), cls.empty())
+
+    def snap(self, outputs: Doubles) -> Doubles:
+        """Which leaf's value each output is, but for the last bits of a difference."""
+        leaves = np.unique(self.value[self.child[:, 0] == np.arange(len(self.child))]).astype(np.float64)
+        return leaves[np.searchsorted((leaves[1:] + leaves[:-1]) / 2, outputs)]
 
     def append(self, more: TreeNodes) -> TreeNodes:
         """These trees, then those."""
@@ -157,7 +168,7 @@ class BoostedTrees(nn.Module):
         self.least_curvature = require_number("BoostedTrees", "least_curvature", least_curvature, at_least=0)
         self.fields_vocab = tuple(fields_vocab)
         self.threads = _whole("threads", threads, 1)
-        self._set_nodes(TreeNodes.empty())
+        self._set_nodes(TreeNodes.empty(), 0)
 
     @property
     def nodes(self) -> TreeNodes:
@@ -169,13 +180,15 @@ class BoostedTrees(nn.Module):
         return len(self._nodes.root)
 
     def add(self, nodes: TreeNodes) -> None:
-        self._set_nodes(self._nodes.append(nodes))
+        self._set_nodes(self._nodes.append(nodes), max(self._depth, nodes.find_depth()))
 
-    def _set_nodes(self, nodes: TreeNodes) -> None:
+    def _set_nodes(self, nodes: TreeNodes, depth: int) -> None:
         self._nodes = nodes
-        self._depth = nodes.find_depth()
+        self._depth = depth
         for one in fields(nodes):
-            self.register_buffer(one.name, torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name))))
+            array = torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name)))
+            # numpy's empty arrays have strides of 0, which torch cannot view as bytes.
+            self.register_buffer(one.name, array.new_empty(array.shape).copy_(array))
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, columns] -> [N, width], row by row."""
@@ -225,7 +238,7 @@ class BoostedTrees(nn.Module):
                 raise BadState(f"the saved trees are damaged: {name} is {tensor.dtype} with {tensor.dim()} axes")
         nodes = TreeNodes(**{name: tensor.clone().numpy() for name, tensor in held.items()})
         nodes.require_sound()
-        self._set_nodes(nodes)
+        self._set_nodes(nodes, nodes.find_depth())
 
     def extra_repr(self) -> str:
         return f"{self.count} trees, width={self.width}, leaves={self.leaves}, shrinkage={self.shrinkage:g}"
@@ -284,6 +297,7 @@ class TreeFitter:
         )
         self._booster = lightgbm.Booster(self._settings, table.construct())
         self._rows = len(features)
+        self._sums = np.zeros((self._rows, model.width))
 
     def fit(self, gradient: Doubles, curvature: Doubles) -> tuple[TreeNodes, Doubles]:
         """Trees for these derivatives [N, width], and their outputs; later trees follow the earlier ones' outputs."""
@@ -294,22 +308,30 @@ class TreeFitter:
         return nodes, outputs
 
     def _fit_once(self, gradient: Doubles, curvature: Doubles) -> tuple[TreeNodes, Doubles]:
-        """One tree a column. The booster is empty again afterwards: a tree depends on no other."""
-        booster, seen = self._booster, np.zeros((self._rows, self._model.width))
+        """One tree a column, which depends on none before it: only its share of the booster's sums is looked at."""
+        booster, count = self._booster, self._booster.num_trees()
         flat = gradient.astype(np.float32), curvature.astype(np.float32)
         shape = (self._rows,) if self._model.width == 1 else flat[0].shape
         booster.update(fobj=lambda _, __: (flat[0].reshape(shape), flat[1].reshape(shape)))
-        if not booster.num_trees():  # no column separates anything
-            return TreeNodes.empty(), seen
+        if booster.num_trees() == count:  # no column separates anything
+            return TreeNodes.empty(), np.zeros_like(gradient)
+        before, self._sums = self._sums, self._read_sums()
+        iteration = count // self._model.width
+        dumped = booster.dump_model(num_iteration=1, start_iteration=iteration)["tree_info"]
+        nodes = [flatten_tree(one["tree_structure"], column) for column, one in enumerate(dumped)]
+        added = [nodes[column].snap(self._sums[:, column] - before[:, column]) for column in range(len(nodes))]
+        return TreeNodes.join(nodes), np.stack(added, axis=1)
+
+    def _read_sums(self) -> Doubles:
+        """Of all the booster's trees, for every row."""
+        seen = np.empty((self._rows, self._model.width))
 
         def look(scores: NDArray[Any], _: Any) -> tuple[str, float, bool]:
             seen[:] = scores.reshape(seen.shape)
             return "seen", 0.0, False
 
-        booster.eval_train(feval=look)
-        dumped = booster.dump_model()["tree_info"]
-        booster.rollback_one_iter()
-        return flatten_trees([one["tree_structure"] for one in dumped]), round_leaves(seen)
+        self._booster.eval_train(feval=look)
+        return seen
 
 
 def round_leaves(values: Doubles) -> Doubles:
@@ -317,16 +339,8 @@ def round_leaves(values: Doubles) -> Doubles:
     return (np.round(values / _LEAF_STEP) * _LEAF_STEP).astype(np.float32).astype(np.float64)
 
 
-def flatten_trees(trees: Sequence[Mapping[str, Any]]) -> TreeNodes:
-    """Of one tree for each column, as LightGBM describes them; a tree of one leaf that adds nothing is left out."""
-    found = TreeNodes.empty()
-    for column, tree in enumerate(trees):
-        if "split_feature" in tree or tree.get("leaf_value"):
-            found = found.append(_flatten(tree, column))
-    return found
-
-
-def _flatten(tree: Mapping[str, Any], column: int) -> TreeNodes:
+def flatten_tree(tree: Mapping[str, Any], column: int) -> TreeNodes:
+    """As LightGBM describes it."""
     ordered = list(_list_nodes(tree))
     places = {id(node): place for place, node in enumerate(ordered)}
     inner = ["split_feature" in node for node in ordered]

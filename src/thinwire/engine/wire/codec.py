@@ -18,7 +18,16 @@ import torch
 from thinwire.base.errors import BadInput, Malformed, Truncated, UnknownTag
 from thinwire.engine.compress import symbols as kinds
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import MOST_DIRECTIONS, MOST_LEVEL, MOST_SHIFT, Symbols, codes_dtype
+from thinwire.engine.compress.symbols import (
+    MOST_DIRECTIONS,
+    MOST_ENTRIES,
+    MOST_LEVEL,
+    MOST_SHIFT,
+    Symbols,
+    codes_dtype,
+    count_columns,
+    order_floats,
+)
 from thinwire.engine.wire.bits import pack, pack_size, read_indices, unpack, write_indices
 from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Effort, check_effort, read_integers, write_integers
@@ -264,6 +273,41 @@ _SHIFTS = _Field("shifts", _write_shifts, _read_shifts)
 _FACTORS = (_directions("levels", _rows, MOST_LEVEL), _directions("basis", _width, 2**MOST_SHIFT))
 
 
+# Codebooks --------------------------------------------------------------------------------------------
+
+
+def _read_sizes(reader: BodyReader, s: Any) -> Array:
+    columns = count_columns(s.shape)
+    if 4 * columns > reader.remaining:
+        raise Truncated(f"values of {columns} columns are announced, {reader.remaining} bytes are left")
+    return read_integers(reader, columns, 1, min(MOST_ENTRIES, prod(s.shape) // columns))
+
+
+def _read_books(reader: BodyReader, s: Any) -> Array:
+    ends = np.cumsum(s.sizes, dtype=np.int64)
+    values = reader.array("<f4", int(ends[-1]))
+    if not np.isfinite(values).all():
+        raise Malformed("a column's values hold NaN or infinity")
+    keys = order_floats(values.view("<i4"))
+    falls = keys[1:] <= keys[:-1]
+    falls[ends[:-1] - 1] = False  # from one column to the next
+    if falls.any():
+        raise Malformed("a column's values do not rise")
+    return values
+
+
+def _read_entries(reader: BodyReader, s: Any) -> Array:
+    codes = read_integers(reader, prod(s.shape), 0, int(s.sizes.max()) - 1)
+    if (codes.reshape(-1, s.sizes.size).max(axis=0) >= s.sizes).any():
+        raise Malformed("a row's number is beyond the values of its column")
+    return codes
+
+
+_SIZES = _Field("sizes", lambda out, s, effort: write_integers(out, s.sizes, effort), _read_sizes)
+_BOOKS = _Field("values", lambda out, s, _: out.raw(s.values.astype("<f4").tobytes()), _read_books)
+_NUMBERS = _Field("codes", lambda out, s, effort: write_integers(out, s.codes, effort, s.sizes.size), _read_entries)
+
+
 # Lattice ----------------------------------------------------------------------------------------------
 
 
@@ -422,6 +466,7 @@ _CODECS = (
     _Codec(14, kinds.LevelSum, (_SHAPE, _BITS, _LOW, _HIGH, _PARTIES, _DITHERS, _SUMS)),
     _Codec(15, kinds.Masked, (_SHAPE, _POWER, _DITHER, _MASKED)),
     _Codec(16, kinds.Product, (_SHAPE, _STEP, _SHIFTS, *_FACTORS)),
+    _Codec(17, kinds.Entries, (_SHAPE, _SIZES, _BOOKS, _NUMBERS)),
 )
 _BY_TAG = {codec.tag: codec for codec in _CODECS}
 _BY_KIND: dict[type[Any], _Codec] = {codec.kind: codec for codec in _CODECS}

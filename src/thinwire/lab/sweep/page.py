@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
+from thinwire.base.format import format_bytes, format_count, format_number, format_seconds, name_score
 from thinwire.job.job_file import inline
 from thinwire.report.figures import curve_figures, totals_figure
 from thinwire.report.folder import is_run, read_run, write_page
@@ -64,10 +64,10 @@ def rank_points(points: Sequence[dict[str, Any]], metric: str, has_target: bool)
 def describe_ranking(metric: str, target: dict[str, Any] | None) -> str:
     """What best first means here."""
     if target is not None:
-        aim = f"{target['metric']} {target['value']:g}"
+        aim = f"{name_score(target['metric'])} {target['value']:g}"
         return f"best first: reached {aim} with most seeds, then fewest bytes"
     which = "highest" if better(metric) > 0 else "lowest"
-    return f"best first: {which} {metric} of the delivered model"
+    return f"best first: {which} {name_score(metric)} of the delivered model"
 
 
 # A sweep as one self-contained HTML page: the settings best first, what each value did, the curves ----------------
@@ -81,20 +81,21 @@ _COSTS: dict[str, Callable[[float], str]] = {
     "bytes_down": format_bytes,
     "link_seconds": format_seconds,
 }
-_HEADS = ("rounds", "bytes in all", "training up", "training down", "link time")
+_HEADS = ("rounds", "total bytes", "training up", "training down", "link time")
 
 
 def render_sweep(found: Mapping[str, Any]) -> str:
     """Of what `sweep.json` holds; evaluations come from the runs' folders."""
     points: list[dict[str, Any]] = found["points"]
     metric, target = found["metric"], found["target"]
+    score = name_score(metric)
     groups = [group for point in points[:_MOST_DRAWN] if (group := _group(point)) is not None]
     totals = totals_figure(groups)
     values = {
         "on_what": "" if not groups else on_what(groups[0].first),
         "tiles": _tiles(points, metric, target),
         "ranking": describe_ranking(metric, target),
-        "heads": ("", f"delivered {metric}", f"test {metric}", *(["reached"] if target else []), *_HEADS),
+        "heads": ("", f"delivered {score}", f"test {score}", *(["reached"] if target else []), *_HEADS),
         "rows": [(format_point_name(point), *_cells(point, target)) for point in points],
         "axes": _axes(points, target),
         "figures": [*curve_figures(groups), *([] if totals is None else [totals])],
@@ -131,12 +132,14 @@ def _tiles(points: Sequence[Mapping[str, Any]], metric: str, target: Mapping[str
         return found
     if best["mean"]["delivered"] is not None:
         score = _shown(best, "delivered", format_number)
-        found.insert(0, Tile(f"best delivered {metric}", score, format_point_name(best)))
+        found.insert(0, Tile(f"best delivered {name_score(metric)}", score, format_point_name(best)))
     sent = best["mean"]["bytes_all"]
     found.append(Tile("sent by the best", format_bytes(sent), "training and evaluation, mean over seeds"))
     if target is not None:
         reached = sum(point["reached"] for point in points)
-        found.append(Tile("target", f"{reached} of {runs}", f"reached {target['metric']} {target['value']:g}"))
+        found.append(
+            Tile("target", f"{reached} of {runs}", f"reached {name_score(target['metric'])} {target['value']:g}")
+        )
     return found
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from thinwire.base.errors import BadInput
 from thinwire.report.folder import Stop, find_runs, going_on, last_stop
 from thinwire.report.record import Evaluation, Heartbeat, RunInfo, RunRecord, append_heartbeat
+from thinwire.report.summary import collect_seeds
 from thinwire.storage import layout
 from thinwire.storage.json_file import LineFollower, read_object
 
@@ -150,7 +151,7 @@ def _moment(text: str) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-_SHOWN = 4  # runs, unless some are chosen
+_SHOWN = 4  # kinds of runs, unless some are chosen
 MOST_SHOWN = 12
 _LOOK_SECONDS = 0.4
 _FIND_SECONDS = 2.0
@@ -169,16 +170,18 @@ class Board:
         self._found = -_FIND_SECONDS
 
     def select_runs(self, asked: Sequence[str]) -> list[tuple[str, LiveRun]]:
-        """Those that were asked for and exist, or the newest; freshly looked at."""
+        """Those that were asked for and exist, or the newest kinds; freshly looked at."""
         with self._lock:
             self._find()
             chosen = [key for key in dict.fromkeys(asked) if key in self.runs][:MOST_SHOWN]
-            if not chosen:
-                newest = sorted(self.runs, key=lambda key: _began(self.runs[key].folder))[-_SHOWN:]
-                chosen = [key for key in self.runs if key in newest]
+            chosen = chosen or self._find_newest()
             for key in chosen:
                 self._look(key)
             return [(key, self.runs[key]) for key in chosen]
+
+    def list_kinds(self) -> list[list[str]]:
+        """Keys; runs that differ in their seed alone together."""
+        return collect_seeds(self.runs, lambda key: self.runs[key].about)
 
     def find_baseline(self, key: str) -> str | None:
         """Of the runs on the same rows: the first of svfl, or else the first that began."""
@@ -189,6 +192,12 @@ class Board:
         alike = [(name, one) for name, one in known if _on_same_rows(one, about)]
         alike.sort(key=lambda pair: (pair[1].method != "svfl", pair[1].started))
         return alike[0][0]
+
+    def _find_newest(self) -> list[str]:
+        """All seeds of the kinds of runs that began last."""
+        kinds = sorted(self.list_kinds(), key=lambda keys: max(_began(self.runs[key].folder) for key in keys))
+        newest = [key for keys in reversed(kinds[-_SHOWN:]) for key in keys][:MOST_SHOWN]
+        return [key for key in self.runs if key in newest]
 
     def _look(self, key: str) -> None:
         if monotonic() - self._looked.get(key, -_LOOK_SECONDS) >= _LOOK_SECONDS:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from thinwire.base.format import format_seconds
+from thinwire.base.format import format_seconds, name_place
 from thinwire.report.figures import cosine_figure, curve_figures, time_figures, totals_figure, traffic_figures
 from thinwire.report.live.live_run import MOST_SHOWN, Board, LiveRun, LiveState
 from thinwire.report.record import RunRecord
@@ -77,7 +77,7 @@ def log_lines(run: LiveRun, record: RunRecord | None) -> list[tuple[str, str]]:
         place = record.metric_place
         for event in record.events[-_LINES:]:
             value = event.value_at(place)
-            said = "" if value is None else f"{place.replace('.', ' ')} {value:.4g}"
+            said = "" if value is None else f"{name_place(place)} {value:.4g}"
             lines.append((f"round {event.round}", said))
     return lines[-_LINES:]
 
@@ -109,57 +109,93 @@ class _Shown:
     run: LiveRun
     name: str
     record: RunRecord | None
-    style: int | None  # its lines' in the curves; None where it has none yet
+    kind: int | None  # whose line is its own in the curves; None where it has none yet
+
+    @property
+    def style(self) -> int | None:
+        return None if self.kind is None else self.kind % COLOURS
 
 
 def sections(board: Board, asked: Sequence[str]) -> dict[str, str]:
     """By the id of their place."""
     chosen = board.select_runs(asked)
+    baseline = _find_baseline(board, [key for key, _ in chosen])
+    chosen.sort(key=lambda pair: pair[0] not in baseline)
     names = _short_names([run.name for _, run in chosen])
-    shown, groups = _with_styles(chosen, names)
+    shown, groups = _with_kinds(chosen, names)
     figures = curve_figures(groups)
     totals = totals_figure(groups) if len(groups) > 1 else None
+    choices = _list_runs(board, [one.key for one in shown], baseline)
     return {
-        "live": "Live." if any(one.run.is_live() for one in shown) else "Nothing is running.",
-        "runs": _render("runs.html", root=board.root.resolve().name, **_list_runs(board, [one.key for one in shown])),
-        "overview": _render("overview.html", rows=[_row(one) for one in shown]),
+        "live": _describe_activity(shown, len(board.runs)),
+        "runs": _render("runs.html", root=board.root.resolve().name, **choices),
+        "overview": _render("overview.html", rows=[_row(one) for one in _put_live_first(shown)]),
         "curves": _render("curves.html", figures=figures + ([] if totals is None else [totals])),
-        "details": _render("details.html", runs=[_detail(one) for one in shown]),
+        "details": _render("details.html", runs=[_detail(one, shown) for one in _select_details(shown)]),
     }
 
 
-def _list_runs(board: Board, shown: Sequence[str]) -> dict[str, Any]:
-    """Seeds of one method together; the baseline first, which is offered where it is not shown."""
-    runs = board.runs
-    groups = collect_seeds(runs, lambda key: runs[key].about)
+def _put_live_first(shown: Sequence[_Shown]) -> list[_Shown]:
+    return sorted(shown, key=lambda one: not one.run.is_live())
+
+
+def _describe_activity(shown: Sequence[_Shown], runs: int) -> str:
+    if any(one.run.is_live() for one in shown):
+        return "Live."
+    return "Nothing is running." if len(shown) == runs else "None of the runs shown is running."
+
+
+def _find_baseline(board: Board, shown: Sequence[str]) -> list[str]:
+    """All seeds of what the runs shown are compared with; none where there is nothing else."""
+    kinds = board.list_kinds()
     found = board.find_baseline(shown[0]) if shown else None
-    groups.sort(key=lambda keys: found not in keys)
-    baseline = groups[0] if len(groups) > 1 and found in groups[0] else []
+    return next((keys for keys in kinds if found in keys), []) if len(kinds) > 1 else []
+
+
+def _list_runs(board: Board, shown: Sequence[str], baseline: Sequence[str]) -> dict[str, Any]:
+    """Seeds of one method together; the baseline first, which is offered where it is not shown."""
+    runs, kinds = board.runs, board.list_kinds()
+    kinds.sort(key=lambda keys: keys != baseline)
     asked = [*baseline, *shown][:MOST_SHOWN]
     return {
-        "groups": [list(zip(keys, _name_choices([runs[key] for key in keys]), strict=True)) for keys in groups],
+        "kinds": [list(zip(keys, _name_choices([runs[key] for key in keys]), strict=True)) for keys in kinds],
         "baseline": set(baseline),
         "shown": set(shown),
         "compare": "" if set(baseline) & set(shown) or not baseline else urlencode([("run", key) for key in asked]),
     }
 
 
-def _name_choices(runs: Sequence[LiveRun]) -> list[str]:
-    """One run by its name; several seeds by their folder, method and seed."""
+def _name_choices(runs: Sequence[LiveRun]) -> list[tuple[str, str]]:
+    """(name, what of it is written): one run by its name; seeds by folder and method, written once, and seed."""
     if len(runs) == 1:
-        return [runs[0].name]
-    folders = ["".join(run.name.rpartition("/")[:2]) for run in runs]
-    infos = [run.about for run in runs]
-    seeds = ["" if one is None else f"{one.method}, seed {one.seed}" for one in infos]
-    return [folder + seed for folder, seed in zip(folders, seeds, strict=True)]
+        return [(runs[0].name, runs[0].name)]
+    found: list[tuple[str, str]] = []
+    before = ""
+    for run in runs:
+        about = run.about
+        place, seed = "".join(run.name.rpartition("/")[:2]), ""
+        if about is not None:
+            place, seed = place + about.method, f"seed {about.seed}"
+        name = f"{place}, {seed}"
+        found.append((name, seed if place == before else name))
+        before = place
+    return found
 
 
-def _with_styles(chosen: Sequence[tuple[str, LiveRun]], names: Sequence[str]) -> tuple[list[_Shown], list[RunGroup]]:
+def _select_details(shown: Sequence[_Shown]) -> list[_Shown]:
+    """Of the seeds of one kind one that runs, or the first."""
+    found: dict[str | int, _Shown] = {}
+    for one in _put_live_first(shown):
+        found.setdefault(one.key if one.kind is None else one.kind, one)
+    return [one for one in shown if one in found.values()]
+
+
+def _with_kinds(chosen: Sequence[tuple[str, LiveRun]], names: Sequence[str]) -> tuple[list[_Shown], list[RunGroup]]:
     """Curves number the groups of runs that have begun; seeds of one method have one line and one colour."""
     shown = [_Shown(key, run, name, run.record(name), None) for (key, run), name in zip(chosen, names, strict=True)]
     begun = collect_seeds((one.record for one in shown if one.record is not None), lambda record: record.about)
-    styles = {record.name: style % COLOURS for style, records in enumerate(begun) for record in records}
-    return [replace(one, style=styles.get(one.name)) for one in shown], [name_group(records) for records in begun]
+    kinds = {record.name: kind for kind, records in enumerate(begun) for record in records}
+    return [replace(one, kind=kinds.get(one.name)) for one in shown], [name_group(records) for records in begun]
 
 
 def _short_names(names: list[str]) -> list[str]:
@@ -185,16 +221,18 @@ def _row(shown: _Shown) -> dict[str, Any]:
         "silent": f"no sign of life for {format_seconds(round(silent or 0))}" if state == "silent" else "",
         "go_on": shown.run.going_on(),
         "record": shown.record,
-        "tiles": [] if shown.record is None else tiles(shown.record),
+        "tiles": [] if shown.record is None else [one for one in tiles(shown.record) if one.name != "rounds"],
     }
 
 
-def _detail(shown: _Shown) -> dict[str, Any]:
+def _detail(shown: _Shown, beside: Sequence[_Shown]) -> dict[str, Any]:
     run, record = shown.run, shown.record
+    seeds = 1 if shown.kind is None else sum(one.kind == shown.kind for one in beside)
     found: dict[str, Any] = {
         "key": shown.key,
         "name": shown.name,
         "style": shown.style,
+        "seeds": seeds,
         "health": health(run, record, run.state()),
         "log": log_lines(run, record),
         "record": record,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import dropwhile
 
 from thinwire.base.format import short
 from thinwire.report.svg.drawing import Axis, axis_over, cut, fill_style, heading, legend, picture, rule, stroke, text
@@ -64,7 +65,7 @@ class Chart:
         x, y = self._axes(lines)
         if x.log:  # before the first byte there is no place on it
             lines = [Line(line.name, [point for point in line.points if point.x > 0], line.style) for line in lines]
-        entries = [(line.name, line.style) for line in lines]
+        entries = [(line.name, line.style) for line in lines if len(self.lines) > 1]
         below, height = legend(entries, _LEFT, self.size.height, self.size.width)
         title = cut(self.title, (self.size.width - _LEFT) / 1.2)
         parts = [
@@ -84,17 +85,23 @@ class Chart:
 
     def _axes(self, lines: Sequence[Line]) -> tuple[Axis, Axis]:
         xs = [point.x for line in lines for point in line.points]
-        spread = [
-            value
-            for line in lines
-            for point in self._shown(line)
-            for value in ((point.y,) if self.log else (point.y - point.deviation, point.y + point.deviation))
-        ]
+        spread = self._spread([self._shown(line) for line in lines])
+        if len(set(spread)) == 1:  # a start that is left out would leave a level line on an axis of its own
+            spread = self._spread([line.points for line in lines])
         across = [] if self.across is None else [self.across]
         ends = [line.points[-1].x for line in lines]
         far_apart = bool(ends) and max(ends) > _FAR * min(ends) > 0
         x = axis_over(xs, log=True) if far_apart else axis_over([0.0, *xs])
         return x, axis_over([*spread, *across], log=self.log)
+
+    def _spread(self, lines: Sequence[Sequence[Point]]) -> list[float]:
+        """What a y axis must hold."""
+        return [
+            value
+            for points in lines
+            for point in points
+            for value in ((point.y,) if self.log else (point.y - point.deviation, point.y + point.deviation))
+        ]
 
     def _shown(self, line: Line) -> Sequence[Point]:
         """What the y axis must hold: a start before any training would flatten all that follows."""
@@ -133,10 +140,12 @@ class Chart:
 
     def _band(self, line: Line, x: Axis, y: Axis) -> list[str]:
         """One standard deviation up and down, where there are several seeds."""
-        if not any(point.deviation for point in line.points):
+        # A start outside the axes has no band: it would be a wedge along the edge.
+        points = list(dropwhile(lambda point: not 0 <= y.place(point.y) <= 1, line.points))
+        if not any(point.deviation for point in points):
             return []
-        upper = [(self._along(x, p.x), self._down(y, p.y + p.deviation)) for p in line.points]
-        lower = [(self._along(x, p.x), self._down(y, p.y - p.deviation)) for p in line.points]
+        upper = [(self._along(x, p.x), self._down(y, p.y + p.deviation)) for p in points]
+        lower = [(self._along(x, p.x), self._down(y, p.y - p.deviation)) for p in points]
         outline = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*upper, *reversed(lower)])
         return [f'<polygon points="{outline}" {fill_style(line.style)} fill-opacity="0.13"/>']
 

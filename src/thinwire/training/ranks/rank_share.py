@@ -14,6 +14,7 @@ from torch import Tensor
 
 from thinwire.base.errors import BadInput
 from thinwire.data.readers.large_table import LargeTable
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import APART, DPBottom, find_row_coupling
 from thinwire.engine.programs.parties import FeatureParty
@@ -265,6 +266,10 @@ def follow_party(own: PartyView, ranks: Ranks) -> None:
 
 def require_separate_rows(own: PartyView, party: FeatureParty) -> None:
     """Refuses a bottom model in which rows see each other: a part of a batch would come out otherwise."""
+    if isinstance(party.bottom, BoostedTrees):
+        raise BadInput(
+            f"party.{own.me}.model: boosted trees are fitted in one process; start this party without torchrun"
+        )
     like = next(party.bottom.parameters(), party.features)
     why = find_row_coupling(party.bottom, party.features[:3].to(like.device))
     if why is not None:
