@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import thinwire as tw
+from job.small import JOB as SMALL
 from job.small import write_job
 from job.tables.companies import JOB
 from job.tables.test_jobs import aligned
@@ -18,7 +19,7 @@ from thinwire.engine.models import BiasTop
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.party_view import read_party_view
 
-METHOD = "svfl"
+METHOD = "boosting"
 TREES = (
     JOB.replace('method = "svfl"', f'method = "{METHOD}"')
     .replace("batch_size = 64\n", "baselines = true\nimportance = true\n")
@@ -98,7 +99,7 @@ def test_a_network_takes_no_gaps(path: Path) -> None:
 
 
 def test_tables_of_numbers_may_have_gaps_too(tmp_path: Path) -> None:
-    job = write_job(tmp_path)
+    job = write_job(tmp_path, SMALL.replace("batch_size = 32\n", ""))
     lines = (tmp_path / "shop.csv").read_text().splitlines()
     lines[3] = f",{lines[3].partition(',')[2]}"
     (tmp_path / "shop.csv").write_text("\n".join(lines))
@@ -123,7 +124,8 @@ def test_a_runs_trees_score_rows_with_gaps_as_they_did_in_training(run: Path, pa
     tables = {party.name: party.test_features for party in job.everyone}
     trained = tw.load_run(run)
     scores = trained.predict(tables)
-    expected = trained.models["top"](sum(trained.models[name](tables[name]) for name in tables))
+    h = {name: trained.models[name](table) for name, table in tables.items()}
+    expected = trained.models["top"](h["bank"].bfloat16().float() + h["shop"])  # as the recipe rounds what is scored
     assert torch.equal(scores, expected)
     one = torch.cat([trained.predict({name: x[[row]] for name, x in tables.items()}) for row in range(9)])
     assert torch.equal(one, scores[:9])
@@ -132,3 +134,59 @@ def test_a_runs_trees_score_rows_with_gaps_as_they_did_in_training(run: Path, pa
     assert trained.predict(unseen).isfinite().all()
     with pytest.raises(BadInput, match="features"):
         trained.predict({**unseen, "shop": torch.full_like(unseen["shop"], torch.inf)})
+
+
+# What follows from the label party's side ---------------------------------------------------------------------------
+
+
+CLASSES = ["label_party.loss=cross_entropy"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "width", "curvature"),
+    [
+        ([], 1, "derived"),
+        (CLASSES, 2, "derived"),
+        ([*CLASSES, 'label_party.top={name="mlp_top",hidden=[4],classes=2}'], 2, 0.25),
+        (["label_party.class_weights=[1, 2]"], 1, 0.25),
+        (['recipe.defence={name="MaxNorm"}'], 1, 0.25),
+        (["label_party.labels={file='shop.csv',column='visits'}", "label_party.loss=squared_error"], 1, 2.0),
+    ],
+    ids=["binary", "classes", "another top", "weighted", "defended", "value"],
+)
+def test_width_and_curvature_follow_from_the_loss(
+    path: Path, settings: list[str], width: int, curvature: float | str
+) -> None:
+    visits = ["label_party.features={file='shop.csv',all_but=['bought']}", "job.metrics=[]"]
+    asked = [*settings, *(visits if curvature == 2.0 else [])]
+    job = load_job(path, asked)
+    for party in job.everyone:
+        assert isinstance(party.bottom, tw.learners.BoostedTrees)
+        assert (party.bottom.width, party.bottom.curvature) == (width, curvature)
+    if width == 1:  # how many classes there are is in no file: a feature party alone cannot know
+        bank = read_party_view(path, "bank", asked).load_features().bottom
+        assert isinstance(bank, tw.learners.BoostedTrees)
+        assert (bank.width, bank.curvature) == (width, curvature)
+
+
+def test_a_feature_party_alone_says_what_it_has_to_know(path: Path, tmp_path: Path) -> None:
+    says = "party.bank.model.width is missing: the trees need to know the loss, and the job does not say it"
+    with pytest.raises(BadInput, match=says):
+        read_party_view(path, "bank", CLASSES)
+    stated = [*CLASSES, 'label_party.top={name="bias_top",width=2}']
+    own = read_party_view(path, "bank", stated)
+    assert own.load_features().bottom.width == 2
+    kept = tmp_path / "job.toml"
+    kept.write_text(own.format_document())  # which says nothing of the label party but its name
+    assert read_party_view(kept, "bank").load_features().bottom.width == 2
+
+
+def test_a_bias_needs_one_embedding_for_each_output(path: Path) -> None:
+    own = read_party_view(path, "shop", CLASSES)
+    with pytest.raises(BadInput, match="label_party.fusion: fusion 'sum' adds embeddings, but their widths differ"):
+        own.build_label_party(own.load_label_data(), {"bank": 1})
+    says = "label_party.top adds a bias to embeddings that are 1 wide, but a row has 2 outputs.*give every party's model"
+    with pytest.raises(BadInput, match=says):
+        load_job(path, [*CLASSES, "party.bank.model.width=1", "label_party.model.width=1"])
+    with pytest.raises(BadInput, match="that are 2 wide, but a row has 1 outputs"):
+        load_job(path, ["label_party.fusion=concat"])
