@@ -305,9 +305,7 @@ def _read_entries(reader: BodyReader, s: Any) -> Array:
 
 _SIZES = _Field("sizes", lambda out, s, effort: write_integers(out, s.sizes, effort), _read_sizes)
 _BOOKS = _Field("values", lambda out, s, _: out.raw(s.values.astype("<f4").tobytes()), _read_books)
-_NUMBERS = _Field(
-    "codes", lambda out, s, effort: write_integers(out, s.codes, effort, s.sizes.size), _read_entries
-)
+_NUMBERS = _Field("codes", lambda out, s, effort: write_integers(out, s.codes, effort, s.sizes.size), _read_entries)
 
 
 # Lattice ----------------------------------------------------------------------------------------------
