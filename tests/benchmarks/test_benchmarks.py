@@ -85,8 +85,8 @@ def test_frames_are_close_to_their_entropy() -> None:
         assert 0.5 < row.ratio < 1.1
 
 
-def test_every_method_has_a_recipe_and_svfl_comes_first() -> None:
-    assert list(methods.recipes()) == list(METHODS)
+def test_every_method_of_networks_has_a_recipe_and_svfl_comes_first() -> None:
+    assert list(methods.recipes()) == [name for name in METHODS if name != "boosting"]
     for recipe in methods.recipes().values():
         recipe.check(4, "sum")
 
