@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,12 @@ from thinwire.base.errors import BadInput
 from thinwire.data.prepare import Preparation, Settings
 from thinwire.data.readers.tables import GAPS, read_cells
 from thinwire.data.readers.text_format import PLAIN, TextFormat
-from thinwire.job.schema import PartyEntry
+from thinwire.job.schema import PartyEntry, ServeSection
+from thinwire.predict.errors import BadRequest
+from thinwire.predict.online.api_schema import ScoreSchema
+from thinwire.predict.party_models import PartyRows
 from thinwire.predict.rows import NamedColumns, read_named_columns
+from thinwire.predict.scoring import LedgerRows
 
 ROWS = "age{0}town{0}since{0}insured{0}zip{0}same\n" + "".join(
     f"{20 + k}{{1}}5{{0}}{town}{{0}}2020-01-{k + 1:02}{{0}}{('yes', 'no')[k % 3 > 0]}{{0}}0{k}{{0}}x\n"
@@ -81,3 +86,24 @@ def test_tables_that_are_not_prepared_take_numbers_by_name(tmp_path: Path) -> No
             named.convert([{"a": wrong, "b": 2.5}])
     arrays = PartyEntry.model_validate({"name": "shop", "features": {"file": "t.npz", "key": "x"}})
     assert read_named_columns(arrays, tmp_path, tmp_path) is None
+
+
+def test_trees_take_null_by_name_and_in_lists(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("b,y,a\n1,0,2\n")
+    source = {"name": "shop", "features": {"file": "t.csv", "all_but": ["y"]}}
+    named = read_named_columns(
+        PartyEntry.model_validate({**source, "model": {"name": "boosted_trees"}}), tmp_path, tmp_path
+    )
+    assert named is not None
+    rows = PartyRows(torch.zeros(3, 2), 3, None, None, LedgerRows(), columns=named, takes_gaps=True)
+    schema = ScoreSchema(ServeSection())
+    by_name = schema.read({"rows": [1], "features": [{"a": None, "b": 2.5}]}, rows, None).features
+    by_list = schema.read({"rows": [1], "features": [[2.5, None]]}, rows, None).features
+    for found in (by_name, by_list):
+        assert found is not None
+        assert found[0, 0] == 2.5
+        assert found[0, 1].isnan()
+    with pytest.raises(BadRequest, match=r"features\[0, 1\] is not finite"):
+        schema.read({"rows": [1], "features": [[2.5, 1e300]]}, rows, None)
+    with pytest.raises(BadRequest, match="features must be numbers"):
+        schema.read({"rows": [1], "features": [[2.5, None]]}, replace(rows, takes_gaps=False), None)

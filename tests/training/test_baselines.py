@@ -128,7 +128,7 @@ def test_a_baseline_that_cannot_be_trained_costs_no_run(monkeypatch: pytest.Monk
         def fit(self, *_: object) -> None:
             raise ValueError("too many columns")
 
-    monkeypatch.setattr(baselines, "_estimators", lambda _: {"broken": Broken()})
+    monkeypatch.setattr(baselines, "_estimators", lambda *_: {"broken": Broken()})
     result = tw.train(job((table()[1] > 1).astype(int), 2), callbacks=[])
     assert [(one.value, one.note) for one in result.baselines] == [(None, "not trained: too many columns")] * 2
 

@@ -23,14 +23,22 @@ from thinwire.data.readers.tables import Cells, column_names, read_cells, select
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, BiasTop, fusion_width
 from thinwire.engine.models.losses import Loss, find_base_rate
-from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.engine.programs.parties import FeatureParty, LabelParty, accepts_gaps
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import check_outputs, find_embedding_width, may_use_base_rate
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_text, resolve_document, toml_text
 from thinwire.job.messages import at, within
 from thinwire.job.own_code import CodeSources
-from thinwire.job.registry import build_module, build_optimizer, build_recipe, build_settings, derive_weight_seed
+from thinwire.job.registry import (
+    build_module,
+    build_optimizer,
+    build_recipe,
+    build_settings,
+    complete_model,
+    count_outputs,
+    derive_weight_seed,
+)
 from thinwire.job.row_selection import RowSelection, RowSource, require_one_alignment, require_same_rows
 from thinwire.job.schema import (
     ColumnSource,
@@ -109,7 +117,12 @@ class TableReader:
     def _read_numbers(self, field: str, source: Source, taken: Sequence[str]) -> Values:
         with at(f"{self.section.path}.{field}"):
             found = read_features(
-                self.folder / source.file, source.key, source.columns, source.all_but or (), source.text_format
+                self.folder / source.file,
+                source.key,
+                source.columns,
+                source.all_but or (),
+                source.text_format,
+                self.section.has_trees,
             )
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -218,9 +231,9 @@ class PartyLoader:
 
     folder: Path
     seed: int
+    recipe: Recipe
     split: SplitSection | None = None
     code: CodeSources = CodeSources()  # whose modules may be built
-    recipe: Recipe | None = None  # None: nothing is trained
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
         held = TableReader(section, self.folder, self.split).read_features(section.features)
@@ -244,7 +257,8 @@ class PartyLoader:
             raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
         held = reader.read_features(section.features, [] if own is None else [own])
-        bottom = self.build_bottom(section, held)
+        outputs = count_label_outputs(section, labels, coding)
+        bottom = self.build_bottom(complete_model(section, section, self.recipe, outputs), held)
         features = torch.as_tensor(held.features)
         return LabelData(
             labels,
@@ -273,9 +287,11 @@ class PartyLoader:
                 optimizer=None if section.optimizer is None else build_optimizer("optimizer", section.optimizer),
                 **held,
             )
-        if isinstance(top, BiasTop) and self.recipe is not None and may_use_base_rate(self.recipe):
-            with at("label_party.labels"):
-                top.begin_at(find_base_rate(party.loss, party.labels, top.width))
+        if isinstance(top, BiasTop):
+            _require_width(top.width, count_label_outputs(section, data.labels, data.coding))
+            if may_use_base_rate(self.recipe):
+                with at("label_party.labels"):
+                    top.begin_at(find_base_rate(party.loss, party.labels, top.width))
         return party
 
     def build_top(self, section: LabelEntry, widths: Sequence[int], coding: LabelCoding | None = None) -> nn.Module:
@@ -292,7 +308,30 @@ class PartyLoader:
     def build_bottom(self, section: PartyEntry, held: PartyTables) -> nn.Module:
         """The section's bottom model for rows like these."""
         seed, shape = derive_weight_seed(self.seed, section.name, "bottom"), held.features.shape[1:]
-        return build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
+        found = build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
+        if held.preparation is not None and held.preparation.keeps_gaps and not accepts_gaps(found):
+            name = type(found).__name__
+            says = f"is 'keep', but {name} takes no missing values; use 'median', 'mean', or boosted_trees"
+            raise BadInput.of(f"{section.path}.prepare.missing", says)
+        return found
+
+
+def count_label_outputs(section: LabelEntry, labels: Tensor, coding: LabelCoding | None) -> int:
+    """How many outputs a row has: what the file says, or one for each class of the labels."""
+    if (stated := count_outputs(section)) is not None:
+        return stated
+    return int(labels.max()) + 1 if coding is None else coding.outputs(section.loss)
+
+
+def _require_width(width: int, outputs: int) -> None:
+    """Of what a bias is added to."""
+    if width != outputs:
+        raise BadInput.of(
+            "label_party.top",
+            f"adds a bias to embeddings that are {width} wide, but a row has {outputs} outputs: one for two classes "
+            "under binary_cross_entropy and for squared_error, one a class under cross_entropy; give every party's "
+            f"model width = {outputs}, and add embeddings up by fusion = 'sum'",
+        )
 
 
 def find_loss(section: LabelEntry) -> Loss:
@@ -328,9 +367,13 @@ class JobSource:
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
-        sections = PartyLoader(self._folder, settings.seed, file.job.split, self._code, self._recipe)
-        parties = [sections.load_feature_party(section) for section in file.party]
+        sections = PartyLoader(self._folder, settings.seed, self._recipe, file.job.split, self._code)
         data = sections.load_label_data(file.label_party)
+        outputs = count_label_outputs(file.label_party, data.labels, data.coding)
+        parties = [
+            sections.load_feature_party(complete_model(section, file.label_party, self._recipe, outputs))
+            for section in file.party
+        ]
         widths = {
             party.name: find_embedding_width(f"party.{party.name}.model:", party.bottom, party.features)
             for party in parties

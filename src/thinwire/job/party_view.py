@@ -46,7 +46,7 @@ from thinwire.job.job_file import JobText, read_text, resolve_document, toml_tex
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.messages import at, within
 from thinwire.job.own_code import CodeSources, find_modules
-from thinwire.job.registry import build_optimizer, build_recipe, build_settings, look_up
+from thinwire.job.registry import build_optimizer, build_recipe, build_settings, complete_model, look_up
 from thinwire.job.row_selection import RowDigest, RowSelection, RowSet
 from thinwire.job.schema import (
     JobSection,
@@ -260,7 +260,7 @@ class PartyView:
     @property
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
-        return PartyLoader(self.folder, self.settings.seed, self.job.split, self.code, self.recipe)
+        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code)
 
     @property
     def modules(self) -> dict[str, str]:
@@ -327,6 +327,9 @@ def build_party_view(text: JobText, me: PartyName, code: CodeSources | None = No
     file = text.validate(RosterFile)
     section = _own_section(text, file, me)
     recipe = build_recipe("recipe", file.recipe)
+    if isinstance(section, PartySection):  # the label party's waits for its labels
+        section = complete_model(section, file.label_party, recipe)
+        file = file.model_copy(update={"party": [section if one.name == me else one for one in file.party]})
     optimizer = build_optimizer("optimizer", file.optimizer)
     if section.optimizer is not None:
         optimizer = build_optimizer(f"{section.path}.optimizer", section.optimizer)

@@ -33,10 +33,11 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobSection
+from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
+AnyEntry = TypeVar("AnyEntry", bound=PartyEntry)
 
 _SAME = {"reuse": "local_steps", "steps": "local_steps"}  # what parts call an argument of their method
 _NONE = "none"  # TOML has no word for it
@@ -268,6 +269,43 @@ def build_module(
     if not isinstance(module, nn.Module):
         raise BadInput(f"{name} gives {type(module).__name__}, not a torch module").at(f"{path}.module")
     return module
+
+
+def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs: int | None = None) -> AnyEntry:
+    """The section, its trees with what follows from the label party's side: outputs a row, and the loss's curvature.
+
+    `outputs` is how many its labels have, where they are known.
+    """
+    if not section.has_trees or section.model is None:
+        return section
+    found = {"width": outputs or count_outputs(label), "curvature": _choose_curvature(label, recipe), **section.model}
+    for key, value in found.items():
+        if value is None:
+            raise BadInput.of(
+                f"{section.path}.model.{key}",
+                "is missing: the trees need to know the loss, and the job does not say it. Write top and loss of the "
+                "label party into the file that all parties share; or width (1 for two classes or a value, one a "
+                'class otherwise) and curvature ("derived" for classes, 2.0 for a value) here',
+            )
+    return section.model_copy(update={"model": found})
+
+
+def count_outputs(label: LabelEntry) -> int | None:
+    """Of the top model, a row, as far as the file says it."""
+    if label.top is None or label.loss != "cross_entropy":
+        return None if label.top is None else 1
+    stated = label.top.get("classes", label.top.get("width"))
+    named = None if label.labels is None else label.labels.classes
+    return stated if isinstance(stated, int) else None if named is None else len(named)
+
+
+def _choose_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
+    """d2L/dh2: follows from a row's derivative where only the loss stands between; else the largest there is."""
+    if label.top is None or label.loss == "squared_error":
+        return None if label.top is None else 2.0
+    is_bias = str(label.top.get("name")).lower() == "bias_top" and label.fusion == "sum"
+    plain = label.class_weights is None and isinstance(recipe.defence, NoDefence)
+    return "derived" if is_bias and plain else 0.25
 
 
 def derive_weight_seed(seed: int, party: str, part: str) -> int:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from thinwire.data.prepare import Settings
-from thinwire.data.prepare.settings import Finite, StrictModel
+from thinwire.data.prepare.settings import FOR_TREES, Finite, StrictModel
 from thinwire.data.readers.text_format import Decimal, TextFormat, Thousands
 from thinwire.net.links.endpoint import Endpoint
 
@@ -195,6 +195,11 @@ class EncryptionSection(JobFileSection):
     key: Text  # a file, as `thinwire key FILE` makes it
 
 
+def is_trees(model: Any) -> bool:
+    """Does a section's table name boosted trees?"""
+    return isinstance(model, dict) and str(model.get("name")).lower() == "boosted_trees"
+
+
 class PartyEntry(JobFileSection):
     """A feature party as the others may see it: by name."""
 
@@ -215,6 +220,19 @@ class PartyEntry(JobFileSection):
     certificate_name: Text | None = None  # the party's name
     approved: Annotated[str, AfterValidator(_approval)] | None = None
     serve: ServeTerms | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prepare_for_model(cls, table: Any) -> Any:
+        """Trees take a table as it is, where the section says nothing else."""
+        settings = table.get("prepare") if isinstance(table, dict) else None
+        if isinstance(settings, dict) and is_trees(table.get("model")):
+            return {**table, "prepare": {**FOR_TREES, **settings}}
+        return table
+
+    @property
+    def has_trees(self) -> bool:
+        return is_trees(self.model)
 
     @property
     def path(self) -> str:

@@ -18,7 +18,7 @@ from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
 from thinwire.engine.models.losses import Outputs
-from thinwire.engine.programs.parties import FeatureParty
+from thinwire.engine.programs.parties import FeatureParty, accepts_gaps
 from thinwire.job.job_loader import LabelData, find_loss
 from thinwire.job.own_code import CodeSources
 from thinwire.job.party_view import PartyView, count_rows, read_party_view
@@ -77,6 +77,7 @@ class PartyRows:
     counted: LedgerRows
     unmatched: UnmatchedRows | None = None  # of the tables that they come from; None where these have no ids
     columns: NamedColumns | None = None  # of the label party's own table, where it has names
+    takes_gaps: bool = False  # features may be missing
 
     def introduce(
         self, own: PartyView, models: Sequence[OfferedModel] = (), cache: CacheTerms | None = None
@@ -92,12 +93,13 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
     """The job's own rows, or new ones, prepared as those of the run."""
     count, held_out = count_rows(held)
     columns = read_named_columns(own.section, own.folder, run) if own.is_label_party else None
+    gaps = accepts_gaps(held.bottom)
     if (new := source.new) is not None:
         fresh, size = None, len(new.chosen)
         if new.file is not None:
             fresh = torch.as_tensor(read_new_features(own.section, own.folder, new.file, run))[new.chosen]
         counted = LedgerRows(digest_parts(new.digest, *([] if fresh is None else [fresh])), rows=size)
-        return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns)
+        return PartyRows(fresh, size, new.digest, new.ids, counted, new.unmatched, columns, gaps)
     which = resolve_row_set(source.which, held_out)
     features = None if held.features is None else join_tables(which, held)
     found = [own.row_ids()] if RowSet.TRAINING in which.kinds else []
@@ -108,7 +110,7 @@ def read_party_rows(own: PartyView, held: FeatureParty | LabelData, source: RunS
         unmatched = own.rows.count_unmatched_rows(which)
     offset, size = count_row_set(which, count, held_out)
     counted = LedgerRows(offset=offset, rows=count + sum(held_out.values()))
-    return PartyRows(features, size, digest, ids, counted, unmatched, columns)
+    return PartyRows(features, size, digest, ids, counted, unmatched, columns, gaps)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,8 @@ def read_new_features(section: PartyEntry, folder: Path, file: Path, run: Path) 
         raise BadInput(f"{section.path} has no features; it takes part without them")
     if section.prepare is not None:
         return _prepared(section, section.features, file, run)
-    trained = _read(f"{section.path}.features", section.features, folder / section.features.file)
-    new = _read(f"--features {section.name}", section.features, file)
+    trained = _read(f"{section.path}.features", section, section.features, folder / section.features.file)
+    new = _read(f"--features {section.name}", section, section.features, file)
     what, known = compare_columns(trained.names, new.names), quote_names(trained.names or ())
     if what is None and new.shape != trained.shape:
         what, known = f"has rows of shape {new.shape}", str(trained.shape)
@@ -102,9 +103,11 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
         return read_ids(file, section.ids)
 
 
-def _read(where: str, source: Source, file: Path) -> Values:
+def _read(where: str, section: PartyEntry, source: Source, file: Path) -> Values:
     with within(where):
-        return read_features(file, source.key, source.columns, source.all_but or (), source.text_format)
+        return read_features(
+            file, source.key, source.columns, source.all_but or (), source.text_format, section.has_trees
+        )
 
 
 # A table's columns by name, one object a row, as requests bring them ----------------------------------------------
@@ -118,13 +121,15 @@ class NamedColumns:
     required: tuple[str, ...]
     preparation: Preparation | None = None  # None: numbers as they stand
     gaps: Sequence[str] = ()  # words that counted as nothing in training
+    takes_null: bool = False  # numbers as they stand may be missing
 
     def convert(self, objects: Sequence[Any]) -> Tensor:
         """float32, a row for each object; a row does not depend on the others."""
         for place, one in enumerate(objects):
             self._check(f"features[{place}]", one)
         if self.preparation is None:
-            return torch.tensor([[float(one[name]) for name in self.names] for one in objects], dtype=torch.float32)
+            rows = [[nan if one[name] is None else float(one[name]) for name in self.names] for one in objects]
+            return torch.tensor(rows, dtype=torch.float32)
         columns = {name: [self._spell(one[name]) for one in objects] for name in self.required}
         table = pa.table({name: pa.array(cells, pa.string()) for name, cells in columns.items()})
         try:
@@ -148,7 +153,7 @@ class NamedColumns:
     def _check_value(self, where: str, value: Any) -> None:
         if isinstance(value, (list, dict)):
             raise BadColumn(f"{where} must be a number, text, true, false or null")
-        if self.preparation is None and (isinstance(value, str) or value is None):
+        if self.preparation is None and (isinstance(value, str) or (value is None and not self.takes_null)):
             raise BadColumn(
                 f"{where} must be a number: the model's table was not prepared, so that nothing is filled in"
             )
@@ -179,7 +184,7 @@ def read_named_columns(section: PartyEntry, folder: Path, run: Path) -> NamedCol
         return NamedColumns(names, preparation.sources, preparation, GAPS if suffix == ".csv" else ())
     file = folder / source.file
     names = select_columns(file, column_names(file, source.text_format), source.columns, source.all_but or ())
-    return NamedColumns(names, names)
+    return NamedColumns(names, names, takes_null=section.has_trees)
 
 
 RowNumbers = npt.NDArray[np.int64]

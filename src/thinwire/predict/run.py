@@ -23,7 +23,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.privacy import in_process_identities
-from thinwire.engine.programs.parties import to_float_tensor
+from thinwire.engine.programs.parties import accepts_gaps, to_float_tensor
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import find_embedding_width
 from thinwire.job.job import Job
@@ -158,10 +158,13 @@ class TrainedRun:
         return {party.name: party.features for party in self.job.everyone if party.features is not None}
 
     def check_tables(self, features: Mapping[PartyName, Any]) -> dict[PartyName, Tensor]:
-        """Checked: every party's, finite, as many rows each."""
+        """Checked: every party's, finite but for gaps that its model takes, as many rows each."""
         if set(features) != set(self.parties):
             raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
-        tables = {name: to_float_tensor(name, "features", features[name]) for name in self.parties}
+        tables = {
+            name: to_float_tensor(name, "features", features[name], accepts_gaps(self.models[name]))
+            for name in self.parties
+        }
         counts = {name: len(table) for name, table in tables.items()}
         if len(set(counts.values())) > 1:
             said = ", ".join(f"{name} has {count}" for name, count in counts.items())

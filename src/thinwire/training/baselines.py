@@ -24,6 +24,7 @@ from thinwire.report.record import ALL_PARTIES, BaselineScore
 MOST_ROWS = 200_000  # that a baseline is trained on
 _MANY_CELLS = 5_000_000  # of a table that is worth several threads
 _LEAST_CHANCE = 1e-15
+_MOST_CODES = 255  # of a category that a baseline's trees split by
 TaskKind: TypeAlias = Literal["classes", "binary", "regression"]
 
 
@@ -69,13 +70,13 @@ def score_label_party(task: BaselineTask, party: LabelParty) -> list[BaselineSco
     """What the label party reaches with its own columns; without any, by the class prior or the mean label."""
     if party.features is None or party.test_features is None:
         return _score_each(task, party.name, _priors(task), party, ())
-    return _score_each(task, party.name, _estimators(task), party, (party,))
+    return _score_each(task, party.name, _estimators(task, _list_codes([party])), party, (party,))
 
 
 def score_joined_table(task: BaselineTask, party: LabelParty, parties: Sequence[FeatureParty]) -> list[BaselineScore]:
     """What the same rows give with all columns in one place: a simulator's to know."""
-    own = () if party.features is None else (party,)
-    return _score_each(task, ALL_PARTIES, _estimators(task), party, (*parties, *own))
+    every = [*parties, *(() if party.features is None else (party,))]
+    return _score_each(task, ALL_PARTIES, _estimators(task, _list_codes(every)), party, every)
 
 
 def _score_each(
@@ -153,20 +154,37 @@ def _join(tables: Sequence[Tensor], rows: Tensor) -> NDArray[np.float32]:
     return np.concatenate(parts, axis=1)
 
 
-def _estimators(task: BaselineTask) -> dict[str, Any]:
+def _list_codes(parties: Sequence[FeatureParty | LabelParty]) -> list[int]:
+    """Columns of the joined table that hold codes of categories, as many as trees take."""
+    found, start = [], 0
+    for party in parties:
+        sizes = getattr(party.bottom, "fields_vocab", ())
+        found += [start + place for place, size in enumerate(sizes) if size <= _MOST_CODES]
+        start += party.features[0].numel()
+    return found
+
+
+def _estimators(task: BaselineTask, codes: Sequence[int]) -> dict[str, Any]:
+    """For tables whose columns `codes` hold codes of categories, and where others may have gaps."""
+    from sklearn.compose import make_column_transformer
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+    numbers = make_pipeline(SimpleImputer(keep_empty_features=True), StandardScaler())
+    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    scaled = make_column_transformer((one_hot, list(codes)), remainder=numbers) if codes else numbers
+    boosting = {"categorical_features": list(codes) or None, "random_state": 0}
     if task.kind == "regression":
         return {
-            "ridge_regression": make_pipeline(StandardScaler(), Ridge(random_state=0)),
-            "boosted_trees": HistGradientBoostingRegressor(random_state=0),
+            "ridge_regression": make_pipeline(scaled, Ridge(random_state=0)),
+            "boosted_trees": HistGradientBoostingRegressor(**boosting),
         }
     return {
-        "logistic_regression": make_pipeline(StandardScaler(), LogisticRegression(random_state=0)),
-        "boosted_trees": HistGradientBoostingClassifier(random_state=0),
+        "logistic_regression": make_pipeline(scaled, LogisticRegression(random_state=0)),
+        "boosted_trees": HistGradientBoostingClassifier(**boosting),
     }
 
 

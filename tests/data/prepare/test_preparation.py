@@ -16,6 +16,7 @@ import torch
 
 from thinwire.base.errors import BadColumn, BadState, BadTable
 from thinwire.data.prepare import Preparation, Settings
+from thinwire.data.prepare.settings import FOR_TREES
 from thinwire.data.readers.tables import Cells, read_cells
 
 ROWS = 240
@@ -58,7 +59,14 @@ ALL = [
     Settings(scaling="quantile", missing="mean"),
     Settings(categories="codes"),
     Settings(categories="codes", vocabulary=1, buckets=7, min_count=1),
+    Settings(scaling="none"),
+    Settings.model_validate(FOR_TREES),
 ]
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """To the bit, gaps too."""
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
 def output(preparation: Preparation, x: torch.Tensor, name: str) -> np.ndarray[Any, Any]:
@@ -78,9 +86,10 @@ def test_a_row_is_prepared_by_itself_and_as_wide_as_said(settings: Settings) -> 
     x = preparation.apply(cells)
     assert x.dtype == torch.float32
     assert x.shape == (ROWS, preparation.width)
-    assert bool(torch.isfinite(x).all())
+    assert preparation.keeps_gaps == bool(x.isnan().any())
+    assert not bool(x.isinf().any())
     rows = np.random.default_rng(1).permutation(ROWS)[:50]
-    assert torch.equal(preparation.apply(cells[rows]), x[rows])
+    assert same(preparation.apply(cells[rows]), x[rows])
 
 
 @pytest.mark.parametrize("settings", ALL)
@@ -88,7 +97,7 @@ def test_what_is_saved_is_the_same_preparation(settings: Settings) -> None:
     preparation = Preparation.fit(table(), settings)
     again = Preparation.from_json(preparation.to_json())
     assert again == preparation
-    assert torch.equal(again.apply(table(seed=5)), preparation.apply(table(seed=5)))
+    assert same(again.apply(table(seed=5)), preparation.apply(table(seed=5)))
 
 
 @pytest.mark.parametrize("settings", ALL)
@@ -102,8 +111,40 @@ def test_a_csv_and_a_parquet_file_say_the_same(settings: Settings, tmp_path: Pat
     from_text, from_types = (read_cells(tmp_path / f"t.{kind}") for kind in ("csv", "parquet"))
     ours, theirs = Preparation.fit(from_text, settings), Preparation.fit(from_types, settings)
     assert ours == theirs
-    assert torch.equal(ours.apply(from_text), theirs.apply(from_types))
-    assert torch.equal(ours.apply(from_types), ours.apply(text.to_pydict()))
+    assert same(ours.apply(from_text), theirs.apply(from_types))
+    assert same(ours.apply(from_types), ours.apply(text.to_pydict()))
+
+
+def test_trees_get_the_table_as_it_is() -> None:
+    some = table()
+    preparation = Preparation.fit(some, Settings.model_validate({**FOR_TREES, "vocabulary": 80, "min_count": 1}))
+    assert preparation.outputs[:2] == ("job", "town")
+    assert not [name for name in preparation.outputs if "missing" in name or "sine" in name]
+    x = preparation.apply(some)
+    for name in ("age", "income"):
+        cells = [np.nan if cell is None else float(cell) for cell in some[name]]
+        np.testing.assert_array_equal(output(preparation, x, name), np.array(cells, np.float32))
+    insured = [np.nan if cell is None else float(cell == "yes") for cell in some["insured"]]
+    np.testing.assert_array_equal(output(preparation, x, "insured"), insured)
+    ages, weeks = output(preparation, x, "joined age"), output(preparation, x, "joined week")
+    assert np.isnan(ages).tolist() == np.isnan(weeks).tolist() == [cell is None for cell in some["joined"]]
+    assert set(weeks[~np.isnan(weeks)]) == set(range(7))
+    clocks = [float(cell[11:13]) / 24 + 0.5 / 24 for cell in some["seen"]]
+    assert output(preparation, x, "seen day") == pytest.approx(clocks, abs=1e-6)
+
+
+def test_a_word_and_a_gap_that_training_rows_lack_have_a_place_among_trees_too() -> None:
+    settings = Settings.model_validate({**FOR_TREES, "min_count": 1})
+    preparation = Preparation.fit({"job": ["clerk", "nurse"] * 3, "age": [1, 2, 3, 4, 5, 6]}, settings)
+    x = preparation.apply({"job": ["smith", None, "nurse"], "age": [None, 1e300, -1e300]})
+    assert x[:, 0].tolist() == [0, 0, 2]
+    assert x[0, 1].isnan()
+    assert x[1:, 1].tolist() == [np.finfo(np.float32).max, np.finfo(np.float32).min]
+
+
+def test_a_column_of_one_value_and_gaps_says_where_the_gaps_are() -> None:
+    preparation = Preparation.fit({"paid": [None, 7, 7, None]}, Settings.model_validate(FOR_TREES))
+    np.testing.assert_array_equal(preparation.apply({"paid": [7, None]}), [[7], [np.nan]])
 
 
 def test_numbers_by_their_mean_and_deviation() -> None:

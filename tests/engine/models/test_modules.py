@@ -27,7 +27,7 @@ from thinwire.engine.models import (
     ScaledCosine,
     WideAndDeep,
 )
-from thinwire.engine.models.learners import flatten_trees
+from thinwire.engine.models.learners import TreeNodes, flatten_tree
 
 ROWS = 5
 
@@ -49,7 +49,7 @@ def one_split(threshold: float = 0.2) -> BoostedTrees:
     left, right = ({"leaf_value": value, "leaf_count": 3} for value in (-1.0, 2.0))
     tree = {"split_feature": 1, "threshold": threshold, "decision_type": "<=", "missing_type": "None"}
     tree |= {"split_gain": 4.0, "left_child": left, "right_child": right}
-    model.add(flatten_trees([{"leaf_value": 0.0}, tree]))
+    model.add(TreeNodes.join([flatten_tree({"leaf_value": 0.0}, 0), flatten_tree(tree, 1)]))
     return model
 
 

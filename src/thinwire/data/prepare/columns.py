@@ -27,6 +27,7 @@ from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or counts as this much
 _KNOTS = 101
+_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class Standard(StrictModel):
@@ -75,11 +76,22 @@ class Range(StrictModel):
         return np.clip(2 * (x - self.low) / (self.high - self.low) - 1, -1.0, 1.0)
 
 
-AnyScale = Annotated[Standard | Quantile | Range, Field(discriminator="by")]
+class Unscaled(StrictModel):
+    """As it is, for models that only compare; no farther than float32 goes."""
+
+    by: Literal["none"] = "none"
+
+    def apply(self, x: Floats) -> Floats:
+        return np.clip(x, -_FLOAT32, _FLOAT32)
 
 
-def fit_scale(x: Floats, by: Literal["standard", "quantile"]) -> Standard | Quantile:
+AnyScale = Annotated[Standard | Quantile | Range | Unscaled, Field(discriminator="by")]
+
+
+def fit_scale(x: Floats, by: Literal["standard", "quantile", "none"]) -> Standard | Quantile | Unscaled:
     """Of the values that are there; they are not all the same."""
+    if by == "none":
+        return Unscaled()
     if by == "standard":
         return Standard(mean=float(x.mean()), deviation=float(x.std()))
     shares = np.linspace(0, 1, _KNOTS)
@@ -105,6 +117,7 @@ class _Column(StrictModel):
 
 class _WithGaps(_Column):
     gaps: bool  # training rows had some, so an output says where they are
+    keep: bool = False  # gaps are NaN, for models that take them; no output says where they are
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -114,39 +127,49 @@ class _WithGaps(_Column):
         """With the indicator, where there is one."""
         return np.stack([*parts, missing.astype(np.float64)] if self.gaps else parts, axis=1)
 
+    @property
+    def _says_gaps(self) -> str:
+        return ", gaps kept" if self.keep else ""
+
 
 class NumberColumn(_WithGaps):
-    """Gaps filled, scaled."""
+    """Gaps filled or kept, scaled."""
 
     kind: Literal["number"] = "number"
-    fill: Finite
+    fill: Finite  # of gaps that are not kept
     scale: AnyScale
 
     def apply(self, cells: Cells) -> Floats:
         x = parsing.parse_numbers(cells, self.name)
         missing = np.isnan(x)
-        return self._marked([self.scale.apply(np.where(missing, self.fill, x))], missing)
+        return self._marked([self.scale.apply(x if self.keep else np.where(missing, self.fill, x))], missing)
 
     @property
     def says(self) -> str:
-        return f"{self.scale.by} scale" + (f", gaps filled with {self.fill:.4g} and marked" if self.gaps else "")
+        scale = "as it is" if self.scale.by == "none" else f"{self.scale.by} scale"
+        return scale + (f", gaps filled with {self.fill:.4g} and marked" if self.gaps else self._says_gaps)
 
 
 class BooleanColumn(_Column):
-    """1 for true, -1 for false, 0 for nothing."""
+    """1 for true, -1 for false, 0 for nothing; or 1, 0 and NaN."""
 
     kind: Literal["boolean"] = "boolean"
+    keep: bool = False  # gaps are NaN
 
     def apply(self, cells: Cells) -> Floats:
-        return np.nan_to_num(2 * parsing.parse_booleans(cells, self.name) - 1)[:, None]
+        found = parsing.parse_booleans(cells, self.name)[:, None]
+        return found if self.keep else np.nan_to_num(2 * found - 1)
 
     @property
     def says(self) -> str:
-        return "1, -1, and 0 for nothing"
+        return "1, 0, gaps kept" if self.keep else "1, -1, and 0 for nothing"
 
 
 class DateColumn(_WithGaps):
-    """How long ago, on a scale; the place in the year, in the week, and in the day where it is known, as circles."""
+    """How long ago, on a scale; the place in the year, in the week, and in the day where it is known.
+
+    Places are points of a circle, two outputs each; or days since it began, for models that only compare.
+    """
 
     kind: Literal["date"] = "date"
     today: date  # ages count back from here
@@ -154,9 +177,14 @@ class DateColumn(_WithGaps):
     clock: bool  # dates have a time of day
 
     @property
+    def _is_circular(self) -> bool:
+        return self.scale.by != "none"
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         circles = ("year", "week", "day") if self.clock else ("year", "week")
-        parts = [f"{self.name} {part} {axis}" for part in circles for axis in ("sine", "cosine")]
+        axes = (" sine", " cosine") if self._is_circular else ("",)
+        parts = [f"{self.name} {part}{axis}" for part in circles for axis in axes]
         return (f"{self.name} age", *parts, *([f"{self.name} missing"] if self.gaps else []))
 
     def apply(self, cells: Cells) -> Floats:
@@ -165,14 +193,16 @@ class DateColumn(_WithGaps):
         parts = [self.scale.apply(count_days(self.today) - day)]
         for length in (_YEAR, _WEEK, _DAY) if self.clock else (_YEAR, _WEEK):
             # Whole days but for the clock: a date's place in the week does not depend on the hour.
-            angle = 2 * np.pi * (day if length == _DAY else np.floor(day)) / length
-            parts += [np.sin(angle), np.cos(angle)]
-        return self._marked([np.where(missing, 0.0, part) for part in parts], missing)
+            place = day if length == _DAY else np.floor(day)
+            angle = 2 * np.pi * place / length
+            parts += [np.sin(angle), np.cos(angle)] if self._is_circular else [np.mod(place, length)]
+        return self._marked(parts if self.keep else [np.where(missing, 0.0, part) for part in parts], missing)
 
     @property
     def says(self) -> str:
         circles = "year, week and day" if self.clock else "year and week"
-        return f"age in days before {self.today}, place in the {circles}" + (", gaps marked" if self.gaps else "")
+        about = f"age in days before {self.today}, place in the {circles}"
+        return about + (", gaps marked" if self.gaps else self._says_gaps)
 
 
 class _Coded(_Column, ABC):
@@ -346,7 +376,7 @@ def fit_column(cells: Cells, name: str, settings: Settings) -> AnyColumn:
         return _known(name, settings)
     kind = settings.kind(name)
     if kind == "boolean":  # there is nothing to fit
-        return BooleanColumn(name=name, public=True)
+        return BooleanColumn(name=name, public=True, keep=settings.keeps_gaps)
     if kind is None:
         guess = guess_kind(cells, name, settings.vocabulary)
         if isinstance(guess, LeftOutColumn):
@@ -360,13 +390,14 @@ def fit_column(cells: Cells, name: str, settings: Settings) -> AnyColumn:
 
 def _known(name: str, settings: Settings) -> AnyColumn:
     """Of public facts alone. Gaps have their mark whether there are any or not: that would be a look at the rows."""
+    keep, by = settings.keeps_gaps, settings.scaling
     match settings.known[name]:
         case int(buckets):
             return HashedColumn(name=name, public=True, buckets=buckets)
         case [date() as first, date() as last]:
             _require_rising(name, first, last)
-            scale = Range(low=0.0, high=count_days(last) - count_days(first))
-            return DateColumn(name=name, public=True, gaps=True, today=last, scale=scale, clock=False)
+            scale = Unscaled() if by == "none" else Range(low=0.0, high=count_days(last) - count_days(first))
+            return DateColumn(name=name, public=True, gaps=not keep, keep=keep, today=last, scale=scale, clock=False)
         case [str(), *_] as words:
             if len(set(words)) != len(words):
                 raise BadColumn(f"known.{name} has a word twice")
@@ -374,9 +405,8 @@ def _known(name: str, settings: Settings) -> AnyColumn:
         case [low, high]:
             _require_rising(name, low, high)
             low, high = float(low), float(high)  # type: ignore[arg-type]
-            return NumberColumn(
-                name=name, public=True, gaps=True, fill=(low + high) / 2, scale=Range(low=low, high=high)
-            )
+            scale = Unscaled() if by == "none" else Range(low=low, high=high)
+            return NumberColumn(name=name, public=True, gaps=not keep, keep=keep, fill=(low + high) / 2, scale=scale)
     raise BadColumn(f"known.{name} must be a range, a vocabulary or a number of buckets")
 
 
@@ -394,11 +424,13 @@ def _number(cells: Cells, name: str, settings: Settings) -> AnyColumn:
     if there.min() == there.max():
         if not gaps:
             return LeftOutColumn(name=name, says=f"every training row has {there[0]:g}")
-        return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
+        if not settings.keeps_gaps:
+            return CategoryColumn(name=name, gaps=True, words=())  # whether there is a value is all that it says
     if not abs(there).max() < _LARGEST:
         raise BadColumn(f"{cells.what}: column {name!r} holds numbers of {abs(there).max():.1g}; are they meant?")
-    fill = np.median(there) if settings.missing == "median" else there.mean()
-    return NumberColumn(name=name, gaps=gaps, fill=float(fill), scale=fit_scale(there, settings.scaling))
+    fill = there.mean() if settings.missing == "mean" else np.median(there)
+    keep, scale = settings.keeps_gaps, fit_scale(there, settings.scaling)
+    return NumberColumn(name=name, gaps=gaps and not keep, keep=keep, fill=float(fill), scale=scale)
 
 
 def _date(cells: Cells, name: str, settings: Settings) -> AnyColumn:
@@ -408,8 +440,9 @@ def _date(cells: Cells, name: str, settings: Settings) -> AnyColumn:
         return LeftOutColumn(name=name, says="training rows have one date at most")
     today = date(1970, 1, 1) + timedelta(days=int(np.ceil(there.max())))
     scale = fit_scale(count_days(today) - there, settings.scaling)
-    clock = bool((there != np.floor(there)).any())
-    return DateColumn(name=name, gaps=len(there) < len(day), today=today, scale=scale, clock=clock)
+    clock, keep = bool((there != np.floor(there)).any()), settings.keeps_gaps
+    gaps = len(there) < len(day) and not keep
+    return DateColumn(name=name, gaps=gaps, keep=keep, today=today, scale=scale, clock=clock)
 
 
 def _category(cells: Cells, name: str, settings: Settings) -> AnyColumn:
@@ -428,9 +461,9 @@ def _category(cells: Cells, name: str, settings: Settings) -> AnyColumn:
     return CategoryColumn(name=name, gaps=missing > 0, words=tuple(words))
 
 
-def _boolean(cells: Cells, name: str, _: Settings) -> AnyColumn:
+def _boolean(cells: Cells, name: str, settings: Settings) -> AnyColumn:
     parsing.parse_booleans(cells, name)
-    return BooleanColumn(name=name)
+    return BooleanColumn(name=name, keep=settings.keeps_gaps)
 
 
 _FITTED = {"number": _number, "date": _date, "category": _category, "boolean": _boolean}

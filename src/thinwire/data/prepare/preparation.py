@@ -142,6 +142,11 @@ class Preparation(_Fitted):
         return tuple(column.size for column in self.columns if self._is_coded(column))
 
     @property
+    def keeps_gaps(self) -> bool:
+        """Can a prepared row hold NaN?"""
+        return any(getattr(column, "keep", False) for column in self.columns)
+
+    @property
     def row_dependent_columns(self) -> tuple[str, ...]:
         """Columns whose preparation follows from single rows, so that no guarantee covers them."""
         return tuple(column.name for column in self.columns if not column.public)

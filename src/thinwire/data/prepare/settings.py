@@ -20,6 +20,9 @@ Words = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)
 BucketCount = Annotated[int, Field(ge=BUCKETS[0], le=BUCKETS[-1])]
 
 
+FOR_TREES = {"missing": "keep", "scaling": "none", "categories": "codes"}  # a table as it is, unless told otherwise
+
+
 class StrictModel(BaseModel):
     """No unknown keys, no values of another type, no changes."""
 
@@ -34,14 +37,18 @@ class Settings(StrictModel):
     """
 
     types: dict[str, KindName] = {}
-    missing: Literal["median", "mean"] = "median"  # what a gap among numbers is filled with
-    scaling: Literal["standard", "quantile"] = "standard"
-    categories: Literal["one_hot", "codes"] = "one_hot"  # codes are for deep_tower and wide_and_deep
+    missing: Literal["median", "mean", "keep"] = "median"  # what fills a gap among numbers; keep: it is NaN
+    scaling: Literal["standard", "quantile", "none"] = "standard"
+    categories: Literal["one_hot", "codes"] = "one_hot"  # codes are for deep_tower, wide_and_deep and boosted_trees
     vocabulary: Annotated[int, Field(ge=1)] = 50  # words of a category; one with more of them is hashed
     min_count: Annotated[int, Field(ge=1)] = 5  # a word that fewer rows have counts as unseen
     buckets: BucketCount = 64  # of a hashed category
     missing_words: list[str] = []  # cells that count as nothing, such as "?"
     known: dict[str, BucketCount | Pair | Days | Words] = {}
+
+    @property
+    def keeps_gaps(self) -> bool:
+        return self.missing == "keep"
 
     def kind(self, name: str) -> KindName | None:
         """What is said about the kind of a column, if anything is."""

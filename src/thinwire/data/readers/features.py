@@ -57,17 +57,21 @@ def read_features(
     columns: Sequence[str] | None = None,
     all_but: Sequence[str] = (),
     form: TextFormat = PLAIN,
+    with_gaps: bool = False,
 ) -> Values:
-    """float32 [N, ...]: an array of an NPZ file, or columns of a table, all of them unless named."""
+    """float32 [N, ...]: an array of an NPZ file, or columns of a table, all of them unless named.
+
+    NaN is for gaps, which are refused unless said.
+    """
     if _is_npz(file, key, columns=columns, all_but=all_but):
         array, places = read_npz(file, key), None
     else:
-        array, places = _table(file, columns, all_but, form)
+        array, places = _table(file, columns, all_but, form, with_gaps)
     if array.ndim == 1:
         array = array[:, None]
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused below
         floats = array.astype(np.float32)
-    _require_finite(file, key, floats, places)
+    _require_finite(file, key, np.nan_to_num(floats, nan=0, posinf=np.inf) if with_gaps else floats, places)
     return Values(floats, places)
 
 
@@ -115,11 +119,11 @@ def read_id_texts(
 
 
 def _table(
-    file: Path, columns: Sequence[str] | None, all_but: Sequence[str], form: TextFormat
+    file: Path, columns: Sequence[str] | None, all_but: Sequence[str], form: TextFormat, with_gaps: bool = False
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
     match file.suffix.lower():
         case ".csv" | ".parquet":
-            return read_numbers(file, columns, all_but, form)
+            return read_numbers(file, columns, all_but, form, with_gaps)
         case ".arrow":
             with LargeTable(file, columns, all_but) as table:
                 return table.take(np.arange(len(table))), table.columns

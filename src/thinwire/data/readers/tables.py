@@ -169,9 +169,13 @@ _PREPARE = "convert it, leave it out, or let the party prepare its table: prepar
 
 
 def read_numbers(
-    file: Path, columns: Sequence[str] | None = None, all_but: Sequence[str] = (), form: TextFormat = PLAIN
+    file: Path,
+    columns: Sequence[str] | None = None,
+    all_but: Sequence[str] = (),
+    form: TextFormat = PLAIN,
+    with_gaps: bool = False,
 ) -> tuple[NDArray[Any], tuple[str, ...]]:
-    """float64 [N, columns] of a CSV or Parquet file, and the columns' names."""
+    """float64 [N, columns] of a CSV or Parquet file, and the columns' names; NaN for gaps, refused unless said."""
     if form.thousands is None or file.suffix.lower() != ".csv":
         table = _read_table(file, columns, all_but, form, pa.float64())
     else:
@@ -180,7 +184,10 @@ def read_numbers(
         kind = table.schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise BadColumn(f"{file}: column {name!r} holds {kind}, not numbers; {_PREPARE}")
-    return _array(file, form, table), tuple(table.column_names)
+    if not with_gaps:
+        _require_cells(file, form, table)
+    columns_read = [table.column(name).cast(pa.float64()).to_numpy() for name in table.column_names]
+    return np.stack(columns_read, axis=1), tuple(table.column_names)
 
 
 def _ungroup(file: Path, form: TextFormat, text: Any) -> Any:
@@ -242,7 +249,7 @@ def _wrong_cell(file: Path, form: TextFormat, names: Sequence[str]) -> BadColumn
     return BadColumn(f"{file}: line {line}, column {name!r} holds {cell!r}, not a number; {_PREPARE}")
 
 
-def _array(file: Path, form: TextFormat, table: Any) -> NDArray[Any]:
+def _require_cells(file: Path, form: TextFormat, table: Any) -> None:
     for name in table.column_names:
         column = table.column(name)
         if column.null_count:
@@ -252,7 +259,6 @@ def _array(file: Path, form: TextFormat, table: Any) -> NDArray[Any]:
                 f"{file}: {where}, column {name!r} is empty or not a number; fill it in, drop the row at every "
                 "party, or let the party prepare its table: prepare = {}"
             )
-    return np.stack([table.column(name).cast(pa.float64()).to_numpy() for name in table.column_names], axis=1)
 
 
 # A table as it stands: text of a CSV file, a Parquet file's own types; gaps stay gaps -----------------------------

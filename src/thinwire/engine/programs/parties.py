@@ -155,9 +155,14 @@ def collect_metadata(party: object) -> dict[str, str]:
     return {name: part.to_json() for name, part in found.items() if part is not None}
 
 
+def accepts_gaps(model: nn.Module | None) -> bool:
+    """Can the model's input hold NaN, for missing values?"""
+    return bool(getattr(model, "accepts_gaps", False))
+
+
 def _convert_features(party: Any) -> None:
     """All tables of a party as tensors; missing values only where its bottom model can take them."""
-    with_gaps = getattr(party.bottom, "accepts_gaps", False)
+    with_gaps = accepts_gaps(party.bottom)
     for table in ("features", "validation_features", "test_features"):
         if getattr(party, table) is not None:
             setattr(party, table, to_float_tensor(party.name, table, getattr(party, table), with_gaps))

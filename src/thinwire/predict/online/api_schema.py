@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +26,10 @@ _RowNumber = Annotated[int, Field(json_schema_extra={"minimum": 0})]  # refused 
 _OWN = "the label party's own columns, one list or one object a row, instead of those in its table"
 _OWN_ROW: dict[str, Any] = {
     "anyOf": [
-        {"type": "array", "description": "numbers as the model takes them, after its preparation"},
+        {
+            "type": "array",
+            "description": "numbers as the model takes them, after its preparation; null only where it takes gaps",
+        },
         {
             "type": "object",
             "description": "raw columns by name, as /v1/model lists them; null where a value is missing",
@@ -160,12 +164,13 @@ def _check_features(given: Any, table: PartyRows, count: int) -> Tensor | None:
         return None
     if table.features is None:
         raise BadRequest("wrong_type", "features: the label party has no bottom model of its own to take them")
-    found = _convert_objects(given, table, count) if _is_by_name(given) else _convert(given)
+    found = _convert_objects(given, table, count) if _is_by_name(given) else _convert(given, table)
     shape = [count, *table.features.shape[1:]]
     if list(found.shape) != shape:
         raise BadRequest("wrong_type", f"features have shape {list(found.shape)}, expected {shape}")
-    if not bool(torch.isfinite(found).all()):
-        place = torch.nonzero(~torch.isfinite(found))[0].tolist()
+    usable = torch.isfinite(found) | found.isnan() if table.takes_gaps else torch.isfinite(found)
+    if not bool(usable.all()):
+        place = torch.nonzero(~usable)[0].tolist()
         raise BadRequest("not_finite", f"features{place} is not finite, or too large for float32")
     return found
 
@@ -174,8 +179,10 @@ def _is_by_name(given: list[Any] | None) -> bool:
     return any(isinstance(one, dict) for one in given or ())
 
 
-def _convert(given: list[Any]) -> Tensor:
-    """Numbers as the model takes them."""
+def _convert(given: list[Any], table: PartyRows) -> Tensor:
+    """Numbers as the model takes them; null is a gap where it takes gaps."""
+    if table.takes_gaps:
+        given = [[nan if one is None else one for one in row] if isinstance(row, list) else row for row in given]
     try:
         return torch.tensor(given, dtype=torch.float32)
     except (ValueError, TypeError, RuntimeError, OverflowError):
