@@ -34,6 +34,7 @@ from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import (
     Columns,
     Dense,
+    Entries,
     Lattice,
     Narrow,
     Product,
@@ -71,6 +72,7 @@ COMPRESSORS: tuple[compress.Compressor, ...] = (
     compress.RowScale(4, stochastic=True),
     compress.Directions(0.5),
     compress.Shorter(compress.StdGrid(1.5), compress.Directions(0.25)),
+    compress.Codebook(),
     compress.Sign(),
     compress.PoissonBinomial(trials=16, beta=0.15),
     compress.Then(compress.TopK(0.05), compress.Uniform(4)),
@@ -125,6 +127,8 @@ def entropy_bits(symbols: Symbols) -> float:
             return count_bits(bits)
         case Product(levels=levels, basis=basis):
             return count_bits(levels) + count_bits(basis)
+        case Entries(codes=numbers, values=book):
+            return count_bits(numbers) + 32.0 * book.size
     extra = 32.0 * symbols.scales.size if hasattr(symbols, "scales") else 0.0
     codes: Array = symbols.codes if hasattr(symbols, "codes") else symbols.counts  # type: ignore[attr-defined]
     return count_bits(codes) + extra

@@ -158,6 +158,10 @@ class Records:
         lines = file.read_text().splitlines() if file.exists() else []
         self._known: dict[str, Record] = {one["key"]: one for one in map(json.loads, lines)}
 
+    def list(self, start: str) -> list[Record]:
+        """Those whose key starts so."""
+        return [one for key, one in self._known.items() if key.startswith(start)]
+
     def find(self, key: str, compute: Callable[[], Record]) -> Record:
         if key not in self._known:
             began = perf_counter()

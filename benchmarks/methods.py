@@ -78,7 +78,7 @@ def recipes() -> dict[str, Recipe]:
         thin(),
     )
     found = {recipe.name: recipe for recipe in every}
-    return {name: found[name] for name in METHODS}
+    return {name: found[name] for name in METHODS if name in found}
 
 
 def rows() -> list[Row]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from thinwire.engine.compress import (
     QSGD,
     Cast,
+    Codebook,
     Compressor,
     Diminishing,
     Directions,
@@ -67,6 +68,10 @@ COMPRESSORS: tuple[Compressor, ...] = (
     Directions(0.01),
     Directions(2, stochastic=True, most=3),
     Shorter(StdGrid(1.5), Directions(0.5)),
+    Codebook(),
+    Codebook(4),
+    Then(RandK(0.5), Codebook(Milestones((0, 5), (9, 64)))),
+    StdGrid(1 / 3, stochastic=True, scale="largest"),
 )
 BOUNDED_INPUT: tuple[Compressor, ...] = (
     Cast("float16"),

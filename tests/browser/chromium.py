@@ -102,15 +102,21 @@ class Chromium:
         for kind in ("rawKeyDown", "keyUp"):
             self("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
-    def picture(self, path: Path, height: int | None = None) -> None:
-        """The page from its top as a PNG; `height` of it, or what is in the window."""
+    def picture(self, path: Path, height: int = 10_000, start: str = "body", end: str | None = None) -> None:
+        """The page as a PNG, from the top of one element to that of another; at most `height` of it."""
         metrics = self("Page.getLayoutMetrics")["cssContentSize"]
-        shown = min(height or 10_000, metrics["height"])
-        clip = {"x": 0, "y": 0, "width": metrics["width"], "height": shown, "scale": 1}
+        top = self._find_top(start)
+        bottom = metrics["height"] if end is None else self._find_top(end)
+        shown = min(height, bottom - top)
+        clip = {"x": 0, "y": top, "width": metrics["width"], "height": shown, "scale": 1}
         found = self(
             "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True, optimizeForSpeed=False
         )
         path.write_bytes(base64.b64decode(found["data"]))
+
+    def _find_top(self, selector: str) -> float:
+        place = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().top"
+        return float(self.script(f"{place} + scrollY"))
 
     def _read(self) -> None:
         waiting = b""

@@ -7,20 +7,22 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy
+import pandas
 import pytest
 
 from browser.chromium import Chromium, chromium
 from processes import THINWIRE, environment, run
-from thinwire.report.folder import find_runs
 
 pytestmark = pytest.mark.browser
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits"
-LARGEST = 150_000  # bytes of a picture in the documents
+LARGEST = 300_000  # bytes of a picture in the documents
 PHONE = (390, 844)
 
 
@@ -32,6 +34,65 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text((EXAMPLE / name).read_text())
     subprocess.run([sys.executable, folder / "make_data.py"], check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def loans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bank's customers as a telecom and a retailer know them too, with a job that `thinwire init` wrote."""
+    folder = tmp_path_factory.mktemp("loans")
+    for party, columns in make_loans(4000).items():
+        ids = [f"c{number:05}" for number in range(4000)]
+        pandas.DataFrame({"customer": ids, **columns}).to_csv(folder / f"{party}.csv", index=False)
+    parties = [word for party in ("bank", "telecom", "retailer") for word in ("--party", f"{party}={party}.csv")]
+    for command in (["init", *parties, "--label", "bank:defaulted"], ["train", "job.toml", "--out", "runs/loans"]):
+        shown = run(*command, folder=folder)
+        assert shown.returncode == 0, shown.stderr
+    return folder
+
+
+def make_loans(rows: int) -> dict[str, dict[str, Any]]:
+    """Made up, by party: each knows something about who will pay that the others do not."""
+    rng = numpy.random.default_rng(7)
+    thrift = rng.normal(size=rows)  # seen by none
+    income = numpy.exp(rng.normal(10.3, 0.4, rows) + 0.15 * thrift)
+    loan = numpy.exp(rng.normal(9, 0.6, rows))
+    years = rng.exponential(5, rows)
+    housing = rng.choice(["rent", "own", "mortgage"], rows, p=[0.5, 0.2, 0.3])
+    late_bills = rng.poisson(numpy.exp(-0.6 - 0.9 * thrift))
+    returned = numpy.clip(rng.normal(0.12 - 0.03 * thrift, 0.06, rows), 0, 1)
+    instalments = rng.poisson(numpy.exp(0.2 - 0.4 * thrift))
+    risk = (
+        numpy.log(loan / income)
+        + 0.45 * numpy.minimum(late_bills, 4)
+        + 0.35 * numpy.minimum(instalments, 5)
+        + 0.5 * (housing == "rent")
+        + 2 * returned
+        - 0.05 * numpy.minimum(years, 12)
+        - 0.6 * thrift
+        - 1.8
+    )
+    defaulted = rng.random(rows) < 1 / (1 + numpy.exp(-risk))
+    return {
+        "bank": {
+            "age": rng.integers(21, 70, rows),
+            "income": income.round(-2),
+            "loan_amount": loan.round(-2),
+            "years_employed": years.round(1),
+            "housing": housing,
+            "defaulted": numpy.where(defaulted, "yes", "no"),
+        },
+        "telecom": {
+            "months_customer": numpy.clip(rng.normal(40 + 12 * thrift, 25), 0, 200).round(),
+            "late_bills": late_bills,
+            "minutes_abroad": rng.exponential(20, rows).round(1),
+        },
+        "retailer": {
+            "mean_basket": numpy.exp(rng.normal(3.4, 0.5, rows)).round(2),
+            "share_returned": returned.round(3),
+            "instalments": instalments,
+            "share_online": rng.random(rows).round(2),
+        },
+    }
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +129,9 @@ def dashboard(folder: Path, port: int = 0) -> Iterator[str]:
 
 
 @contextmanager
-def training(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+def training(folder: Path, settings: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """A real run that would take long; stopped by Ctrl-C where it still goes on."""
-    settings = [
-        "--set",
-        "job.epochs=400",
-        "--set",
-        "job.stop=false",
-        "--set",
-        'recipe={method="celu",capacity=5,reuse=5}',
-    ]
-    command = [str(THINWIRE), "train", "job.toml", *settings, "--out", "runs/live", *more]
+    command = [str(THINWIRE), "train", "job.toml", *settings]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, text=True, env=environment(), cwd=folder) as running:
         try:
             yield running
@@ -88,10 +141,10 @@ def training(folder: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
             running.wait(timeout=300)
 
 
-def kept(browser: Chromium, name: str, tmp_path: Path, height: int) -> None:
+def kept(browser: Chromium, name: str, tmp_path: Path, height: int = 10_000, **ends: str) -> None:
     """A picture for the documents, where they are asked for; small enough in any case."""
     path = Path(os.environ.get("THINWIRE_SCREENSHOTS") or tmp_path) / name
-    browser.picture(path, height)
+    browser.picture(path, height, **ends)
     assert 5_000 < path.stat().st_size < LARGEST
 
 
@@ -106,6 +159,8 @@ def require_fits(browser: Chromium) -> None:
     assert browser.script("document.documentElement.scrollWidth <= innerWidth")
 
 
+LONG = ["--set", "job.epochs=400", "--set", "job.stop=false", "--out", "runs/live"]
+LONG += ["--set", 'recipe={method="celu",capacity=5,reuse=5}']
 LIVE = "document.getElementById('live').textContent"
 POINTS = "Math.max(0, ...[...document.querySelectorAll('#curves polyline')].map((one) => one.points.length))"
 ROUND = "Number(document.querySelector('#overview progress')?.value ?? 0)"
@@ -115,21 +170,39 @@ SMALLEST_SCALE = """Math.min(...[...document.querySelectorAll('svg')]
     .map((one) => one.getBoundingClientRect().width / one.viewBox.baseVal.width))"""
 
 
-@pytest.mark.parametrize(("name", "file"), [("report", "thin/report.html"), ("report-compared", "report.html")])
-def test_a_report_is_read_wide_dark_and_on_a_phone(
-    browser: Chromium, demo: Path, tmp_path: Path, name: str, file: str
-) -> None:
+TABLES_FIT = """[...document.querySelectorAll('.wide')].filter((one) => one.checkVisibility())
+    .every((one) => one.scrollWidth <= one.clientWidth)"""
+
+
+def test_a_report_of_a_table_is_read_wide_dark_and_on_a_phone(browser: Chromium, loans: Path, tmp_path: Path) -> None:
+    report = (loans / "runs" / "loans" / "report.html").as_uri()
     browser.size(1280, 900)
-    browser.open((demo / file).as_uri())
+    browser.open(report)
     require_fits(browser)
-    kept(browser, f"{name}.png", tmp_path, 950)
+    assert browser.script(TABLES_FIT)
+    order = browser.script("[...document.querySelectorAll('h2')].map((one) => one.textContent)")
+    assert order[:4] == ["Alone against together", "Training curves", "Model quality", "Importance"]
+    kept(browser, "report.png", tmp_path, end="#validation-auc-by-seconds")
+    kept(browser, "report-quality.png", tmp_path, start="#run1", end="#run1-importance")
+    kept(browser, "report-importance.png", tmp_path, start="#run1-importance", end="#run1-method")
     browser.size(1280, 900, dark=True)
     assert browser.script("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
     browser.size(*PHONE, phone=True)
     require_fits(browser)
     assert browser.script(SMALLEST_SCALE) > 0.7  # letters of 12 stay above 8 pixels
-    kept(browser, f"{name}-phone.png", tmp_path, 1500)
-    assert browser.requests == [(demo / file).as_uri()]
+    kept(browser, "report-phone.png", tmp_path, end="#validation-auc-by-bytes-total")
+    assert browser.requests == [report]
+    assert browser.complaints == []
+
+
+def test_a_comparison_is_read_wide_and_on_a_phone(browser: Chromium, demo: Path, tmp_path: Path) -> None:
+    browser.size(1280, 900)
+    browser.open((demo / "report.html").as_uri())
+    require_fits(browser)
+    kept(browser, "report-compared.png", tmp_path, end="#run1")
+    browser.size(*PHONE, phone=True)
+    require_fits(browser)
+    assert browser.script(SMALLEST_SCALE) > 0.7
     assert browser.complaints == []
 
 
@@ -155,7 +228,7 @@ def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
         browser.open(address)
         browser.until(f"{LIVE} === 'Nothing is running.'")
         assert "No run yet" in browser.script("document.body.innerText")
-        with training(digits):
+        with training(digits, LONG):
             browser.until(f"{POINTS} >= 3")
             assert browser.script(LIVE) == "Live."
             before = browser.script(POINTS)
@@ -168,7 +241,7 @@ def test_the_page_follows_a_run_from_before_its_start_through_a_restart(
             assert browser.script("document.querySelector('.state').textContent") == "running"
         browser.until("document.querySelector('.state').textContent.startsWith('stopped')")
         stopped = browser.script(ROUND)
-        with training(digits, "--resume"):
+        with training(digits, [*LONG, "--resume"]):
             browser.until("document.querySelector('.state').textContent.startsWith('running')")
             browser.until(f"{ROUND} > {stopped}")
             require_fits(browser)
@@ -184,19 +257,27 @@ def test_the_page_finds_its_server_again(browser: Chromium, demo: Path) -> None:
         browser.until(f"{LIVE} === 'Nothing is running.'")
 
 
-def test_several_runs_side_by_side_wide_dark_and_on_a_phone(browser: Chromium, demo: Path, tmp_path: Path) -> None:
-    with dashboard(demo.parent) as address:
-        for name, size, dark, height in (
-            ("dashboard", (1280, 900), False, 1000),
-            ("dashboard-dark", (1280, 900), True, 900),
-            ("dashboard-phone", PHONE, False, 1500),
+def test_a_run_beside_the_seeds_of_others_wide_dark_and_on_a_phone(
+    browser: Chromium, loans: Path, tmp_path: Path
+) -> None:
+    wanted = ["--methods", "svfl,thin", "--seeds", "0,1,2", "--out", "all/runs/yesterday"]
+    shown = run("compare", "job.toml", *wanted, folder=loans)
+    assert shown.returncode == 0, shown.stderr
+    settings = ["--set", "job.epochs=400", "--set", "job.patience=400", "--out", "all/runs/today"]
+    with dashboard(loans / "all" / "runs") as address, training(loans, settings):
+        for name, size, dark, end in (
+            ("dashboard", (1280, 900), False, "#details"),
+            ("dashboard-dark", (1280, 900), True, "#details"),
+            ("dashboard-phone", PHONE, False, "#overview .row:nth-child(4)"),
         ):
             browser.size(*size, phone=size == PHONE, dark=dark)
             browser.open(address)
-            browser.until(f"{LIVE} === 'Nothing is running.'")
-            assert browser.script("document.querySelectorAll('#overview .row').length") == len(find_runs(demo)) == 4
+            browser.until(f"{LIVE} === 'Live.' && {ROUND} > 150")
+            assert browser.script("document.querySelectorAll('#overview .row').length") == 7
+            assert browser.script("document.querySelector('.row .state').textContent") == "running"
+            assert browser.script("document.querySelectorAll('#runs li').length") == 3
             require_fits(browser)
-            kept(browser, f"{name}.png", tmp_path, height)
+            kept(browser, f"{name}.png", tmp_path, end=end)
         require_quiet(browser, address)
 
 

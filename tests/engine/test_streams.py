@@ -21,6 +21,7 @@ from thinwire.base.errors import (
 from thinwire.engine.compress import (
     QSGD,
     Cast,
+    Codebook,
     Compressor,
     Diminishing,
     DiminishingError,
@@ -53,6 +54,7 @@ CONTRACTIVE: tuple[Compressor, ...] = (
     RowScale(2),
     RowScale(4),
     Sign(),
+    Codebook(4),
     Then(TopK(0.2), QSGD(bits=3)),
     Then(TopK(0.3), Sign()),
     Then(RandK(0.3), RowScale(4)),
@@ -64,6 +66,7 @@ BOUNDED: tuple[Compressor, ...] = (
     Directions(1),
     Shorter(StdGrid(1.5), Directions(0.5)),
     StdGrid(2, stochastic=True),
+    StdGrid(1 / 2, stochastic=True, scale="largest"),
     RowScale(4, stochastic=True),
     Uniform(4),
     Uniform(4, dither=False),
@@ -127,6 +130,16 @@ def test_the_error_goes_to_zero_on_a_converging_sequence(compressor: Compressor,
         errors.append(float((received - table[rows]).norm() / table[rows].norm()))
     assert max(errors[-30:]) < 1e-3
     assert max(errors[:30]) > 1e-3 or isinstance(compressor, (Identity, Cast, StdGrid))  # it was not there at once
+
+
+def test_sums_of_trees_on_a_dyadic_grid_are_followed_exactly() -> None:
+    spec = ErrorFeedback(Codebook())
+    sender, receiver = spec.open(flow(rows=5000)), spec.open(flow(rows=5000))
+    rows, h, rng = torch.arange(5000), torch.zeros(5000, E), generator()
+    for round in range(10):
+        leaves = torch.round(torch.randn(31, E, generator=rng) * 2**16) / 2**16
+        h += torch.gather(leaves, 0, torch.randint(0, 31, (5000, E), generator=rng))
+        assert torch.equal(exchanged(sender, receiver, rows, h, round), h)
 
 
 def test_std_grid_of_step_2_may_stall_as_documented() -> None:
@@ -194,6 +207,7 @@ def test_ends_that_differ_stop_the_run_and_name_the_stream() -> None:
         PoissonBinomial(4, 0.1),
         StdGrid(2.1, stochastic=True),
         StdGrid(Milestones((0, 1), (9, 4)), stochastic=True),
+        StdGrid(1.0, stochastic=True, scale="largest"),
         RowScale(2, stochastic=True),
         Uniform(1),
         Uniform(DiminishingError(1.0)),

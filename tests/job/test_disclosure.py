@@ -64,7 +64,7 @@ def test_shared_labels_show_everything() -> None:
 
 def test_budgets_are_not_promised() -> None:
     assert describe_budget(svfl(), TrainedOnRawRows(), None) == (
-        "no privacy budget: this recipe adds no noise, so parties see exactly the values listed"
+        "no privacy budget: this recipe adds no noise to what is sent"
     )
     assert "epsilon from end to end is infinite" in describe_budget(pbm(4, 0.1), TrainedOnRawRows(), None)
 

@@ -89,6 +89,7 @@ def _build_compressors() -> list[Compressor]:
         compress.StdGrid(2.0, stochastic=True),
         compress.Directions(0.5),
         compress.Shorter(compress.StdGrid(1.5), compress.Directions(0.5)),
+        compress.Codebook(16),
         compress.QSGD(bits=4),
         compress.TopK(0.1),
         compress.Then(compress.TopK(0.1), compress.Uniform(4)),

@@ -129,7 +129,7 @@ class Recipe:
         if self.uplink.compressor.adding() is None:
             raise IncompatibleRecipe(
                 f"SecureSum adds integers on one scale; {self.uplink.compressor}'s symbols are not additive. Use "
-                "PoissonBinomial, Uniform with bounds, or StdGrid with scale and limit"
+                "PoissonBinomial, Uniform with bounds, or StdGrid with a fixed scale and a limit"
             )
         if isinstance(self.uplink, ErrorFeedback) and self.uplink.scope == "table":
             raise IncompatibleRecipe("secure sum masks the batch's rows; use scope='rows'")

@@ -50,7 +50,7 @@ def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyN
 def describe_budget(recipe: Recipe, training: Training, limit: Budget | None) -> str:
     """What stands between the parties' rows and what is seen, in one sentence."""
     if not is_noisy(recipe):
-        return "no privacy budget: this recipe adds no noise, so parties see exactly the values listed"
+        return "no privacy budget: this recipe adds no noise to what is sent"
     bare = "labels and derivatives are not protected at all"
     if isinstance(training, TrainedOnRawRows):
         return (

@@ -15,6 +15,7 @@ from thinwire.base.errors import BadParameter, BadTensor
 from thinwire.engine.compress import (
     QSGD,
     Cast,
+    Codebook,
     DiminishingError,
     HexLattice,
     Hint,
@@ -35,6 +36,7 @@ from thinwire.engine.compress.symbols import (
     Columns,
     Counts,
     Dithered,
+    Entries,
     Lattice,
     Levels,
     Sampled,
@@ -240,7 +242,22 @@ def test_std_grid_takes_a_given_scale_and_refuses_too_small_a_step() -> None:
         StdGrid(1, scale=1e-12).compress(torch.tensor([7.0]), generator())
 
 
-@pytest.mark.parametrize("compressor", [StdGrid(4, stochastic=True), RowScale(3, stochastic=True)], ids=str)
+@pytest.mark.parametrize("top", [1, 3, 7, 15])
+def test_std_grid_of_the_largest_value_has_levels_at_zero_and_both_ends(top: int) -> None:
+    x = torch.arange(-2000, 2001)[:, None] / 1e9  # as derivatives of a batch's mean are
+    symbols = StdGrid(1 / top, stochastic=True, scale="largest").compress(x, generator())
+    assert isinstance(symbols, UniformGrid)
+    assert (int(symbols.codes.min()), int(symbols.codes.max())) == (-top, top)
+    decoded = symbols.to_tensor()
+    assert decoded[[0, 2000, 4000], 0].tolist() == pytest.approx(x[[0, 2000, 4000], 0].tolist())
+    assert float((decoded - x).abs().max()) <= float(x.max()) / top * (1 + 1e-5)
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    [StdGrid(4, stochastic=True), StdGrid(1 / 3, stochastic=True, scale="largest"), RowScale(3, stochastic=True)],
+    ids=str,
+)
 def test_stochastic_rounding_is_right_on_average(compressor: StdGrid | RowScale) -> None:
     x = torch.randn(20, 10, generator=generator())
     rng = generator(1)
@@ -255,6 +272,48 @@ def test_row_scale_is_exact_at_each_rows_largest_value() -> None:
     assert decoded[0].tolist() == pytest.approx([4 / 3, -2.0, 2 / 3])
     assert decoded[1].tolist() == pytest.approx([30.0, 10.0, 0.0])
     assert decoded[2].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_codebook_of_few_values_is_exact_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    leaves = np.unique(rng.normal(size=500).astype(np.float32))[:254]
+    for levels in (4, 31, 64, 256):
+        book = np.concatenate([leaves[: levels - 2], np.array([-0.0, 0.0], np.float32)])
+        x = torch.from_numpy(rng.choice(book, (3000, 2)))
+        symbols = Codebook(levels).compress(x, generator())
+        assert isinstance(symbols, Entries)
+        assert symbols.to_tensor().numpy().tobytes() == x.numpy().tobytes()
+        assert symbols.sizes.tolist() == [levels, levels]
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=256, unique=True))
+def test_any_few_values_are_told_apart(patterns: list[int]) -> None:
+    values = np.array(patterns, np.uint32).view(np.float32)
+    x = torch.from_numpy(np.where(np.isfinite(values), values, np.float32(0)))
+    assert Codebook(256).compress(x, generator()).to_tensor().numpy().tobytes() == x.numpy().tobytes()
+
+
+def test_a_codebook_of_many_values_rounds_to_the_nearest_of_its_levels() -> None:
+    x = torch.randn(20_000, 1, generator=generator())
+    symbols = Codebook(16).compress(x, generator())
+    assert symbols.sizes.tolist() == [16]
+    nearest = (x - torch.from_numpy(symbols.values)).abs().min(dim=1).values
+    error = (symbols.to_tensor() - x).abs().flatten()
+    assert torch.allclose(error, nearest, atol=1e-6)
+    width = float(x.max() - x.min()) / 16
+    assert float(error.square().mean()) < 0.9 * width**2 / 12  # better than as many equal steps
+
+
+def test_values_that_differ_by_rounding_alone_are_one_entry() -> None:
+    rng = np.random.default_rng(0)
+    before, leaves = rng.normal(size=5000).astype(np.float32), rng.normal(size=31).astype(np.float32)
+    tree = leaves[rng.integers(0, 31, 5000)]
+    x = torch.from_numpy((before + tree) - before)  # what error feedback sends; over a thousand different floats
+    symbols = Codebook().compress(x, generator())
+    assert symbols.sizes.tolist() == [31]
+    assert float((symbols.to_tensor() - x).abs().max()) < 1e-6
+    steps = torch.linspace(-1, 1, 200_000)  # each a rounding away from the next, but all of them far apart
+    assert Codebook().compress(steps, generator()).sizes.tolist() == [64]
 
 
 def test_sign_sends_the_mean_magnitude() -> None:

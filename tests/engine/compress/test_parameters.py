@@ -13,6 +13,7 @@ from thinwire.base.errors import BadParameter, IncompatibleRecipe
 from thinwire.engine.compress import (
     QSGD,
     Cast,
+    Codebook,
     Diminishing,
     DiminishingError,
     HexLattice,
@@ -57,8 +58,11 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: HexLattice(13), "HexLattice: bits must be above 0 and at most 12, got 13"),
     (lambda: StdGrid(0), "StdGrid: step must be above 0 and at most 1e+30, got 0"),
     (lambda: StdGrid(1, scale=-2.0), "StdGrid: scale must be above 0 and at most 1e+30, got -2.0"),
+    (lambda: StdGrid(1, scale="widest"), "StdGrid: scale must be a positive number or 'largest', got 'widest'"),
     (lambda: StdGrid(1, stochastic="no"), "StdGrid: stochastic must be True or False"),  # type: ignore[arg-type]
     (lambda: RowScale(1), "RowScale: bits must be from 2 to 16, got 1"),
+    (lambda: Codebook(3), "Codebook: levels must be from 4 to 256, got 3"),
+    (lambda: Codebook(257), "Codebook: levels must be from 4 to 256, got 257"),
     (lambda: Cast("float8"), "Cast: dtype must be one of 'float16', 'bfloat16', got 'float8'"),
     (lambda: PoissonBinomial(0, 0.1), "PoissonBinomial: trials must be from 1 to 65535, got 0"),
     (lambda: PoissonBinomial(4, 0.3), "PoissonBinomial: beta must be above 1e-06 and at most 0.25, got 0.3"),

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from engine.privacy.pairs import pair_keys
 from thinwire import wire
 from thinwire.base.errors import BadParameter, BadState, IncompatibleRecipe, Malformed
-from thinwire.engine.compress import Compressor, Keystream, PoissonBinomial, StdGrid, TopK, Uniform
+from thinwire.engine.compress import Codebook, Compressor, Keystream, PoissonBinomial, StdGrid, TopK, Uniform
 from thinwire.engine.compress.adding import AddingCounts
 from thinwire.engine.compress.symbols import Counts, Masked, Symbols
+from thinwire.engine.methods import cvfl
 from thinwire.engine.privacy import (
     Context,
     Labels,
@@ -183,10 +184,22 @@ def test_a_secure_sum_of_any_additive_symbols_is_their_sum(compressor: Compresso
 
 
 @pytest.mark.parametrize(
-    "compressor", [Uniform(4), StdGrid(1.0), StdGrid(1.0, scale=1.0), StdGrid(1.0, limit=3), TopK(0.5)], ids=str
+    "compressor",
+    [
+        Uniform(4),
+        StdGrid(1.0),
+        StdGrid(1.0, scale=1.0),
+        StdGrid(1.0, limit=3),
+        StdGrid(0.5, scale="largest", limit=3),
+        TopK(0.5),
+        Codebook(),
+    ],
+    ids=str,
 )
 def test_without_a_fixed_scale_and_range_nothing_adds(compressor: Compressor) -> None:
     assert compressor.adding() is None
+    with pytest.raises(IncompatibleRecipe, match=r"SecureSum adds integers on one scale; .* are not additive"):
+        replace(cvfl(compressor), aggregation=SecureSum()).check(3, "sum")
 
 
 def test_a_limit_cuts_off() -> None:
@@ -377,7 +390,7 @@ def test_too_few_parties_are_refused_with_the_way_out() -> None:
             SecureSum(min_parties=few)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("compressor", [TopK(0.5), Uniform(4), Uniform(4, bounds=(-5, 5)), StdGrid(1.0)])
+@pytest.mark.parametrize("compressor", [TopK(0.5), Uniform(4), Uniform(4, bounds=(-5, 5)), StdGrid(1.0), Codebook()])
 def test_symbols_that_do_not_add_are_refused(compressor: Compressor) -> None:
     symbols = compressor.compress(torch.randn(8, 4).clamp(-5, 5), Keystream(SECRET))
     with pytest.raises(IncompatibleRecipe, match=r"SecureSum adds integers .* not additive here. Use PoissonBin"):

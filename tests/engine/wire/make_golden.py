@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from every import BOUNDED_INPUT, COMPRESSORS, generator
 from thinwire.base.types import Kind
 from thinwire.engine import wire
-from thinwire.engine.compress import Directions, Identity, Shorter
+from thinwire.engine.compress import Directions, Identity
 from thinwire.engine.compress.symbols import Counts, Levels, LevelSum, Masked, Symbols, UniformGrid, Zeros
 from thinwire.engine.wire import Frame, pack_frame
 
@@ -27,8 +27,9 @@ FOLDER = Path(__file__).parent / "golden"
 def examples() -> dict[str, Symbols]:
     x = torch.tanh(torch.randn(18, 7, generator=generator(11)))
     made: dict[str, Symbols] = {}
-    # Compressors that came later are last: the names of the others stay.
-    ordered = sorted((*COMPRESSORS, *BOUNDED_INPUT), key=lambda each: isinstance(each, (Directions, Shorter)))
+    # Compressors that came later, from Directions on, are last: the names of the others stay.
+    first = COMPRESSORS.index(Directions(0.5))
+    ordered = (*COMPRESSORS[:first], *BOUNDED_INPUT, *COMPRESSORS[first:])
     for number, compressor in enumerate(ordered):
         made[f"{number:02d}-{type(compressor).__name__}"] = compressor.compress(x, generator(12))
     for dtype in (torch.float64, torch.float16, torch.bfloat16):

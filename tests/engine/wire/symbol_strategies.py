@@ -15,6 +15,7 @@ from thinwire.engine.compress.symbols import (
     Counts,
     Dense,
     Dithered,
+    Entries,
     Lattice,
     Levels,
     LevelSum,
@@ -28,6 +29,8 @@ from thinwire.engine.compress.symbols import (
     Symbols,
     UniformGrid,
     Zeros,
+    count_columns,
+    order_floats,
 )
 
 shapes = st.lists(st.integers(1, 12), max_size=3).map(tuple)
@@ -142,6 +145,21 @@ def masked(draw: st.DrawFn) -> Masked:
     return Masked(shape, draw(integers(prod(shape), 0, modulus - 1)), modulus, draw(st.none() | seeds))
 
 
+@st.composite
+def entries(draw: st.DrawFn, shape: tuple[int, ...] | None = None) -> Entries:
+    shape = draw(shapes) if shape is None else shape
+    columns = count_columns(shape)
+    most = min(256, prod(shape) // columns)
+    sizes = draw(integers(columns, 1, most))
+    largest = int(np.float32(np.finfo(np.float32).max).view(np.int32))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    # Integers in the order of floats: -1 is -0.0.
+    books = [np.unique(np.append(rng.integers(-largest, largest, size), [-1, 0]))[:size] for size in sizes]
+    values = order_floats(np.concatenate(books).astype(np.int32)).view(np.float32)
+    codes = draw(integers(prod(shape), 0, most - 1)).reshape(-1, columns) % sizes
+    return Entries(shape, sizes, values, codes.reshape(-1))
+
+
 def values(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
     """Kept values: any kind that keeps them all."""
     return st.one_of(
@@ -153,6 +171,7 @@ def values(shape: tuple[int, ...]) -> st.SearchStrategy[Any]:
         row_grids(shape),
         signs(shape),
         lattices(shape),
+        entries(shape),
     )
 
 
@@ -203,6 +222,7 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
     "UniformGrid": grids(),
     "RowGrid": row_grids(),
     "Product": products(),
+    "Entries": entries(),
     "Signs": signs(),
     "Lattice": lattices(),
     "Counts": counts(),

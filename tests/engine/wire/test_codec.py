@@ -28,7 +28,7 @@ from thinwire.base.errors import (
 from thinwire.engine import wire
 from thinwire.engine.compress import QSGD, Compressor, Identity, TopK, Uniform, symbols
 from thinwire.engine.compress.message import Array
-from thinwire.engine.compress.symbols import Counts, Dithered, Levels, Masked, Symbols, UniformGrid, Zeros
+from thinwire.engine.compress.symbols import Counts, Dithered, Entries, Levels, Masked, Symbols, UniformGrid, Zeros
 from thinwire.engine.wire import codec
 from thinwire.engine.wire.bits import read_indices, write_indices
 from thinwire.engine.wire.buffers import BodyReader, BodyWriter
@@ -138,6 +138,7 @@ def altered(s: Symbols, at: int, new: bytes) -> bytes:
 
 
 LEVELS = Levels((2, 3), np.array([0, 1, 2, 3, 0, 1], np.uint8), -1.0, 1.0, 2)
+ENTRIES = Entries((3, 2), np.array([1, 2]), np.array([5, -1, 2], np.float32), np.array([0, 0, 0, 1, 0, 1]))
 NAN, INF = np.float32(np.nan).tobytes(), np.float32(np.inf).tobytes()
 
 
@@ -173,6 +174,12 @@ NAN, INF = np.float32(np.nan).tobytes(), np.float32(np.inf).tobytes()
         (altered(LEVELS, 13, b"\x77"), UnknownTag, "coding 119"),
         (altered(UniformGrid((2,), np.array([1, -1]), 0.5), 3, np.float64(0).tobytes()), Malformed, "a step of 0.0"),
         (altered(TopK(0.5).compress(torch.ones(4), generator()), 3, b"\x05"), Malformed, "number of indices is 5"),
+        (altered(ENTRIES, 2, b"\x01"), Malformed, "integers from 1 to 2 are announced, 1 to 1 are allowed"),
+        (altered(ENTRIES, 3, b"\x7f"), Truncated, "values of 127 columns are announced, 20 bytes are left"),
+        (altered(ENTRIES, 8, NAN), Malformed, "a column's values hold NaN or infinity"),
+        (altered(ENTRIES, 16, np.float32(-1).tobytes()), Malformed, "a column's values do not rise"),
+        (altered(ENTRIES, 12, np.array([0, -0.0], np.float32).tobytes()), Malformed, "values do not rise"),
+        (altered(ENTRIES, 23, b"\x29"), Malformed, "a row's number is beyond the values of its column"),
     ],
 )
 def test_a_wrong_body_is_named(body: bytes, error: type[WireError], message: str) -> None:

@@ -35,7 +35,7 @@ class Adding(ABC):
     def _refused(self, symbols: Symbols) -> IncompatibleRecipe:
         return IncompatibleRecipe(
             f"SecureSum adds integers on one scale; {type(symbols).__name__} symbols are not additive here. Use "
-            "PoissonBinomial, Uniform with bounds, or StdGrid with scale and limit; or Plain aggregation"
+            "PoissonBinomial, Uniform with bounds, or StdGrid with a fixed scale and a limit; or Plain aggregation"
         )
 
 

@@ -16,6 +16,7 @@ from thinwire.engine.compress.symbols import MOST_ENTRIES, Entries, count_column
 
 _PASSES = 3  # of Lloyd's algorithm; more change the squared error by a percent
 _ALIKE = 2.0**-16  # of a column's range: values nearer than that differ by rounding, and each would cost bits
+_MANY = 1024  # rows; for fewer a table is not worth making
 _GOLDEN = 0x9E3779B1  # 2^32 over the golden ratio, odd
 
 
@@ -24,10 +25,10 @@ class Codebook(Compressor):
     """Each column's distinct values once, and each row's number among them: exact up to `levels` values a column.
 
     For outputs of trees: the values of the leaves, and each row's leaf. A column with more values is rounded to the
-    nearest of at most `levels`, the means of bins that begin with equal widths (Lloyd, 1982); that is a contraction
-    of (1 - 2 / levels)^2 / rows. Values that differ by less than 2^-16 of the range are then one where that makes
-    few enough. Under error feedback x - G is exact, with one value a leaf, while all leaves' values are multiples of
-    one power of two and float32 holds their sums.
+    nearest of at most `levels`, the means of bins that start out equally wide (Lloyd, 1982); if values nearer than
+    2^-16 of its range make few enough when merged, they are. It is a contraction of (1 - 2 / levels)^2 / rows. Under
+    error feedback round the leaves' values to multiples of one power of two: float32 then adds them exactly, and
+    x - G has one value a leaf.
     """
 
     levels: int | Schedule = 64
@@ -40,14 +41,15 @@ class Codebook(Compressor):
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Entries:
         message = message_values(x)
         most = int(at_round(self.levels, hint.round))
-        table = message.values.reshape(-1, count_columns(message.shape))
-        codes = np.empty(table.shape, np.uint8)
+        columns = message.values.reshape(-1, count_columns(message.shape)).T
+        keys = order_floats(np.ascontiguousarray(columns).view(np.int32))
+        codes = np.empty(columns.shape, np.uint8)
         books = []
-        for place, column in enumerate(table.T):
-            book, codes[:, place] = _number_rows(np.ascontiguousarray(column), most)
+        for column, ordered, numbers in zip(keys, np.sort(keys), codes, strict=True):
+            book, numbers[:] = _number_rows(column, ordered, most)
             books.append(book)
         sizes = np.array([book.size for book in books])
-        return Entries(message.shape, sizes, np.concatenate(books), codes.reshape(-1))
+        return Entries(message.shape, sizes, np.concatenate(books), codes.T.reshape(-1))
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
@@ -59,19 +61,24 @@ class Codebook(Compressor):
         return (1 - 2 / at_round(self.levels, round)) ** 2 * count_columns(shape) / prod(shape)
 
 
-def _number_rows(column: Array, most: int) -> tuple[Array, Array]:
+def _number_rows(keys: Array, ordered: Array, most: int) -> tuple[Array, Array]:
     """A column's values in rising order, `most` at most, and each row's number among them."""
-    keys = order_floats(column.view(np.int32))
-    ordered = np.sort(keys)
-    distinct = ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
-    if distinct.size <= most:
-        return order_floats(distinct).view(np.float32), _look_up(keys, distinct)
-    levels = _choose_levels(order_floats(ordered).view(np.float32).astype(np.float64), most)
-    return levels, np.searchsorted((levels[1:] + levels[:-1].astype(np.float64)) / 2, column)
+    last = np.flatnonzero(ordered[1:] != ordered[:-1])
+    if last.size < most:
+        distinct = np.append(ordered[last], ordered[-1])
+        return _read_floats(distinct), _look_up(keys, distinct)
+    levels = _choose_levels(_read_floats(ordered).astype(np.float64), most)
+    return levels, np.searchsorted((levels[1:] + levels[:-1].astype(np.float64)) / 2, _read_floats(keys))
+
+
+def _read_floats(keys: Array) -> Array:
+    return order_floats(keys).view(np.float32)
 
 
 def _look_up(keys: Array, distinct: Array) -> Array:
-    """Each key's number, from a hash table without collisions: a tenth of the time of binary searches."""
+    """Each key's number. Of many from a hash table without collisions: a tenth of the time of binary searches."""
+    if keys.size < _MANY:
+        return np.searchsorted(distinct, keys)
     numbers = np.arange(distinct.size, dtype=np.uint8)
     bits = 2 * distinct.size.bit_length() + 1  # twice the square of their number: most multipliers will do
     table = np.empty(1 << bits, np.uint8)

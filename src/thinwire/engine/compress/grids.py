@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import BadTensor
+from thinwire.base.errors import BadParameter, BadTensor
 from thinwire.engine.compress.adding import AddingGrids
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise
 from thinwire.engine.compress.message import Array, MessageValues, blocks, message_values
@@ -30,6 +30,7 @@ from thinwire.engine.compress.symbols import (
 
 _MOST_CODE = 2**31 - 4
 _MOST_LIMIT = 32767
+_LARGEST = "largest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,12 @@ class _Stepped(Compressor):
 
     @property
     def suits_error_feedback(self) -> bool:
-        # Stochastic: E|error|^2 = sum |x| (step - |x|) over small values, more than |x|^2 for large steps.
-        return not self.stochastic or reaches(self.step)[1] <= 2
+        return not self.stochastic or reaches(self.step)[1] <= self._most_stochastic
+
+    @property
+    def _most_stochastic(self) -> float:
+        # E|error|^2 = sum |x| (step - |x|) over small values, more than |x|^2 for large steps.
+        return 2.0
 
     def __post_init__(self) -> None:
         check_number(self, "step", above=0, up_to=1e30)
@@ -76,22 +81,31 @@ class StdGrid(_Stepped):
     is not a contraction. Under error feedback take a step below 2: from there on nearest may stall (values
     that all round to 0 stay there) and stochastic makes the error grow, so that it is refused above 2.
     With a `limit` integers go from -limit to limit, and what lies beyond is cut off: with a fixed scale a
-    secure sum can then add them.
+    secure sum can then add them. scale="largest" is the message's largest |x|: a step of 1 / k has levels at 0, at
+    both ends and k - 1 between, so StdGrid(1 / 3, stochastic=True, scale="largest") is an unbiased 3-bit quantiser.
     """
 
-    scale: float | None = None
+    scale: float | str | None = None
     limit: int | None = None
 
     def __post_init__(self) -> None:
         _Stepped.__post_init__(self)
-        check_number(self, "scale", above=0, up_to=1e30, optional=True)
+        if not isinstance(self.scale, str):
+            check_number(self, "scale", above=0, up_to=1e30, optional=True)
+        elif self.scale != _LARGEST:
+            raise BadParameter.about(self, "scale", f"must be a positive number or {_LARGEST!r}, got {self.scale!r}")
         check_whole(self, "limit", 1, _MOST_LIMIT, optional=True)
+
+    @property
+    def _most_stochastic(self) -> float:
+        # What is left of any value is then at most half of the largest.
+        return 0.5 if self.scale == _LARGEST else 2.0
 
     def at_once(self) -> StdGrid:
         return self if self.limit is None else replace(self, limit=_MOST_LIMIT)
 
     def adding(self, round: int = 0) -> AddingGrids | None:
-        if self.scale is None or self.limit is None:
+        if self.scale is None or isinstance(self.scale, str) or self.limit is None:
             return None
         return AddingGrids(at_round(self.step, round) * self.scale, self.limit)
 
@@ -120,6 +134,8 @@ class StdGrid(_Stepped):
 
     def _step(self, message: MessageValues, hint: Hint) -> float:
         step = at_round(self.step, hint.round)
+        if isinstance(self.scale, str):
+            return step * message.largest
         return step * (self.scale if self.scale is not None else deviation(message))
 
     def _error_bound(self, message: MessageValues, hint: Hint) -> ErrorBound:
