@@ -20,7 +20,9 @@ EXPECTED_FAILURES = {
 def list_checks() -> list[Any]:
     """All but those of other array libraries, which an estimator without them passes over."""
     found: list[Any] = []
-    for estimator in (VerticalClassifier(epochs=10), VerticalRegressor(epochs=10)):
+    trees: dict[str, Any] = {"model": "boosted_trees", "epochs": 4}
+    networks = (VerticalClassifier(epochs=10), VerticalRegressor(epochs=10))
+    for estimator in (*networks, VerticalClassifier(**trees), VerticalRegressor(**trees)):
         checks = estimator_checks_generator(estimator, expected_failed_checks=EXPECTED_FAILURES, mark="xfail")
         found += [check for check in checks if "check_array_api" not in str(check)]
     return found

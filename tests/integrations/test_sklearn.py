@@ -310,12 +310,64 @@ def test_validation_rows_are_a_fraction_of_each_class() -> None:
         choose_validation_rows(codes, 1, 0)
 
 
+@pytest.mark.parametrize("kind", ["mlp", "boosted_trees"])
 @pytest.mark.parametrize("duplicate", [lambda model: pickle.loads(pickle.dumps(model)), deepcopy])  # noqa: S301
-def test_a_fitted_estimator_is_pickled_and_copied(cancer: tuple[Any, Any], duplicate: Any) -> None:
+def test_a_fitted_estimator_is_pickled_and_copied(cancer: tuple[Any, Any], duplicate: Any, kind: str) -> None:
     X, y = cancer
-    model = VerticalClassifier(PARTIES, label_party="laboratory", epochs=1).fit(X.to_numpy(), y)
+    model = VerticalClassifier(PARTIES, label_party="laboratory", model=kind, epochs=1).fit(X.to_numpy(), y)
     other = duplicate(model)
     assert np.array_equal(other.predict_proba(X.to_numpy()), model.predict_proba(X.to_numpy()))
     assert other.result_.bytes == model.result_.bytes
     other.result_.ledger.add("hospital", "laboratory", Kind.EMBEDDING, 1)
     assert other.result_.bytes.up == model.result_.bytes.up + 1
+
+
+# Boosted trees ------------------------------------------------------------------------------------------------------
+
+
+def test_trees_are_a_word_away(cancer: tuple[Any, Any]) -> None:
+    X, y = cancer
+    X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+    parties = {"hospital": list(X.columns[:15]), "laboratory": list(X.columns[15:])}
+    model = VerticalClassifier(parties, "laboratory", model="boosted_trees").fit(X_train, y_train)
+    assert model.score(X_test, y_test) > 0.93
+    assert model.predict_proba(X_test).shape == (len(X_test), 2)
+    assert model.result_.history[-1]["round"] <= 40
+    assert list(model.feature_names_in_) == list(X.columns)
+    (trees,) = {type(model.models_[name]) for name in parties}
+    assert trees is tw.learners.BoostedTrees
+
+
+def test_trees_take_gaps_text_dates_and_many_classes_and_forget_no_setting() -> None:
+    rng = np.random.default_rng(0)
+    rows = 300
+    town, age = rng.choice(["Bern", "Basel", "Chur"], rows), rng.normal(40, 10, rows)
+    seen = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, rows), "D")
+    y = np.where(town == "Bern", "south", np.where(age > 42, "old", "young"))
+    X = pd.DataFrame({"town": town, "age": np.where(rng.random(rows) < 0.1, np.nan, age), "seen": seen})
+    like = tw.learners.BoostedTrees(leaves=4, shrinkage=0.5)
+    model = VerticalClassifier({"a": ["town", "seen"], "b": "age"}, model=like, epochs=12)
+    assert clone(model).model.leaves == 4
+    model.fit(X, y)
+    assert model.score(X, y) > 0.9
+    fitted = model.models_["a"]
+    assert isinstance(fitted, tw.learners.BoostedTrees)
+    assert (fitted.leaves, fitted.shrinkage, fitted.width, fitted.fields_vocab) == (4, 0.5, 3, (4,))
+    assert not like.count, "the trees that were given are a model for others"
+    strange = pd.DataFrame({"town": ["Rome", None], "age": [None, 1e40], "seen": [None, pd.Timestamp("2030-01-01")]})
+    assert np.isfinite(model.predict_proba(strange)).all()
+
+
+def test_trees_for_values_weights_and_covered_labels() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    parties = {"a": slice(5), "b": slice(5, None)}
+    model = VerticalRegressor(parties, "b", model="boosted_trees").fit(X, y, sample_weight=np.arange(len(y)) % 3)
+    assert model.score(X, y) > 0.4
+    assert model.models_["a"].curvature == 2.0
+    covered = replace(tw.methods.boosting(), defence=LabelDP(3.0))
+    binary = VerticalClassifier(parties, "b", model="boosted_trees", epochs=5)
+    weighted = clone(binary).set_params(class_weight="balanced").fit(X, y > 200)
+    safe = clone(binary).set_params(recipe=covered).fit(X, y > 200)
+    assert [one.models_["a"].curvature for one in (binary.fit(X, y > 200), weighted, safe)] == ["derived", 0.25, 0.25]
+    with pytest.raises(tw.errors.BadParameter, match="model must be one of mlp, boosted_trees"):
+        VerticalClassifier(model="tree").fit(X, y > 200)

@@ -29,11 +29,11 @@ def prepare(preparations: Mapping[PartyName, Preparation], tables: Mapping[Party
     return found
 
 
-def fit_preparation(party: PartyName, table: Table) -> Preparation:
+def fit_preparation(party: PartyName, table: Table, settings: Mapping[str, Any]) -> Preparation:
     """Columns of numbers are numbers, however few different ones there are; text and dates are guessed."""
     numbers = [name for name, values in table.items() if getattr(values.dtype, "kind", "O") in "iuf"]
     with at(f"party {party!r}"):
-        return Preparation.fit(table, Settings(types=dict.fromkeys(numbers, "number")))
+        return Preparation.fit(table, Settings(types=dict.fromkeys(numbers, "number"), **settings))
 
 
 def select_rows(table: Table, rows: NDArray[np.int64]) -> Table:

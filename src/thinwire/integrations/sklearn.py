@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import partial
-from inspect import Parameter, signature
+from inspect import signature
 from typing import Any, Self
 
 import numpy as np
@@ -15,19 +14,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadLabels, BadParameter, BadTable, IncompatibleRecipe
 from thinwire.base.format import did_you_mean, quote_names
 from thinwire.base.types import PartyName
-from thinwire.engine.methods import METHODS, thin
-from thinwire.engine.models.losses import Loss, cross_entropy, squared_error, with_class_weights
-from thinwire.engine.models.networks import MLP, LinearTop
-from thinwire.engine.models.optimizers import Adam, OptimizerSpec
+from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.models.losses import Loss, squared_error, with_class_weights
+from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
+from thinwire.integrations.estimator_models import EstimatorData, ModelKind, choose_models
 from thinwire.integrations.party_tables import (
     Table,
     check_party_names,
@@ -41,7 +39,6 @@ from thinwire.integrations.party_tables import (
 )
 from thinwire.job.checks import allows_steering
 from thinwire.job.job import Job
-from thinwire.job.registry import derive_weight_seed
 from thinwire.job.settings import RunSettings
 from thinwire.training.train import train
 
@@ -55,49 +52,42 @@ class _TrainingRows:
     weights: NDArray[np.float64] | None = None  # 1 on average
 
 
-@dataclass(frozen=True)
-class _Training:
-    """What a job is made of."""
-
-    features: Mapping[PartyName, Tensor]
-    labels: NDArray[Any]
-    weights: NDArray[np.float64] | None
-    held: NDArray[np.bool_]  # rows for validation
-    loss: Loss
-    seed: int
-
-
 class _Vertical(BaseEstimator):  # type: ignore[misc]
-    """Each party's columns go through a network of its own; what meets at the label party is what was sent."""
+    """Each party's columns go through a model of its own; what meets at the label party is what was sent."""
 
     def __init__(
         self,
         parties: Mapping[PartyName, Any] | None = None,
         label_party: PartyName = "labels",
         *,
+        model: str | BoostedTrees = "mlp",
         recipe: str | Recipe | None = None,
         hidden: Sequence[int] = (64,),
         width: int = 16,
-        epochs: float = 20,
+        epochs: float | None = None,
         batch_size: int | None = 64,
         optimizer: OptimizerSpec | None = None,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
+        n_iter_no_change: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         """`parties` has each party's columns by name, number or slice, or None where X is a table for each party.
 
         Without `parties`, one party named "features" has all columns; where X is a table for each party, they are the
-        parties. `label_party` has the labels: one of the parties, or one more that has no columns. Every bottom model
-        is an MLP of these `hidden` layers and `width`; the top model is linear. Unless others are given, the recipe
-        is tw.methods.thin(reuse=1) and the optimiser Adam(lr=0.003, weight_decay=0.001).
+        parties. `label_party` has the labels: one of the parties, or one more that has no columns.
+
+        `model` "mlp": every bottom model is an MLP of these `hidden` layers and `width`, the top model is linear;
+        20 epochs of tw.methods.thin(reuse=1) and Adam(lr=0.003, weight_decay=0.001), unless others are given.
+        `model` "boosted_trees", or trees to be like, such as tw.learners.BoostedTrees(leaves=8): 40 exchanges of
+        tw.methods.boosting(), all rows in each; `hidden`, `width` and `batch_size` are for networks.
 
         With `early_stopping`, `validation_fraction` of the rows choose the model that is kept, by its loss, and stop
-        the training after `n_iter_no_change` epochs without a better one.
+        the training after `n_iter_no_change` epochs without a better one (5, trees 8, unless given).
         """
         self.parties = parties
         self.label_party = label_party
+        self.model = model
         self.recipe = recipe
         self.hidden = hidden
         self.width = width
@@ -174,35 +164,40 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             raise BadTable(str(error)) from None
         return table
 
-    def _train(self, rows: _TrainingRows, outputs: int, loss: Loss, groups: NDArray[Any]) -> Self:
+    @property
+    def _kind(self) -> ModelKind:
+        return choose_models(self.model, self.hidden, self.width)
+
+    def _find_recipe(self) -> Recipe:
+        return self._kind.find_recipe(self.recipe)
+
+    def _train(self, rows: _TrainingRows, loss: Loss, outputs: int, groups: NDArray[Any]) -> Self:
         seed = _draw_seed(self.random_state)
         held = self._hold_back(groups, seed)
         self.prepared_ = {
-            name: fit_preparation(name, select_rows(table, np.flatnonzero(~held)))
+            name: fit_preparation(name, select_rows(table, np.flatnonzero(~held)), self._kind.preparation)
             for name, table in rows.tables.items()
         }
         features = prepare(self.prepared_, rows.tables)
-        self.models_: dict[str, nn.Module] = {
-            name: _build(seed, name, "bottom", partial(MLP, x.shape[1], self.hidden, self.width))
-            for name, x in features.items()
-        }
-        self.models_["top"] = _build(seed, self.label_party, "top", partial(LinearTop, self.width, outputs))
-        job = self._job(_Training(features, rows.labels, rows.weights, held, loss, seed))
-        self.result_ = train(job, callbacks=[])
+        data = EstimatorData(self.prepared_, features, rows.labels, rows.weights, held, loss, outputs, seed)
+        self.models_ = self._kind.build(data, self.label_party, self._find_recipe())
+        self.result_ = train(self._job(data), callbacks=[])
         return self
 
     def _hold_back(self, groups: NDArray[Any], seed: int) -> NDArray[np.bool_]:
         """Which rows are for validation; none where a guarantee does not count evaluations."""
-        if not self.early_stopping or not allows_steering(_find_recipe(self.recipe), RunSettings()):
+        if not self.early_stopping or not allows_steering(self._find_recipe(), RunSettings()):
             return np.zeros(len(groups), dtype=bool)
         return choose_validation_rows(groups, self.validation_fraction, seed)
 
-    def _job(self, given: _Training) -> Job:
+    def _job(self, given: EstimatorData) -> Job:
         """The one place where a job is made; with validation rows it stops early and delivers the best model."""
         me, rows, held = self.label_party, torch.from_numpy(~given.held), torch.from_numpy(given.held)
+        kind, size = self._kind, self._kind.limit_batch(self.batch_size)
         stops = bool(held.any())
         features = {name: x[rows] for name, x in given.features.items()}
-        steering: dict[str, Any] = {"patience": self.n_iter_no_change} if stops else {}
+        patience = kind.patience if self.n_iter_no_change is None else self.n_iter_no_change
+        steering: dict[str, Any] = {"patience": patience} if stops else {}
         answers: dict[str, Any] = {"validation_labels": given.labels[given.held]} if stops else {}
         validation: dict[PartyName, dict[str, Any]] = {
             name: {"validation_features": x[held]} if stops else {} for name, x in given.features.items()
@@ -224,10 +219,10 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
                 **answers,
                 **validation.get(me, {}),
             ),
-            _find_recipe(self.recipe),
-            Adam(lr=0.003, weight_decay=0.001) if self.optimizer is None else self.optimizer,
-            batch_size=None if self.batch_size is None else min(self.batch_size, int(rows.sum())),
-            epochs=self.epochs,
+            self._find_recipe(),
+            kind.optimizer if self.optimizer is None else self.optimizer,
+            batch_size=None if size is None else min(size, int(rows.sum())),
+            epochs=kind.epochs if self.epochs is None else self.epochs,
             seed=given.seed,
             metrics=(),
             diagnostics=False,
@@ -261,16 +256,17 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         parties: Mapping[PartyName, Any] | None = None,
         label_party: PartyName = "labels",
         *,
+        model: str | BoostedTrees = "mlp",
         recipe: str | Recipe | None = None,
         hidden: Sequence[int] = (64,),
         width: int = 16,
-        epochs: float = 20,
+        epochs: float | None = None,
         batch_size: int | None = 64,
         optimizer: OptimizerSpec | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
-        n_iter_no_change: int = 5,
+        n_iter_no_change: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         """As `VerticalRegressor`, and `class_weight`: a weight for each class, 1 where none is given, or "balanced".
@@ -280,6 +276,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         super().__init__(
             parties,
             label_party,
+            model=model,
             recipe=recipe,
             hidden=hidden,
             width=width,
@@ -300,28 +297,34 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         """
         rows = self._read_rows(X, y, sample_weight)
         self.classes_, codes = _code_classes(rows.labels)
-        loss = self._weigh_classes(codes, rows.weights)
-        return self._train(replace(rows, labels=codes), len(self.classes_), loss, codes)
+        loss, outputs = self._kind.classes_loss(len(self.classes_))
+        weighted = self._weigh_classes(loss, codes, rows.weights)
+        return self._train(replace(rows, labels=codes), weighted, outputs, codes)
 
-    def _weigh_classes(self, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Loss:
+    def _weigh_classes(self, loss: Loss, codes: NDArray[np.int64], weights: NDArray[np.float64] | None) -> Loss:
         if self.class_weight is None:
-            return cross_entropy
-        if self.class_weight == "balanced" and isinstance(_find_recipe(self.recipe).defence, LabelDP):
+            return loss
+        if self.class_weight == "balanced" and isinstance(self._find_recipe().defence, LabelDP):
             raise IncompatibleRecipe(
                 "class_weight='balanced' counts the true labels, which LabelDP does not cover; give weights"
             )
         counts = np.bincount(codes, weights)
         factors = _find_class_weights(self.class_weight, self.classes_, counts)
-        return with_class_weights(cross_entropy, (factors * counts.sum() / (factors * counts).sum()).tolist())
+        return with_class_weights(loss, (factors * counts.sum() / (factors * counts).sum()).tolist())
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """[rows, classes], in the order of `classes_`."""
-        logits = torch.from_numpy(self._compute_outputs(X))
+        logits = torch.from_numpy(self._compute_logits(X))
         found: NDArray[np.float64] = torch.softmax(logits, dim=1).numpy()
         return found
 
+    def _compute_logits(self, X: Any) -> NDArray[np.float64]:
+        """[rows, classes]; one output is that of the second class, beside 0."""
+        outputs = self._compute_outputs(X)
+        return outputs if outputs.shape[1] > 1 else np.concatenate([np.zeros_like(outputs), outputs], axis=1)
+
     def predict(self, X: Any) -> NDArray[Any]:
-        best = self._compute_outputs(X).argmax(axis=1)
+        best = self._compute_logits(X).argmax(axis=1)
         found: NDArray[Any] = self.classes_[best]
         return found
 
@@ -343,7 +346,7 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
                 f"all {len(values)} labels are {values[0]:g}; there is nothing to learn from one sample value"
             )
         scaled = ((values - self.mean_) / self.deviation_).astype(np.float32)
-        return self._train(replace(rows, labels=scaled), 1, squared_error, np.zeros(len(scaled)))
+        return self._train(replace(rows, labels=scaled), squared_error, 1, np.zeros(len(scaled)))
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         scaled = self._compute_outputs(X)[:, 0]
@@ -468,25 +471,3 @@ def _draw_seed(random_state: Any) -> int:
         raise BadParameter(
             f"random_state must be a number from 0, a numpy RandomState or None, got {random_state!r}"
         ) from None
-
-
-def _build(seed: int, party: PartyName, part: str, build: Callable[[], nn.Module]) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_weight_seed(seed, party, part))
-        return build()
-
-
-def _find_recipe(recipe: str | Recipe | None) -> Recipe:
-    """Without one, few bytes and no cached steps, which overfit small tables."""
-    if recipe is None:
-        return thin(reuse=1)
-    if isinstance(recipe, Recipe):
-        return recipe
-    if recipe not in METHODS:
-        raise BadParameter(
-            f"recipe {recipe!r} is not one of {', '.join(METHODS)}{did_you_mean(str(recipe), METHODS)}"
-        )
-    method: Callable[..., Recipe] = METHODS[recipe]
-    if any(parameter.default is Parameter.empty for parameter in signature(method).parameters.values()):
-        raise BadParameter(f"recipe {recipe!r} needs arguments: give a recipe, such as tw.methods.{recipe}(...)")
-    return method()
