@@ -192,7 +192,10 @@ WRONG = [
     ("job.effort='huge'", "job.effort must be 'small' or 'fast', got 'huge'"),
     ("job.device='toaster'", "job.device 'toaster' is not available"),
     ("job.link_seconds_budget=3", "link_seconds_budget needs a link"),
-    ("recipe.method='evfl'", "recipe.method must be one of svfl, fedbcd, cvfl, efvfl, celu, pbm, thin, got 'evfl'"),
+    (
+        "recipe.method='evfl'",
+        "recipe.method must be one of svfl, fedbcd, cvfl, efvfl, celu, pbm, thin, boosting, got 'evfl'",
+    ),
     ("recipe={}", "recipe.method is missing; it is one of svfl"),
     ("recipe='svfl'", "recipe must be a table, got 'svfl'"),
     ("recipe={method='efvfl'}", "recipe.compressor is missing; efvfl needs it"),

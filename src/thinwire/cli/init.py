@@ -23,6 +23,7 @@ def init(
     job: Path = Path("job.toml"),
     *,
     template: str | None = None,
+    model: str | None = None,
     party: list[str] = [],
     label: str = "",
     id: list[str] = [],
@@ -36,14 +37,11 @@ def init(
     as_json: bool = False,
 ) -> None:
     """Write a commented job file after a look at the parties' files; asks for what was not given."""
-    from thinwire.base.format import did_you_mean
-    from thinwire.job.wizard import TEMPLATES, CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
+    from thinwire.job.wizard import CoreAnswers, JobAnswers, PartAnswers, write_core, write_job, write_part
+    from thinwire.job.wizard.answers import choose_template
     from thinwire.job.wizard.job_writer import read_core, require_free
 
-    if template is not None and template not in TEMPLATES:
-        raise BadInput(
-            f"--template must be one of {', '.join(TEMPLATES)}, got {template!r}{did_you_mean(template, TEMPLATES)}"
-        )
+    template = choose_template(template, model)
     require_free(job, force)
     formats = {"delimiter": delimiter, "encoding": encoding, "decimal": decimal, "thousands": thousands}
     found: WrittenJob | WrittenCore | WrittenPart
@@ -55,11 +53,14 @@ def init(
         lines = _format_part(found, bool(id))
     elif (parties := party or _ask_parties()) and not any("=" in one for one in parties):
         label = label or _ask_label(parties, "Who holds the label")
+        template = template or choose_template(None, None if party else _ask_model())
         told = CoreAnswers.parse(template or _USUAL, parties, label)
         found = write_core(replace(told, address=address or _ask_address()), job, force)
         lines = [f"{found.path} is written: the same file for {', '.join([*found.parties, found.label_party])}"]
     else:
         label = label or _ask_label(parties, "Who holds the label, and in which column, as party:column")
+        if not party and not any(one.endswith(".npz") for one in parties):
+            template = template or choose_template(None, _ask_model())
         found = write_job(JobAnswers.parse(template or _USUAL, parties, label, id, formats), job, force)
         lines = _format_job(found, bool(id))
     print_result(asdict(found), as_json, [*lines, "next:", *(f"  {one}" for one in found.commands)])
@@ -106,6 +107,10 @@ def _ask_label(parties: list[str], question: str) -> str:
     name, has_file, _ = parties[-1].partition("=")
     example = f"{name}{':COLUMN' if has_file else ''}"
     return _ask(question, f"--label is missing: say who holds the label, such as --label {example}")
+
+
+def _ask_model() -> str:
+    return _ask("Model of the tables, mlp or boosted_trees", "", "mlp")
 
 
 def _ask_address() -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from thinwire.base.errors import BadInput
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import Identity
+from thinwire.engine.compress import Codebook, Identity
 from thinwire.engine.models import MODELS
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.accounting import Budget
@@ -175,12 +175,18 @@ def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: S
 def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     how = _whose(recipe)
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
+    if _sends_leaves(recipe):
+        sees.append("of every exchange which training rows share a leaf of a party's trees")
     if participants.has_validation_rows:
         sees.append(f"{_embeddings_of('validation row', recipe)}, at every evaluation")
     if participants.has_test_rows:
         when = "once, at the end" if participants.has_validation_rows else "at every evaluation"
         sees.append(f"{_embeddings_of('test row', recipe)}, {when}")
     return sees
+
+
+def _sends_leaves(recipe: Recipe) -> bool:
+    return isinstance(recipe.uplink.compressor, Codebook)
 
 
 def _embeddings_of(row: str, recipe: Recipe) -> str:
@@ -208,6 +214,8 @@ def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
         return ["all labels", "the top model", f"every party's embeddings{own}, {_sent(recipe)} the others"]
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
+    if isinstance(recipe.defence, NoDefence) and _sends_leaves(recipe):
+        return [f"{one} for every training row, whose sign is the label where the top model only adds a bias"]
     if isinstance(recipe.defence, NoDefence):
         return [f"{one} for every training row, from which labels can often be guessed"]
     return [f"{one} for every training row, after {recipe.defence}; `thinwire audit` measures what still leaks"]

@@ -97,8 +97,10 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
         ((*BOTH, "--party", "post=job.xls"), "job.xls does not exist"),
         (
             (*BOTH, "--template", "tabluar"),
-            "must be one of tabular, images, ctr, series, private, got 'tabluar'; did you mean",
+            "must be one of tabular, trees, images, ctr, series, private, got 'tabluar'; did you mean",
         ),
+        ((*BOTH, "--model", "tree"), "--model must be one of mlp, boosted_trees, got 'tree'"),
+        ((*BOTH, "--model", "boosted_trees", "--template", "ctr"), "the template 'ctr' has models of its own"),
         ((*BOTH, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
         ((*BOTH, "--id", "custmer"), "there is no column 'custmer', it has 'customer'"),
         ((*BOTH, "--id", "bank:custmer"), "there is no column 'custmer', it has 'customer'"),
@@ -168,7 +170,7 @@ class Terminal(io.StringIO):
 def test_what_was_not_given_is_asked_for(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     write_companies(tmp_path)
     (tmp_path / "bank.csv").rename(tmp_path / "customers.csv")
-    monkeypatch.setattr(sys, "stdin", Terminal("bank shop\nshop\nfl.shop.example:7443\n"))
+    monkeypatch.setattr(sys, "stdin", Terminal("bank shop\nshop\n\nfl.shop.example:7443\n"))
     assert here("init", "core.toml", folder=tmp_path).returncode == 0
     assert tomllib.loads((tmp_path / "core.toml").read_text())["network"] == {"address": "fl.shop.example:7443"}
     monkeypatch.setattr(sys, "stdin", Terminal("\nbought\n"))
@@ -503,5 +505,54 @@ def test_with_a_guarantee(tmp_path: Path) -> None:
     assert all(isinstance(one["end_to_end_epsilon"], float) for one in first["observers"])
 
 
+@pytest.mark.parametrize(
+    ("file", "label", "top", "loss"),
+    [
+        ("shop", "shop:bought", {"name": "bias_top", "width": 1}, "binary_cross_entropy"),
+        ("worth", "shop:worth", {"name": "bias_top", "width": 1}, "squared_error"),
+        ("shop", "bank:job", {"name": "bias_top", "width": 3}, "cross_entropy"),
+    ],
+)
+def test_trees(file: str, label: str, top: dict[str, Any], loss: str, here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    words = ("--party", "bank=bank.csv", "--party", f"shop={file}.csv", "--label", label)
+    for command in (("init", "--model", "boosted_trees", *words), ("align", "job.toml"), ("check", "job.toml")):
+        done = here(*command, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    written = tomllib.loads((tmp_path / "job.toml").read_text())
+    assert written["recipe"] == {"method": "boosting"}
+    assert written["job"].items() >= {"epochs": 40, "eval_every": 1, "patience": 8}.items()
+    assert not {"batch_size", "optimizer"} & {*written["job"], *written}
+    assert written["label_party"]["top"] == top
+    assert written["label_party"]["loss"] == loss
+    job = load_job(tmp_path / "job.toml", ["job.epochs=3", "job.baselines=false", "job.importance=false"])
+    first, *_, last = train(job, callbacks=[]).history
+    assert last["train"]["loss"] < first["train"]["loss"] - 0.02
+
+
+def test_a_core_for_trees_says_the_loss_and_parts_follow_it(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    shown = here("init", "core.toml", *CORE, "--model", "boosted_trees", folder=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "thinwire init bank.toml --core core.toml --party bank=FILE\n" in shown.stdout
+    core = tomllib.loads((tmp_path / "core.toml").read_text())
+    assert core["label_party"] == {
+        "name": "shop",
+        "top": {"name": "bias_top", "width": 1},
+        "loss": "binary_cross_entropy",
+    }
+    assert "batch_size" not in core["job"]
+    part = ("--core", "core.toml", "--party")
+    assert here("init", "bank.toml", *part, "bank=bank.csv", folder=tmp_path).returncode == 0
+    assert here("init", "shop.toml", *part, "shop=shop.csv", "--label", "bought", folder=tmp_path).returncode == 0
+    own = read_party_view(tmp_path / "bank.toml", "bank")
+    assert own.section.model == {"name": "boosted_trees", "width": 1, "curvature": "derived"}
+    assert "top" not in tomllib.loads((tmp_path / "shop.toml").read_text())["label_party"]
+    other = here("init", "worth.toml", *part, "shop=worth.csv", "--label", "worth", folder=tmp_path)
+    assert other.returncode == 2
+    assert "--label worth: the labels are regression, and core.toml is for others; write this under" in other.stderr
+    assert 'loss = "squared_error"' in other.stderr
+
+
 def test_every_template_has_a_title_and_is_tested_here() -> None:
-    assert set(TEMPLATES) == {"tabular", "images", "ctr", "series", "private"}
+    assert set(TEMPLATES) == {"tabular", "trees", "images", "ctr", "series", "private"}

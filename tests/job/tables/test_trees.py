@@ -185,7 +185,9 @@ def test_a_bias_needs_one_embedding_for_each_output(path: Path) -> None:
     own = read_party_view(path, "shop", CLASSES)
     with pytest.raises(BadInput, match="label_party.fusion: fusion 'sum' adds embeddings, but their widths differ"):
         own.build_label_party(own.load_label_data(), {"bank": 1})
-    says = "label_party.top adds a bias to embeddings that are 1 wide, but a row has 2 outputs.*give every party's model"
+    says = (
+        "label_party.top adds a bias to embeddings that are 1 wide, but a row has 2 outputs.*give every party's model"
+    )
     with pytest.raises(BadInput, match=says):
         load_job(path, [*CLASSES, "party.bank.model.width=1", "label_party.model.width=1"])
     with pytest.raises(BadInput, match="that are 2 wide, but a row has 1 outputs"):

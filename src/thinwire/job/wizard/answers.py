@@ -13,6 +13,7 @@ from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.data.prepare import Settings
 from thinwire.data.prepare.settings import StrictModel
+from thinwire.job.schema import is_trees
 
 
 class Template(StrictModel):
@@ -39,12 +40,33 @@ class Template(StrictModel):
         return {"test": 0.2} if self.known else {"validation": 0.1, "test": 0.2}
 
     @property
+    def has_trees(self) -> bool:
+        return is_trees(self.model)
+
+    @property
     def fusion_keys(self) -> dict[str, str]:
         return {} if self.fusion == "sum" else {"fusion": self.fusion}
 
 
 _TABLES = tomllib.loads(files("thinwire.job.wizard").joinpath("templates.toml").read_text(encoding="utf-8"))
 TEMPLATES = {name: Template.model_validate(table) for name, table in _TABLES.items()}
+_BY_MODEL = {"mlp": "tabular", "boosted_trees": "trees"}  # of tables
+
+
+def choose_template(template: str | None, model: str | None) -> str | None:
+    """The one that is named, or that of a model of tables; None where neither is said."""
+    if template is not None and template not in TEMPLATES:
+        raise BadInput(
+            f"--template must be one of {', '.join(TEMPLATES)}, got {template!r}{did_you_mean(template, TEMPLATES)}"
+        )
+    if model is None:
+        return template
+    if model not in _BY_MODEL:
+        hint = did_you_mean(model, _BY_MODEL)
+        raise BadInput(f"--model must be one of {', '.join(_BY_MODEL)}, got {model!r}{hint}")
+    if template not in (None, "tabular", _BY_MODEL[model]):
+        raise BadInput(f"--model {model}: the template {template!r} has models of its own; leave one of the two out")
+    return _BY_MODEL[model]
 
 
 # What the writer of a job file was told: parties and their files, the label, the id -------------------------------

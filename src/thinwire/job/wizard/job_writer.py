@@ -33,6 +33,7 @@ from thinwire.job.wizard.file_inspection import (
 )
 from thinwire.job.wizard.sections import (
     DraftSection,
+    LabelChoice,
     TableIds,
     array_labels,
     array_section,
@@ -126,7 +127,7 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
         template,
         split,
         {
-            "batch_size": _batch_size(int(draft.rows * (1 - sum(split.values())))),
+            **_batches(template, _batch_size(int(draft.rows * (1 - sum(split.values()))))),
             "metrics": _METRICS[task],
             "importance": True,
         },
@@ -142,6 +143,11 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     _save(path, text)
     notes = [note for section in (*draft.parties, draft.label_party) for note in section.notes]
     return WrittenJob(path, draft.rows, None if ids is None else ids.columns, task, commands, notes)
+
+
+def _batches(template: Template, size: int) -> dict[str, int]:
+    """Trees take all rows in every round."""
+    return {} if template.has_trees else {"batch_size": size}
 
 
 def _batch_size(rows: int) -> int:
@@ -169,15 +175,15 @@ def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCo
     require_free(path, force)
     require_parties(asked.template, len(asked.parties))
     template, every = TEMPLATES[asked.template], [*asked.parties, asked.label_party]
-    kind = "" if asked.template == "tabular" else f" --template {asked.template}"
+    known = asked.template == "tabular" or template.has_trees  # by what the core says
+    kind = "" if known else f" --template {asked.template}"
     begin = [f"thinwire init {name}.toml --core {path.name} --party {name}=FILE{kind}" for name in every]
     begin[-1] += " --label COLUMN"
-    width = template.model["width"]
-    about = f"Embeddings are added up, so all bottom models are of one width: {width} here."
+    about, shared = _share_top(template)
     text = _render_whole(
         template,
         {} if template.arrays else template.split,
-        {"batch_size": _CORE_BATCH_SIZE},
+        _batches(template, _CORE_BATCH_SIZE),
         head=[
             f"The core of a job for {template.title}: the same file at every organisation.",
             "It names no data and no code. Each writes its own part beside it, after a look at its own file alone:",
@@ -185,14 +191,26 @@ def write_core(asked: CoreAnswers, path: Path, force: bool = False) -> WrittenCo
         ],
         address=asked.address,
         parties=[DraftSection(name) for name in asked.parties],
-        label_party=DraftSection(
-            asked.label_party, () if template.fusion == "concat" else (about,), template.fusion_keys
-        ),
+        label_party=DraftSection(asked.label_party, about, shared),
     )
     read_roster(build_text(path, tomllib.loads(text)))  # what is written can be read, and could run
     _save(path, text)
     certs = f"thinwire certs certs {' '.join(f'--party {name}' for name in every)}"
     return WrittenCore(path, list(asked.parties), asked.label_party, [certs, *begin])
+
+
+def _share_top(template: Template) -> tuple[Sequence[str], dict[str, Any]]:
+    """What a core says of the label party's side, and why."""
+    if template.has_trees:
+        about = (
+            "Every party's trees follow the loss, so that it stands here. It is for two classes; for more of them",
+            'write loss = "cross_entropy" and a width of as many, for a number loss = "squared_error".',
+        )
+        return about, LabelChoice("", {}, "binary", 2, for_trees=True).top
+    if template.fusion == "concat":
+        return (), template.fusion_keys
+    width = template.model["width"]
+    return (f"Embeddings are added up, so all bottom models are of one width: {width} here.",), template.fusion_keys
 
 
 def read_core(path: Path) -> RosterFile:
@@ -262,16 +280,31 @@ def _choose_template(asked: PartAnswers, core: RosterFile) -> str:
     """Private training needs columns of which nothing is fitted."""
     training = core.job.training
     name = training.get("name") if isinstance(training, dict) else training
-    return asked.template or ("private" if name == "DPBottom" else "tabular")
+    boosting = str(core.recipe.get("method")).lower() == "boosting"
+    return asked.template or ("private" if name == "DPBottom" else "trees" if boosting else "tabular")
 
 
 def _draft_table(asked: PartAnswers, table: InspectedTable, core: RosterFile, folder: Path) -> DraftSection:
-    labels = None if asked.label is None else table_labels(table, asked.label, folder)
+    template = TEMPLATES[_choose_template(asked, core)]
+    labels = None if asked.label is None else table_labels(table, asked.label, template, folder)
+    if labels is not None and template.has_trees:
+        _require_same_top(asked, labels, core)
     column = asked.id or guess_own_id(table, asked.label)
     select_columns(table.file, table.cells.names, [column])
     require_unique(table, column)
     ids = TableIds(column, f"named by {column!r}", aligned=True)
-    return table_section(asked.party, table, ids, TEMPLATES[_choose_template(asked, core)], folder, labels)
+    return table_section(asked.party, table, ids, template, folder, labels)
+
+
+def _require_same_top(asked: PartAnswers, labels: LabelChoice, core: RosterFile) -> None:
+    """What other parties' trees were told to follow."""
+    stated = core.label_party.model_dump(include={"top", "loss"})
+    if core.label_party.top is not None and stated != labels.top:
+        needs = "\n".join(f"{key} = {inline(value)}" for key, value in labels.top.items())
+        raise BadInput(
+            f"--label {asked.label}: the labels are {labels.task}, and {asked.core} is for others; write this under "
+            f"[label_party] of {asked.core.name}, at every organisation:\n{needs}"
+        )
 
 
 def _draft_arrays(asked: PartAnswers, look: Arrays, core: RosterFile, folder: Path) -> DraftSection:

@@ -35,12 +35,17 @@ class LabelChoice:
     keys: dict[str, Any]
     task: Task
     classes: int  # 1 for a regression
+    for_trees: bool = False
 
     @property
     def top(self) -> dict[str, Any]:
         """The label party's keys that follow from the labels."""
         loss = "squared_error" if self.task == "regression" else "cross_entropy"
-        return {"top": {"name": "linear_top", "classes": self.classes}, "loss": loss}
+        if not self.for_trees:
+            return {"top": {"name": "linear_top", "classes": self.classes}, "loss": loss}
+        if self.task == "binary":
+            return {"top": {"name": "bias_top", "width": 1}, "loss": "binary_cross_entropy"}
+        return {"top": {"name": "bias_top", "width": self.classes}, "loss": loss}
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class DraftSection:
 
 
 def require_for_arrays(template: str) -> None:
-    if TEMPLATES[template].known or TEMPLATES[template].label_model is not None:
+    if TEMPLATES[template].known or TEMPLATES[template].has_trees or TEMPLATES[template].label_model is not None:
         raise BadInput(f"the template {template!r} is for tables, .csv and .parquet")
 
 
@@ -163,11 +168,11 @@ def _table_section(
     return DraftSection.of(name, about, keys, table.rows, labels)
 
 
-def table_labels(table: InspectedTable, label: str, folder: Path) -> LabelChoice:
+def table_labels(table: InspectedTable, label: str, template: Template, folder: Path) -> LabelChoice:
     select_columns(table.file, table.cells.names, [label])
     coding = LabelCoding.fit(table.cells, label)
     keys = {"labels": {**_file(table, folder), "column": label, "task": coding.task}}
-    return LabelChoice(label, keys, coding.task, len(coding.classes) or 1)
+    return LabelChoice(label, keys, coding.task, len(coding.classes) or 1, template.has_trees)
 
 
 def _file(table: InspectedTable, folder: Path) -> dict[str, Any]:
@@ -227,14 +232,15 @@ def require_parties(template: str, count: int) -> None:
 
 def _of_tables(asked: JobAnswers, tables: Mapping[str, InspectedTable], folder: Path) -> SectionDraft:
     party, label = asked.label
-    labels = table_labels(tables[party], label, folder)
+    template = TEMPLATES[asked.template]
+    labels = table_labels(tables[party], label, template, folder)
     ids = guess_ids(tables) if asked.ids is None and asked.id is None else match_ids(tables, asked)
     sections = {}
     for name, table in tables.items():
         column = ids.columns[name]
         named = TableIds(column, f"of which all parties hold {ids.common} by {column!r}", not ids.in_order)
         own = labels if name == party else None
-        sections[name] = table_section(name, table, named, TEMPLATES[asked.template], folder, own)
+        sections[name] = table_section(name, table, named, template, folder, own)
     label_party = sections.pop(party)
     return SectionDraft(tuple(sections.values()), label_party, labels, ids.common, ids)
 
