@@ -117,7 +117,7 @@ def test_every_party_over_the_network_has_its_own_report(tmp_path: Path) -> None
     for html in (label, bank):
         assert refers_outside(Page(html)) == []
         assert "Where the time went" in html
-        assert "Bytes by direction and kind" in html
+        assert "Training bytes by direction and kind" in html
     assert "Test accuracy by epoch" in label
     assert "Calibration" in label
     assert "This is what bank knows of it" in bank
