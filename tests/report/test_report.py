@@ -225,6 +225,14 @@ def test_all_bytes_come_before_those_of_training() -> None:
     }
 
 
+def test_bytes_are_as_new_as_the_rounds_they_are_divided_by() -> None:
+    """A run that goes on has evaluations that its last heartbeat does not know yet."""
+    run = made_up()
+    late = run.heartbeats[-1].model_copy(update={"round": 3})
+    behind = tuple(entry.model_copy(update={"bytes": entry.bytes // 4}) for entry in run.ledger)
+    assert replace(run, heartbeats=(late,), ledger=behind).times_fewer_bytes() == run.times_fewer_bytes()
+
+
 def test_a_probability_is_of_a_class_by_its_name() -> None:
     assert "probability of &#x27;ill&#x27;" in report_html([made_up()])
 

@@ -19,6 +19,7 @@ _EXPLANATIONS = {
     "log_loss": "lower is better",
     "rmse": "lower is better",
     "mae": "lower is better",
+    "r2": "1 is perfect, 0 no better than the mean",
 }
 
 
@@ -139,7 +140,7 @@ def _predictions(quality: Quality) -> Figure | None:
     line = Line("this model", [Point(said, so) for said, so, _ in quality.predicted], 0)
     errors = ", ".join(f"{name_score(name)} {format_number(value)}" for name, value in quality.errors.items())
     chart = Chart(
-        "Predictions and labels", "prediction, mean of a twentieth", "label, mean", [line, even], size=HALF, warm_up=0
+        "Predictions and labels", "mean prediction, by twentieths", "mean label", [line, even], size=HALF, warm_up=0
     )
     return of_lines("predicted", chart, errors)
 

@@ -321,12 +321,14 @@ class RunRecord:
 
     @property
     def training_bytes(self) -> int:
-        """Of every message but those of evaluations."""
-        return sum(entry.bytes for entry in self.ledger if entry.kind not in EVALUATION_KINDS)
+        """Of every message but those of evaluations; of a run that goes on, the last evaluation may know more."""
+        sent = sum(entry.bytes for entry in self.ledger if entry.kind not in EVALUATION_KINDS)
+        return max(sent, self.events[-1].bytes.total if self.events else 0)
 
     @property
     def evaluation_bytes(self) -> int:
-        return sum(entry.bytes for entry in self.ledger if entry.kind in EVALUATION_KINDS)
+        sent = sum(entry.bytes for entry in self.ledger if entry.kind in EVALUATION_KINDS)
+        return max(sent, self.events[-1].bytes.evaluation if self.events else 0)
 
     def total_bytes(self, to_target: bool = False) -> int:
         """Of training and evaluation; or up to the first evaluation that meets the target, where one does."""

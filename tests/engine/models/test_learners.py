@@ -92,7 +92,7 @@ def fit_naively(table: NDArray[np.float32], gradient: NDArray[np.float64], curva
 def test_two_parties_and_the_label_party_s_own_columns_equal_a_naive_twin() -> None:
     x, y = make_table()
     tables = {"bank": x[:, 1:3], "telecom": x[:, 3:4], "shop": x[:, 4:6]}
-    trees = {name: BoostedTrees(leaves=6) for name in tables}
+    trees = {name: BoostedTrees(leaves=6, shrinkage=0.3, l2=1.0) for name in tables}
     top = Bias(base_rate(y))
     parties = {name: (table, trees[name]) for name, table in tables.items()}
     tw.train(make_job(parties, y, top, tw.methods.svfl(), epochs=6), callbacks=[])
@@ -113,7 +113,7 @@ def test_rows_are_scored_as_they_were_in_training(trees: int) -> None:
     model = BoostedTrees(leaves=31, trees=trees, fields_vocab=(40,))
     fitter, outputs = TreeFitter(model, torch.from_numpy(x)), np.zeros((2000, 1))
     for _ in range(4):
-        gradient = sigmoid(outputs) - y[:, None]
+        gradient = (sigmoid(outputs) - y[:, None]).astype(np.float32)
         nodes, added = fitter.fit(gradient, model.derive_curvature(gradient))
         model.add(nodes)
         outputs = outputs + added
@@ -127,13 +127,13 @@ def test_several_classes_and_values_are_learned() -> None:
     x, _ = make_table()
     clean = np.nan_to_num(x)
     classes = np.digitize(clean[:, 3], [-0.5, 0.5])
-    trees = BoostedTrees(3, leaves=6)
+    trees = BoostedTrees(3, leaves=6, shrinkage=0.3)
     job = make_job({"bank": (x, trees)}, classes, nn.Identity(), tw.methods.boosting(), loss=tw.losses.cross_entropy)
     job.metrics = ["accuracy"]
     tw.train(job, callbacks=[])
     assert float((trees(torch.from_numpy(x)).argmax(1).numpy() == classes).mean()) > 0.9
     value = (2 * clean[:, 3] + clean[:, 2]).astype(np.float32)
-    trees = BoostedTrees(leaves=6, curvature=2.0)
+    trees = BoostedTrees(leaves=6, curvature=2.0, shrinkage=0.3)
     job = make_job({"bank": (x, trees)}, value, nn.Identity(), tw.methods.boosting(), loss=tw.losses.squared_error)
     job.metrics = ["r2"]
     tw.train(job, callbacks=[])

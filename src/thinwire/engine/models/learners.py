@@ -22,10 +22,12 @@ from thinwire.engine.compress.parameters import require_number
 # A leaf's value is a multiple of this: sums of leaves below 32 are then exact in float32, whatever their order, and
 # the difference of two embeddings is again the value of a leaf.
 _LEAF_STEP = 2.0**-19
+_TIE = 1e-3  # of a step: a value as near to the middle of two multiples may be rounded either way
 _CELLS = 1 << 20  # rows times trees that are looked up at once
 _MOST_CLASSES_OF_A_CATEGORY = 1 << 16
 _WORD = 32  # categories to a word of a bit set
 
+Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 
 __all__ = ["BoostedTrees"]
@@ -56,11 +58,6 @@ class TreeNodes:
     def join(cls, parts: Sequence[TreeNodes]) -> TreeNodes:
         """One after the other, without those that add nothing."""
         return reduce(cls.append, (one for one in parts if len(one.feature) > 1 or one.value.any()), cls.empty())
-
-    def snap(self, outputs: Doubles) -> Doubles:
-        """Which leaf's value each output is, but for the last bits of a difference."""
-        leaves = np.unique(self.value[self.child[:, 0] == np.arange(len(self.child))]).astype(np.float64)
-        return leaves[np.searchsorted((leaves[1:] + leaves[:-1]) / 2, outputs)]
 
     def append(self, more: TreeNodes) -> TreeNodes:
         """These trees, then those."""
@@ -146,10 +143,10 @@ class BoostedTrees(nn.Module):
         width: int = 1,
         *,
         trees: int = 1,
-        leaves: int = 16,
-        shrinkage: float = 0.3,
+        leaves: int = 31,
+        shrinkage: float = 0.15,
         min_rows: int = 20,
-        l2: float = 1.0,
+        l2: float = 10.0,
         bins: int = 255,
         curvature: float | str = "derived",
         least_curvature: float = 0.05,
@@ -209,12 +206,12 @@ class BoostedTrees(nn.Module):
                 found[rows, column] = self._nodes.evaluate(table[rows], roots, self._depth)
         return found
 
-    def derive_curvature(self, gradient: Doubles) -> Doubles:
+    def derive_curvature(self, gradient: Floats) -> Floats:
         """d2L/dh2 of each row, from its derivative alone or the same for all."""
         if isinstance(self.curvature, float):
             return np.full_like(gradient, self.curvature)
         size = np.abs(gradient)
-        curvature: Doubles = np.maximum(size * (1 - size), self.least_curvature)
+        curvature: Floats = np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
         return curvature
 
     def find_gains(self) -> dict[int, int]:
@@ -299,27 +296,29 @@ class TreeFitter:
         self._rows = len(features)
         self._sums = np.zeros((self._rows, model.width))
 
-    def fit(self, gradient: Doubles, curvature: Doubles) -> tuple[TreeNodes, Doubles]:
+    def fit(self, gradient: Floats, curvature: Floats) -> tuple[TreeNodes, Doubles]:
         """Trees for these derivatives [N, width], and their outputs; later trees follow the earlier ones' outputs."""
-        nodes, outputs = TreeNodes.empty(), np.zeros_like(gradient)
-        for _ in range(self._model.trees):
+        nodes, outputs = self._fit_once(gradient, curvature)
+        for _ in range(self._model.trees - 1):
             found, added = self._fit_once(gradient + curvature * outputs, curvature)
             nodes, outputs = nodes.append(found), outputs + added
         return nodes, outputs
 
-    def _fit_once(self, gradient: Doubles, curvature: Doubles) -> tuple[TreeNodes, Doubles]:
+    def _fit_once(self, gradient: NDArray[Any], curvature: Floats) -> tuple[TreeNodes, Doubles]:
         """One tree a column, which depends on none before it: only its share of the booster's sums is looked at."""
         booster, count = self._booster, self._booster.num_trees()
-        flat = gradient.astype(np.float32), curvature.astype(np.float32)
-        shape = (self._rows,) if self._model.width == 1 else flat[0].shape
-        booster.update(fobj=lambda _, __: (flat[0].reshape(shape), flat[1].reshape(shape)))
+        shape = (self._rows,) if self._model.width == 1 else gradient.shape
+        flat = [part.astype(np.float32, copy=False).reshape(shape) for part in (gradient, curvature)]
+        booster.update(fobj=lambda _, __: tuple(flat))
         if booster.num_trees() == count:  # no column separates anything
-            return TreeNodes.empty(), np.zeros_like(gradient)
+            return TreeNodes.empty(), np.zeros(gradient.shape)
         before, self._sums = self._sums, self._read_sums()
         iteration = count // self._model.width
         dumped = booster.dump_model(num_iteration=1, start_iteration=iteration)["tree_info"]
         nodes = [flatten_tree(one["tree_structure"], column) for column, one in enumerate(dumped)]
-        added = [nodes[column].snap(self._sums[:, column] - before[:, column]) for column in range(len(nodes))]
+        leaves = [list_leaves(one["tree_structure"]) for one in dumped]
+        changes = self._sums - before
+        added = [snap(changes[:, column], known) for column, known in enumerate(leaves)]
         return TreeNodes.join(nodes), np.stack(added, axis=1)
 
     def _read_sums(self) -> Doubles:
@@ -337,6 +336,19 @@ class TreeFitter:
 def round_leaves(values: Doubles) -> Doubles:
     """Multiples of the step, as float32 holds them."""
     return (np.round(values / _LEAF_STEP) * _LEAF_STEP).astype(np.float32).astype(np.float64)
+
+
+def snap(outputs: Doubles, leaves: Doubles) -> Doubles:
+    """The rounded value of the leaf that each output is, but for the last bits of a difference."""
+    steps = leaves / _LEAF_STEP
+    if np.abs(steps - np.floor(steps) - 0.5).min() > _TIE:
+        return round_leaves(outputs)
+    known = np.unique(leaves)
+    return round_leaves(known[np.searchsorted((known[1:] + known[:-1]) / 2, outputs)])
+
+
+def list_leaves(tree: Mapping[str, Any]) -> Doubles:
+    return np.array([node["leaf_value"] for node in _list_nodes(tree) if "split_feature" not in node])
 
 
 def flatten_tree(tree: Mapping[str, Any], column: int) -> TreeNodes:

@@ -227,11 +227,11 @@ class TreesBottom(Bottom):
         if not self._learns:
             return
         self._fitter = self._fitter or TreeFitter(self._trees, self._features)
-        gradient = derivative.detach().cpu().double().numpy() * len(rows)
+        gradient = derivative.detach().cpu().float().numpy() * np.float32(len(rows))
         if curvature is None:
             bends = self._trees.derive_curvature(gradient)
         else:
-            bends = curvature.detach().cpu().double().numpy() * len(rows)
+            bends = curvature.detach().cpu().float().numpy() * np.float32(len(rows))
         nodes, outputs = self._fitter.fit(gradient, bends)
         self._trees.add(nodes)
         self._outputs = None if self._outputs is None else self._outputs + outputs
