@@ -369,5 +369,5 @@ def test_trees_for_values_weights_and_covered_labels() -> None:
     weighted = clone(binary).set_params(class_weight="balanced").fit(X, y > 200)
     safe = clone(binary).set_params(recipe=covered).fit(X, y > 200)
     assert [one.models_["a"].curvature for one in (binary.fit(X, y > 200), weighted, safe)] == ["derived", 0.25, 0.25]
-    with pytest.raises(tw.errors.BadParameter, match="model must be one of mlp, boosted_trees"):
+    with pytest.raises(tw.errors.BadParameter, match="model must be 'mlp', 'boosted_trees' or a"):
         VerticalClassifier(model="tree").fit(X, y > 200)

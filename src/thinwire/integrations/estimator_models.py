@@ -1,8 +1,7 @@
-"""The models of an estimator: networks, or boosted trees; and what goes with each of them."""
+"""The models of an estimator, networks or boosted trees, and what goes with each kind."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,15 +19,8 @@ from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation
 from thinwire.data.prepare.settings import FOR_TREES
 from thinwire.engine.methods import METHODS, boosting, thin
-from thinwire.engine.models.learners import BoostedTrees
-from thinwire.engine.models.losses import (
-    Loss,
-    WeightedLoss,
-    binary_cross_entropy,
-    cross_entropy,
-    find_base_rate,
-    squared_error,
-)
+from thinwire.engine.models.learners import BoostedTrees, choose_curvature
+from thinwire.engine.models.losses import Loss, WeightedLoss, binary_cross_entropy, cross_entropy, find_base_rate
 from thinwire.engine.models.networks import MLP, BiasTop, LinearTop
 from thinwire.engine.models.optimizers import SGD, Adam, OptimizerSpec
 from thinwire.engine.privacy.defences import NoDefence
@@ -41,6 +33,7 @@ from thinwire.job.registry import derive_weight_seed
 class EstimatorData:
     """What a job is made of."""
 
+    label_party: PartyName
     prepared: Mapping[PartyName, Preparation]
     features: Mapping[PartyName, Tensor]
     labels: NDArray[Any]
@@ -48,41 +41,31 @@ class EstimatorData:
     held: NDArray[np.bool_]  # rows for validation
     loss: Loss
     outputs: int  # of the top model, a row
+    recipe: Recipe
     seed: int
 
-    @property
-    def is_weighted(self) -> bool:
-        return self.weights is not None or isinstance(self.loss, WeightedLoss)
 
+@dataclass(frozen=True)
+class ModelKind:
+    """One kind of bottom models, with the loss, settings and defaults that suit it."""
 
-class ModelKind(ABC):
-    """One kind of bottom models, and the top model, settings and defaults that suit it."""
-
+    build: Callable[[EstimatorData], dict[str, nn.Module]]  # bottom models by party, and the top model as "top"
+    recipe: Recipe
+    optimizer: OptimizerSpec
     epochs: float
     patience: int
-    optimizer: OptimizerSpec
-    preparation: Mapping[str, Any]  # settings of each party's
+    binary_loss: Loss = binary_cross_entropy
+    preparation: Mapping[str, Any] = field(default_factory=lambda: FOR_TREES)
+    full_batch: bool = True
 
-    @abstractmethod
-    def default_recipe(self) -> Recipe: ...
-
-    @abstractmethod
     def classes_loss(self, classes: int) -> tuple[Loss, int]:
         """The loss for so many classes, and how many outputs the top model has."""
-
-    @abstractmethod
-    def limit_batch(self, size: int | None) -> int | None:
-        """Rows a round, of those that were asked for; None: all of them."""
-
-    @abstractmethod
-    def build(self, data: EstimatorData, label_party: PartyName, recipe: Recipe) -> dict[str, nn.Module]:
-        """A bottom model for each party with features, and the top model as "top"."""
+        loss = self.binary_loss if classes == 2 else cross_entropy
+        return loss, classes if loss is cross_entropy else 1
 
     def find_recipe(self, recipe: str | Recipe | None) -> Recipe:
-        if recipe is None:
-            return self.default_recipe()
-        if isinstance(recipe, Recipe):
-            return recipe
+        if recipe is None or isinstance(recipe, Recipe):
+            return recipe or self.recipe
         if recipe not in METHODS:
             raise BadParameter(
                 f"recipe {recipe!r} is not one of {', '.join(METHODS)}{did_you_mean(str(recipe), METHODS)}"
@@ -93,91 +76,45 @@ class ModelKind(ABC):
         return method()
 
 
-@dataclass(frozen=True)
-class Networks(ModelKind):
-    """An MLP at each party, and a linear top model."""
-
-    hidden: Sequence[int]
-    width: int
-    epochs: float = 20
-    patience: int = 5
-    optimizer: OptimizerSpec = field(default_factory=lambda: Adam(lr=0.003, weight_decay=0.001))
-    preparation: Mapping[str, Any] = field(default_factory=dict)
-
-    def default_recipe(self) -> Recipe:
-        """Few bytes and no cached steps, which overfit small tables."""
-        return thin(reuse=1)
-
-    def classes_loss(self, classes: int) -> tuple[Loss, int]:
-        return cross_entropy, classes
-
-    def limit_batch(self, size: int | None) -> int | None:
-        return size
-
-    def build(self, data: EstimatorData, label_party: PartyName, recipe: Recipe) -> dict[str, nn.Module]:
-        found = {
-            name: _build(data.seed, name, "bottom", partial(MLP, x.shape[1], self.hidden, self.width))
-            for name, x in data.features.items()
-        }
-        return {**found, "top": _build(data.seed, label_party, "top", partial(LinearTop, self.width, data.outputs))}
-
-
-@dataclass(frozen=True)
-class Trees(ModelKind):
-    """Boosted trees at each party, as `like` has them, and a top model that adds a bias."""
-
-    like: BoostedTrees
-    epochs: float = 40
-    patience: int = 8
-    optimizer: OptimizerSpec = field(default_factory=lambda: SGD(lr=0.1))
-    preparation: Mapping[str, Any] = field(default_factory=lambda: FOR_TREES)
-
-    def default_recipe(self) -> Recipe:
-        return boosting()
-
-    def classes_loss(self, classes: int) -> tuple[Loss, int]:
-        return (binary_cross_entropy, 1) if classes == 2 else (cross_entropy, classes)
-
-    def limit_batch(self, size: int | None) -> int | None:
-        """Trees are fitted to all rows."""
-        return None
-
-    def build(self, data: EstimatorData, label_party: PartyName, recipe: Recipe) -> dict[str, nn.Module]:
-        given = {name: getattr(self.like, name) for name in signature(BoostedTrees).parameters}
-        given |= {"width": data.outputs, "curvature": self._choose_curvature(data, recipe)}
-        found: dict[str, nn.Module] = {
-            name: BoostedTrees(**{**given, "fields_vocab": preparation.vocabularies})
-            for name, preparation in data.prepared.items()
-        }
-        top = BiasTop(data.outputs)
-        if may_use_base_rate(recipe):
-            rows = torch.from_numpy(~data.held)
-            weights = None if data.weights is None else torch.from_numpy(data.weights)[rows]
-            top.begin_at(find_base_rate(data.loss, torch.from_numpy(data.labels)[rows], data.outputs, weights))
-        return {**found, "top": top}
-
-    def _choose_curvature(self, data: EstimatorData, recipe: Recipe) -> float | str:
-        """What it says, where it says anything; of the loss where that alone decides a derivative."""
-        if self.like.curvature != "derived" or data.loss is squared_error:
-            return 2.0 if self.like.curvature == "derived" else self.like.curvature
-        return 0.25 if data.is_weighted or not isinstance(recipe.defence, NoDefence) else "derived"
-
-
 def choose_models(model: Any, hidden: Sequence[int], width: int) -> ModelKind:
     """By the name of a kind; or trees like these."""
-    if isinstance(model, BoostedTrees):
-        return Trees(model)
-    kinds: dict[str, Callable[[], ModelKind]] = {
-        "mlp": lambda: Networks(hidden, width),
-        "boosted_trees": lambda: Trees(BoostedTrees()),
-    }
-    if not isinstance(model, str) or model not in kinds:
-        known, hint = ", ".join(kinds), did_you_mean(str(model), kinds)
-        raise BadParameter(f"model must be one of {known}, or a tw.learners.BoostedTrees, got {model!r}{hint}")
-    return kinds[model]()
+    if isinstance(model, BoostedTrees) or model == "boosted_trees":
+        like = BoostedTrees() if isinstance(model, str) else model
+        return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8)
+    if model == "mlp":
+        # Without cached steps, which overfit small tables.
+        build, optimizer = partial(_build_networks, hidden, width), Adam(lr=0.003, weight_decay=0.001)
+        return ModelKind(build, thin(reuse=1), optimizer, 20, 5, cross_entropy, preparation={}, full_batch=False)
+    hint = did_you_mean(str(model), ("mlp", "boosted_trees"))
+    raise BadParameter(f"model must be 'mlp', 'boosted_trees' or a tw.learners.BoostedTrees, got {model!r}{hint}")
 
 
-def _build(seed: int, party: PartyName, part: str, build: Callable[[], nn.Module]) -> nn.Module:
+def _build_networks(hidden: Sequence[int], width: int, data: EstimatorData) -> dict[str, nn.Module]:
+    """An MLP at each party, and a linear top model."""
+    parts = {name: partial(MLP, x.shape[1], hidden, width) for name, x in data.features.items()}
+    found = {name: _draw(data.seed, name, "bottom", part) for name, part in parts.items()}
+    return {**found, "top": _draw(data.seed, data.label_party, "top", partial(LinearTop, width, data.outputs))}
+
+
+def _draw(seed: int, party: PartyName, part: str, build: Callable[[], nn.Module]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_weight_seed(seed, party, part))
         return build()
+
+
+def _build_trees(like: BoostedTrees, data: EstimatorData) -> dict[str, nn.Module]:
+    """Trees like these at each party, and a top model that adds a bias."""
+    given = {name: getattr(like, name) for name in signature(BoostedTrees).parameters}
+    if like.curvature == "derived":
+        weighted = data.weights is not None or isinstance(data.loss, WeightedLoss)
+        given["curvature"] = choose_curvature(data.loss, not weighted and isinstance(data.recipe.defence, NoDefence))
+    top = BiasTop(data.outputs)
+    if may_use_base_rate(data.recipe):
+        rows = torch.from_numpy(~data.held)
+        weights = None if data.weights is None else torch.from_numpy(data.weights)[rows]
+        top.begin_at(find_base_rate(data.loss, torch.from_numpy(data.labels)[rows], data.outputs, weights))
+    found = {
+        name: BoostedTrees(**{**given, "width": data.outputs, "fields_vocab": preparation.vocabularies})
+        for name, preparation in data.prepared.items()
+    }
+    return {**found, "top": top}

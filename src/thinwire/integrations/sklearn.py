@@ -179,8 +179,11 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             for name, table in rows.tables.items()
         }
         features = prepare(self.prepared_, rows.tables)
-        data = EstimatorData(self.prepared_, features, rows.labels, rows.weights, held, loss, outputs, seed)
-        self.models_ = self._kind.build(data, self.label_party, self._find_recipe())
+        me, recipe = self.label_party, self._find_recipe()
+        data = EstimatorData(
+            me, self.prepared_, features, rows.labels, rows.weights, held, loss, outputs, recipe, seed
+        )
+        self.models_ = self._kind.build(data)
         self.result_ = train(self._job(data), callbacks=[])
         return self
 
@@ -193,7 +196,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
     def _job(self, given: EstimatorData) -> Job:
         """The one place where a job is made; with validation rows it stops early and delivers the best model."""
         me, rows, held = self.label_party, torch.from_numpy(~given.held), torch.from_numpy(given.held)
-        kind, size = self._kind, self._kind.limit_batch(self.batch_size)
+        kind, size = self._kind, None if self._kind.full_batch else self.batch_size
         stops = bool(held.any())
         features = {name: x[rows] for name, x in given.features.items()}
         patience = kind.patience if self.n_iter_no_change is None else self.n_iter_no_change
@@ -219,7 +222,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
                 **answers,
                 **validation.get(me, {}),
             ),
-            self._find_recipe(),
+            given.recipe,
             kind.optimizer if self.optimizer is None else self.optimizer,
             batch_size=None if size is None else min(size, int(rows.sum())),
             epochs=kind.epochs if self.epochs is None else self.epochs,

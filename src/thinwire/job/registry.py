@@ -23,7 +23,8 @@ from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
-from thinwire.engine.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec
+from thinwire.engine.models import LOSSES, MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, cross_entropy
+from thinwire.engine.models.learners import choose_curvature
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
@@ -300,12 +301,12 @@ def count_outputs(label: LabelEntry) -> int | None:
 
 
 def _choose_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
-    """d2L/dh2: follows from a row's derivative where only the loss stands between; else the largest there is."""
-    if label.top is None or label.loss == "squared_error":
-        return None if label.top is None else 2.0
+    """d2L/dh2, as far as the file says what it follows from."""
+    if label.top is None:
+        return None
     is_bias = str(label.top.get("name")).lower() == "bias_top" and label.fusion == "sum"
     plain = label.class_weights is None and isinstance(recipe.defence, NoDefence)
-    return "derived" if is_bias and plain else 0.25
+    return choose_curvature(LOSSES.get(label.loss, cross_entropy), is_bias and plain)
 
 
 def derive_weight_seed(seed: int, party: str, part: str) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter, BadState
 from thinwire.engine.compress.parameters import require_number
+from thinwire.engine.models.losses import Loss, Outputs
 
 # A leaf's value is a multiple of this: sums of leaves below 32 are then exact in float32, whatever their order, and
 # the difference of two embeddings is again the value of a leaf.
@@ -253,6 +254,13 @@ def _curvature(value: float | str) -> float | str:
     if isinstance(value, str):
         raise BadParameter(f'BoostedTrees: curvature must be "derived" or a number above 0, got {value!r}')
     return require_number("BoostedTrees", "curvature", value, above=0)
+
+
+def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
+    """Of trees under this loss; `decides_alone`: nothing but a bias and the loss stand behind a row's derivative."""
+    if Outputs.of(loss) is Outputs.VALUE:
+        return 2.0
+    return "derived" if decides_alone else 0.25  # the largest that a logistic loss has
 
 
 def _import_lightgbm() -> Any:
