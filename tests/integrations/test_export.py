@@ -18,7 +18,8 @@ import thinwire as tw
 from integrations.jobs import ROWS, small_job, tables
 from job.small import write_job
 from processes import run as run_command
-from thinwire.engine.models import MODELS
+from thinwire.engine.models import MODELS, BoostedTrees
+from thinwire.engine.models.learners import TreeFitter
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.networks import fuse
 from thinwire.predict.export import FORMATS, ExportedModels, ExportFailed, export_models, export_party_models
@@ -108,6 +109,37 @@ def test_an_exported_tower_knows_no_category_that_the_model_does_not_know(tmp_pa
         bottom(wrong)
     h = READERS["exported-program"](files["bank"])(wrong)
     assert h.isnan().any(1).tolist() == [False, True, True]
+
+
+def trees() -> tuple[BoostedTrees, Tensor]:
+    """For two outputs, of a category with 40 codes and of numbers with gaps."""
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(0, 40, 400), rng.normal(size=400), 1e6 * rng.normal(size=400)], 1).astype(np.float32)
+    x[::7, 1] = np.nan
+    y = np.sin(x[:, 0]) + np.nan_to_num(x[:, 1]) + x[:, 2] / 1e6
+    model = BoostedTrees(2, trees=4, leaves=12, min_rows=5, fields_vocab=(40,))
+    nodes, _ = TreeFitter(model, torch.from_numpy(x)).fit(np.stack([-y, 2 * y], 1), np.ones((400, 2), np.float32))
+    model.add(nodes)
+    return model, torch.from_numpy(x)
+
+
+def test_trees_are_exported_to_the_bit(tmp_path: Path) -> None:
+    bottom, x = trees()
+    held = ExportedModels.of_run({"bank": bottom, "top": MODELS["bias_top"](2)}, {"bank": x[:8]}, "sum", Outputs.RAW)
+    files = export_models(tmp_path, held, "onnx", tmp_path / "out")
+    strange = torch.cat([x[:60], torch.full((1, 3), torch.nan), torch.tensor([[99.0, 0.1, -3e38], [-1, 3e38, 0]])])
+    assert torch.equal(_onnx(files["bank"])(strange), bottom(strange))
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["models"]["bank"]["output"] == ["rows", 2]
+    with pytest.raises(ExportFailed, match=r"bank: boosted trees are no graph of tensors, .*; write them as onnx"):
+        export_models(tmp_path, held, "torchscript", tmp_path / "other")
+
+
+def test_trees_before_training_give_nothing(tmp_path: Path) -> None:
+    held = ExportedModels.of_run(
+        {"bank": BoostedTrees(3), "top": nn.Linear(3, 2)}, {"bank": torch.randn(4, 5)}, "sum", Outputs.CLASSES
+    )
+    files = export_models(tmp_path, held, "onnx", tmp_path / "out")
+    assert torch.equal(_onnx(files["bank"])(torch.randn(3, 5)), torch.zeros(3, 3))
 
 
 class Branching(nn.Module):

@@ -24,7 +24,16 @@ EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": TOP_K}
 LEVELS = {"name": "Uniform", "bits": 6, "dither": False, "bounds": [-8, 8]}
 RISING = {"milestones": [[0, 1], [4, 14]]}
 
+TREES = Shape(
+    {"method": "boosting"},
+    job={"epochs": 5, "batch_size": None},
+    label_party={"top": {"name": "bias_top", "width": 2}},
+    model={"name": "boosted_trees", "leaves": 8, "min_rows": 3, "trees": 3},
+    own_features=True,
+)
+
 EVERY = {
+    "boosting": TREES,
     "svfl": Shape({"method": "svfl"}, parties=3, own_features=True),
     "fedbcd": Shape({"method": "fedbcd", "local_steps": 2}),
     "cvfl": Shape({"method": "cvfl", "compressor": {"name": "Uniform", "bits": 4}}),

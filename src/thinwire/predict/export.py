@@ -12,11 +12,13 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +26,7 @@ from thinwire.base.errors import BadInput, ThinwireError
 from thinwire.base.extras import require_extra
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.engine.models.learners import BoostedTrees, TreeNodes
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.networks import fuse, fusion_width
 from thinwire.job.own_code import CodeSources
@@ -68,6 +71,8 @@ def export_models(run: Path, held: ExportedModels, to: str, out: Path) -> dict[s
     said: dict[str, Any] = {}
     for name, few in held.rows.items():
         file, module = out / f"{name}{kind.suffix}", held.models[name].cpu().eval()
+        if isinstance(module, BoostedTrees) and to != "onnx":
+            raise ExportFailed(f"{name}: boosted trees are no graph of tensors, which {to} holds; write them as onnx")
         inputs = few if len(few) >= 3 else few.repeat(3, *[1] * (few.dim() - 1))  # exporters take 1 for a fixed size
         with _quiet():
             try:
@@ -154,6 +159,9 @@ def _write_program(module: nn.Module, inputs: Tensor, file: Path) -> None:
 
 
 def _write_onnx(module: nn.Module, inputs: Tensor, file: Path) -> None:
+    if isinstance(module, BoostedTrees):
+        file.write_bytes(_describe_trees(module, inputs.shape[1]).SerializeToString())
+        return
     torch.onnx.export(
         _program(module, inputs),
         (),
@@ -164,6 +172,73 @@ def _write_onnx(module: nn.Module, inputs: Tensor, file: Path) -> None:
         external_data=False,
         verbose=False,
     )
+
+
+def _describe_trees(model: BoostedTrees, columns: int) -> Any:
+    """An ONNX model of one operator, which adds up leaves as ours does: the same floats."""
+    make = require_extra("onnx.helper", "an export to ONNX", "onnx")
+    nodes, outputs = list(_list_nodes(model.nodes)), model.nodes.output.tolist()
+    nodes, outputs = nodes or [_Node(0, 0, "LEAF")], outputs or [0]  # before anything was learned
+    leaves = [one for one in nodes if one.modes == "LEAF"]
+    trees = make.make_node(
+        "TreeEnsembleRegressor",
+        ["input"],
+        ["output"],
+        domain="ai.onnx.ml",
+        n_targets=model.width,
+        **{f"nodes_{key.name}": [getattr(one, key.name) for one in nodes] for key in fields(_Node)},
+        target_treeids=[one.treeids for one in leaves],
+        target_nodeids=[one.nodeids for one in leaves],
+        target_ids=[outputs[one.treeids] for one in leaves],
+        target_weights=[one.values for one in leaves],
+    )
+    values = [
+        make.make_tensor_value_info(name, 1, ["rows", size])
+        for name, size in (("input", columns), ("output", model.width))
+    ]
+    graph = make.make_graph([trees], "boosted_trees", [values[0]], [values[1]])
+    versions = [make.make_opsetid("", 18), make.make_opsetid("ai.onnx.ml", 3)]
+    return make.make_model(graph, opset_imports=versions, ir_version=9)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """As the operator has it, a field for each of its lists; a leaf's value is its weight."""
+
+    treeids: int
+    nodeids: int
+    modes: str
+    featureids: int = 0
+    values: float = 0.0
+    truenodeids: int = 0
+    falsenodeids: int = 0
+    missing_value_tracks_true: int = 0
+
+
+def _list_nodes(nodes: TreeNodes) -> Iterator[_Node]:
+    """A set of categories becomes a chain of comparisons with each of them."""
+    fresh = count(len(nodes.feature))
+    trees = np.searchsorted(nodes.root, np.arange(len(nodes.feature)), side="right") - 1
+    for place, (left, right) in enumerate(nodes.child.tolist()):
+        tree, feature = int(trees[place]), int(nodes.feature[place])
+        if left == place:
+            yield _Node(tree, place, "LEAF", values=float(nodes.value[place]))
+        elif nodes.categories[place] < 0:
+            most = _round_down(float(nodes.threshold[place]))
+            yield _Node(tree, place, "BRANCH_LEQ", feature, most, left, right, int(nodes.gap_left[place]))
+        else:
+            at, (*codes, last) = place, nodes.list_categories(place)
+            for code in codes:
+                following = next(fresh)
+                yield _Node(tree, at, "BRANCH_EQ", feature, float(code), left, following)
+                at = following
+            yield _Node(tree, at, "BRANCH_EQ", feature, float(last), left, right)
+
+
+def _round_down(value: float) -> float:
+    """The largest float32 up to it: a float32 is at most the one where it is at most the other."""
+    near = np.float32(value)
+    return float(near if near <= value else np.nextafter(near, np.float32(-np.inf)))
 
 
 def _read_onnx(file: Path) -> Callable[[Tensor], Tensor]:

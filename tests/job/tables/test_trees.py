@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 
 import thinwire as tw
+from cli.conftest import here  # noqa: F401  the commands, in this process
 from job.small import JOB as SMALL
 from job.small import write_job
 from job.tables.companies import JOB
@@ -19,6 +22,7 @@ from thinwire.engine.models import BiasTop
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.party_view import read_party_view
 
+Here = Callable[..., subprocess.CompletedProcess[str]]
 METHOD = "boosting"
 TREES = (
     JOB.replace('method = "svfl"', f'method = "{METHOD}"')
@@ -134,6 +138,26 @@ def test_a_runs_trees_score_rows_with_gaps_as_they_did_in_training(run: Path, pa
     assert trained.predict(unseen).isfinite().all()
     with pytest.raises(BadInput, match="features"):
         trained.predict({**unseen, "shop": torch.full_like(unseen["shop"], torch.inf)})
+
+
+def test_commands_score_and_export_a_run(run: Path, path: Path, tmp_path: Path, here: Here) -> None:  # noqa: F811
+    """New files with the same rows score to the last digit as the job's own; strangers get a score too."""
+    for name in ("bank", "shop"):
+        lines = (path.parent / f"{name}.csv").read_text().splitlines()
+        new = {"bank": ["x1,,astronaut,hello", "x2,1e39,,"], "shop": ["x1,,3,2033-01-01,no", "x2,0.1,,,yes"]}
+        (tmp_path / f"{name}.csv").write_text("\n".join([*lines, *new[name]]))
+    asked = ("predict", str(run), "--out")
+    files = [part for name in ("bank", "shop") for part in ("--features", f"{name}={name}.csv")]
+    for words in ((*asked, "kept.csv", "--table", "all"), (*asked, "new.csv", *files)):
+        done = here(*words, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    texts = [(tmp_path / name).read_text().splitlines() for name in ("kept.csv", "new.csv")]
+    kept, fresh = (dict(line.split(",", 1) for line in lines) for lines in texts)
+    assert fresh.items() >= kept.items()
+    assert fresh.keys() - kept.keys() == {'"x1"', '"x2"'}
+    done = here("export", str(run), "--to", "onnx", "--out", "out", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "bank.preparation.json").exists()
 
 
 # What follows from the label party's side ---------------------------------------------------------------------------

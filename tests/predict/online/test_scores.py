@@ -11,12 +11,14 @@ import torch
 
 from predict.halves import simulated_outputs, trained
 from predict.online.servers import served
+from predict.test_same_as_simulated import TREES
 from thinwire.job.row_selection import RowSet
 from training.party.parties import LABEL_PARTY, ROWS, TESTS, Shape, made
 
 TANH = {"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"}
 EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": {"name": "TopK", "fraction": 0.25}}
 EVERY = {
+    "boosting": TREES,
     "svfl": Shape({"method": "svfl"}, own_features=True, ids=True),
     "cvfl": Shape({"method": "cvfl", "compressor": {"name": "Uniform", "bits": 4}}),
     "efvfl, shared": Shape(EFVFL),
@@ -45,6 +47,20 @@ def test_served_scores_are_the_simulators(name: str, tmp_path: Path) -> None:
         one = found.client.score({"rows": [7]})
         assert torch.equal(bits(one.body["scores"]), expected[[7]])
         assert one.body["model"] == reply.body["model"] == found.client.get("/v1/model").body["model"]
+
+
+def test_a_gap_in_a_request_is_null_where_trees_take_it(tmp_path: Path) -> None:
+    place = made(tmp_path, TREES)
+    folder = trained(place)
+    run, _ = simulated_outputs(folder)
+    assert run.job is not None
+    tables = {party.name: party.test_features.clone() for party in run.job.everyone}
+    tables[LABEL_PARTY][:, 0] = torch.nan
+    expected = run.probabilities(tables)
+    rows = [[None, *row[1:]] for row in tables[LABEL_PARTY].tolist()]
+    with served(place, dict.fromkeys(place.names, folder)) as found:
+        reply = found.client.score({"rows": list(range(len(rows))), "features": rows})
+    assert torch.equal(bits(reply.body["scores"]), expected)
 
 
 def test_pbm_through_serve_is_the_simulators_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

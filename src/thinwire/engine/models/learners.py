@@ -119,6 +119,12 @@ class TreeNodes:
         sums: Doubles = self.value.take(node).astype(np.float64).sum(axis=1)
         return sums
 
+    def list_categories(self, node: int) -> list[int]:
+        """The codes that go left."""
+        start = int(self.categories[node])
+        words = self.sets[start + 1 : start + 1 + self.sets[start]].tolist()
+        return [_WORD * place + bit for place, word in enumerate(words) for bit in range(_WORD) if word >> bit & 1]
+
     def _is_in_set(self, cell: Doubles, start: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Categories that no training row had, and gaps, are in no set: they go right."""
         known = np.isfinite(cell) & (cell >= 0) & (cell < _MOST_CLASSES_OF_A_CATEGORY)
