@@ -152,10 +152,10 @@ def test_a_run_without_baselines_has_no_such_figure() -> None:
 def test_importance_in_words_and_bars() -> None:
     found = compared().importance
     assert found is not None
-    assert describe_importance(found) == (
+    assert describe_importance(found) == [
         "What each party's data is worth, in accuracy: bank 0.2500 (without it 0.6000), shop -0.0100 (without it "
         "0.8600)."
-    )
+    ]
     assert [figure.rows[0][:2] for figure in importance_figures(found)] == [
         ("bank", "0.2000"),
         ("bank", "0.2500"),

@@ -20,6 +20,7 @@ _WORDS = {
 _TOGETHER, _MODEL, _BASELINE = "together, federated", "this model", "baseline"
 _WIDE_NAMES, _WIDE = 250, 760
 _MOST_COLUMNS = 20
+_FIRST_COLUMNS = 5  # in a sentence
 
 
 def baseline_figure(run: RunRecord) -> Figure | None:
@@ -153,26 +154,36 @@ def describe_run_baselines(run: RunRecord) -> list[str]:
 # Importance -------------------------------------------------------------------------------------------------------
 
 
-def describe_importance(found: Importance) -> str:
-    """What each party's data is worth, in a sentence."""
+def describe_importance(found: Importance) -> list[str]:
+    """What each party's data is worth, in a sentence; at a feature party, what its own columns are."""
+    metric = name_score(found.metric)
+    if not found.parties:
+        best = ", ".join(f"{one.column} {format_score(one.lost)}" for one in found.columns[:_FIRST_COLUMNS])
+        return [f"{metric} lost when a column is permuted: {best}."] if best else []
     ranked = sorted(found.parties, key=lambda one: -one.worth)
     worth = ", ".join(
         f"{one.party} {format_score(one.worth)} (without it {format_score(one.without)})" for one in ranked
     )
-    return f"What each party's data is worth, in {name_score(found.metric)}: {worth}."
+    return [f"What each party's data is worth, in {metric}: {worth}."]
 
 
 def importance_figures(found: Importance) -> list[Figure]:
-    """By party, without each party, and by column."""
+    """By party, without each party, and by column: whatever is known."""
+    return [*_party_figures(found), *_column_figures(found)]
+
+
+def _party_figures(found: Importance) -> list[Figure]:
+    if not found.parties:
+        return []
     metric = name_score(found.metric)
     ranked = sorted(found.parties, key=lambda one: -one.lost)
     worth = sorted(found.parties, key=lambda one: -one.worth)
-    figures = [
+    return [
         _draw_importance(
             "importance-by-party",
             "Permutation importance by party",
             f"{metric} lost",
-            [(one.party, one.lost, format_score(found.value - one.lost)) for one in ranked],
+            [(one.party, one.lost, "" if one.permuted is None else format_score(one.permuted)) for one in ranked],
             "The rows of one party's embedding are permuted together; mean of 3 permutations.",
         ),
         _draw_importance(
@@ -180,18 +191,21 @@ def importance_figures(found: Importance) -> list[Figure]:
             "What each party's data is worth",
             f"{metric} lost without it",
             [(one.party, one.worth, format_score(one.without)) for one in worth],
-            "One party's embedding is replaced by its mean over the training rows; the model is not trained again.",
+            "One party's embedding is replaced by its mean over the test rows; the model is not trained again.",
         ),
     ]
-    if found.columns:
-        shown = found.columns[:_MOST_COLUMNS]
-        rows = [(f"{one.column} ({one.party})", one.lost, "") for one in shown]
-        left = len(found.columns) - len(shown)
-        note = "One column is permuted at its owner; mean of 3 permutations."
-        note += f" The {left} least important columns are not shown." if left else ""
-        title = "Permutation importance by column"
-        figures.append(_draw_importance("importance-by-column", title, f"{metric} lost", rows, note))
-    return figures
+
+
+def _column_figures(found: Importance) -> list[Figure]:
+    if not found.columns:
+        return []
+    shown = found.columns[:_MOST_COLUMNS]
+    rows = [(f"{one.column} ({one.party})", one.lost, "") for one in shown]
+    left = len(found.columns) - len(shown)
+    note = "One column is permuted at its owner; mean of 3 permutations, or 1 of 3,000 test rows and more."
+    note += f" The {left} least important columns are not shown." if left else ""
+    title, axis = "Permutation importance by column", f"{name_score(found.metric)} lost"
+    return [_draw_importance("importance-by-column", title, axis, rows, note)]
 
 
 def _draw_importance(key: str, title: str, axis: str, rows: Sequence[tuple[str, float, str]], note: str) -> Figure:
