@@ -179,7 +179,9 @@ def check_column_importance(recipe: Recipe, settings: RunSettings) -> None:
     elif isinstance(recipe.defence, LabelDP):
         says = f"tells feature parties scores by the test labels, which {recipe.defence} does not cover"
     elif isinstance(settings.training, DPBottom):
-        says = f"sends embeddings of permuted test rows, which the privacy ledger of {settings.training} does not count"
+        says = (
+            f"sends embeddings of permuted test rows, which the privacy ledger of {settings.training} does not count"
+        )
     else:
         return
     raise IncompatibleRecipe.of("column_importance", f"{says}; leave it out")

@@ -202,7 +202,7 @@ def _column_figures(found: Importance) -> list[Figure]:
     shown = found.columns[:_MOST_COLUMNS]
     rows = [(f"{one.column} ({one.party})", one.lost, "") for one in shown]
     left = len(found.columns) - len(shown)
-    note = "One column is permuted at its owner; mean of 3 permutations, or 1 of 3,000 test rows and more."
+    note = "One column is permuted at its owner; mean of 3 permutations, a single one from 1,000 test rows on."
     note += f" The {left} least important columns are not shown." if left else ""
     title, axis = "Permutation importance by column", f"{name_score(found.metric)} lost"
     return [_draw_importance("importance-by-column", title, axis, rows, note)]

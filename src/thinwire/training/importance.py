@@ -17,7 +17,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import (
     MOST_COLUMNS,
     ColumnTable,
-    compress_scored,
+    compress_for_scoring,
     compute_outputs,
     embed_in_chunks,
     permute_rows,
@@ -106,7 +106,7 @@ def measure_columns(
     """Of a party whose model and test rows are here; a feature party's embeddings count as they would travel."""
 
     def lose(h: Tensor) -> float:
-        sent = compress_scored(recipe, h).to_tensor() if isinstance(party, FeatureParty) else h
+        sent = compress_for_scoring(recipe, h).to_tensor() if isinstance(party, FeatureParty) else h
         return ablation.lose(party.name, sent)
 
     if party.bottom is None:
@@ -145,7 +145,7 @@ def embed_test_rows(job: Job) -> list[Tensor]:
         return embed_in_chunks(bottom, features.to(job.device))
 
     embeddings = (embed(party.bottom, party.test_features) for party in job.parties)
-    received, own = [compress_scored(job.recipe, h).to_tensor() for h in embeddings], job.label_party
+    received, own = [compress_for_scoring(job.recipe, h).to_tensor() for h in embeddings], job.label_party
     return received if own.bottom is None else [*received, embed(own.bottom, own.test_features)]
 
 

@@ -41,7 +41,7 @@ _VERDICT = Struct("<BH")  # stop and best, a bit each; local steps a round
 _STOP, _BEST = 1, 2
 _LOST = Struct("<d")
 _PERMUTATIONS = 3
-_FEW_ROWS = 3000  # whose score chance moves more: their columns are permuted three times, and cost few bytes
+_FEW_ROWS = 1000  # fewer than these: chance moves their score more, so their columns are permuted three times
 MOST_COLUMNS = 200  # of a party
 _USES = {Kind.EVALUATION: EVALUATION, Kind.TEST: TEST}  # no two share noise or masks
 
@@ -95,7 +95,7 @@ def send_held_out(context: PartyContext, kind: Kind, h: Tensor | None, round: Ro
     body, use = b"", _USES[kind]
     if h is not None:
         if sealing is None:
-            body = context.encode(compress_scored(context.recipe, h))
+            body = context.encode(compress_for_scoring(context.recipe, h))
         else:
             noise = sealing.noise(round, h, use)
             symbols = sum_compressor(context.recipe, use).compress(h, noise, Hint(round))
@@ -103,7 +103,7 @@ def send_held_out(context: PartyContext, kind: Kind, h: Tensor | None, round: Ro
     context.send(context.label_party, kind, round, body)
 
 
-def compress_scored(recipe: Recipe, h: Tensor) -> Symbols:
+def compress_for_scoring(recipe: Recipe, h: Tensor) -> Symbols:
     """As embeddings of rows travel that are only scored; under secure sum they do not."""
     return recipe.scoring.compress(h, torch.Generator())
 
@@ -206,7 +206,7 @@ def ask_columns(context: PartyContext, table: ColumnTable, bottom: nn.Module, ro
 
 
 def _ask_loss(context: PartyContext, h: Tensor, round: Round) -> float:
-    body = _ask(context, context.encode(compress_scored(context.recipe, h)), round)
+    body = _ask(context, context.encode(compress_for_scoring(context.recipe, h)), round)
     if len(body) != _LOST.size or not isfinite(lost := _LOST.unpack(body)[0]):
         raise Malformed(f"round {round}: {context.label_party!r} answered a column with {bytes(body[:8])!r}")
     return float(lost)

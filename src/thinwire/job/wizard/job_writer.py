@@ -125,10 +125,7 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     text = _render_whole(
         template,
         split,
-        {
-            "batch_size": _batch_size(int(draft.rows * (1 - sum(split.values())))),
-            "metrics": _METRICS[task],
-        },
+        {"batch_size": _batch_size(int(draft.rows * (1 - sum(split.values())))), "metrics": _METRICS[task]},
         head=[
             f"A job for {template.title}. Change what you like: docs/jobs.md explains every key.",
             *_explain(commands),
