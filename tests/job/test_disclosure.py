@@ -34,8 +34,8 @@ def test_private_labels() -> None:
 def test_columns_are_measured_by_their_owners() -> None:
     seen = describe_training(replace(svfl(), scoring=RowScale(8)), replace(TESTED, measures_columns=True))
     assert seen["clinic"][-1] == (
-        "every party's embeddings of every test row with one of its owner's columns permuted, rounded by RowScale(8), "
-        "for each column without its name; the score lost by each"
+        "every party's embeddings of every test row with one of its owner's columns permuted, rounded by RowScale(8),"
+        " for each column without its name; the score lost by each"
     )
     assert seen["bank"][-1] == (
         "for each of its own columns, the score on the test rows that is lost when it is permuted"
