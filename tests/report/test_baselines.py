@@ -193,6 +193,18 @@ def test_a_feature_party_knows_its_columns_alone() -> None:
     assert (figure.key, figure.rows) == ("importance-by-column", (("age (bank)", "0.1000", ""),))
 
 
+def test_a_feature_party_reads_of_its_own_columns_alone() -> None:
+    columns = tuple(ColumnImportance(party="bank", column=name, lost=0.1) for name in ("age", "income"))
+    found = Importance(metric="auc", columns=columns)
+    assert describe_importance(found) == ["AUC lost when a column is permuted: age 0.1000, income 0.1000."]
+    assert [figure.key for figure in importance_figures(measured(value=None, parties=(), columns=columns))] == [
+        "importance-by-column"
+    ]
+    assert describe_importance(Importance(metric="auc", note="none")) == []
+    html = report_html([replace(made_up(), importance=Importance(metric="auc", note="Columns are not measured."))])
+    assert '<p class="muted">Columns are not measured.</p>' in html
+
+
 def test_a_folder_of_an_older_version_is_still_read(tmp_path: Path) -> None:
     """quality.json and result.json as they were before these figures existed."""
     tw.train(small_job(), callbacks=[], out=tmp_path)

@@ -87,7 +87,7 @@ def test_columns_by_their_weight_the_most_important_first() -> None:
         ("bank", "column 2"),
         ("shop", "column 0"),
     ]
-    assert found[0].lost == pytest.approx(permuted_error([0]), rel=1e-4)
+    assert found[0].lost == pytest.approx(permuted_error([0]), rel=5e-3)  # each of three has three digits
     assert [one.lost for one in found[3:]] == pytest.approx([0, 0], abs=1e-9)
 
 

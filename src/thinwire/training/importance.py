@@ -60,8 +60,8 @@ class Ablation:
         self.value = model.score_embeddings([*embeddings.values()])
 
     def lose(self, party: PartyName, h: Tensor) -> float:
-        """What the score loses with another embedding of the party's."""
-        return self._subtract(self._score_with(party, h))
+        """What the score loses with another embedding of the party's; more digits would tell more of the labels."""
+        return float(f"{self._subtract(self._score_with(party, h)):.3g}")
 
     def measure(self, columns: Mapping[PartyName, Mapping[str, float]], note: str = "") -> Importance:
         """Every party's; beside it what `columns` are worth, by their owners."""

@@ -135,8 +135,9 @@ class ProgramFactory:
 
     def _columns(self, party: FeatureParty) -> ColumnTable:
         """None of a party on several processes, where nobody holds all rows."""
-        columns = {} if self.group is not None else list_columns(party)
-        return ColumnTable(party.test_features.to(self.settings.device), columns)
+        if self.group is not None:
+            return ColumnTable(party.features, {})
+        return ColumnTable(party.test_features.to(self.settings.device), list_columns(party))
 
     def label_program(
         self,

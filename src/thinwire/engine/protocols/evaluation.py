@@ -41,7 +41,7 @@ _VERDICT = Struct("<BH")  # stop and best, a bit each; local steps a round
 _STOP, _BEST = 1, 2
 _LOST = Struct("<d")
 _PERMUTATIONS = 3
-_FEW_ROWS = 1000  # fewer than these: chance moves their score more, so their columns are permuted three times
+_FEW_ROWS = 1000
 MOST_COLUMNS = 200  # of a party
 _USES = {Kind.EVALUATION: EVALUATION, Kind.TEST: TEST}  # no two share noise or masks
 
@@ -155,6 +155,11 @@ def permute_rows(rows: int, permutations: int = _PERMUTATIONS) -> Iterator[Tenso
         yield torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
 
 
+def _count_permutations(rows: int) -> int:
+    """Of a column: chance moves the score of few rows more, and they cost few bytes."""
+    return _PERMUTATIONS if rows < _FEW_ROWS else 1
+
+
 @dataclass(frozen=True, eq=False)
 class ColumnTable:
     """A party's test rows, by the columns of its table."""
@@ -174,7 +179,7 @@ class ColumnTable:
     def _permute(self, places: Sequence[int]) -> Iterator[Tensor]:
         """All features of a column together."""
         rows = len(self.features)
-        for order in permute_rows(rows, _PERMUTATIONS if rows < _FEW_ROWS else 1):
+        for order in permute_rows(rows, _count_permutations(rows)):
             changed = self.features.clone()
             changed[:, places] = changed[:, places][order.to(changed.device)]
             yield changed
@@ -229,7 +234,7 @@ def answer_columns(
                 asking.remove(party)
                 context.send(party, Kind.COLUMN, round, answers.metric.encode())
                 continue
-            if answered == MOST_COLUMNS * _PERMUTATIONS:
+            if answered == MOST_COLUMNS * _count_permutations(rows):
                 raise Malformed(f"round {round}: {party!r} asks about more than {MOST_COLUMNS} columns")
             h = context.decode(body, party, (rows, widths[party])).to_tensor()
             context.send(party, Kind.COLUMN, round, _LOST.pack(answers.lose(party, h)))
