@@ -183,7 +183,7 @@ def test_a_feature_party_alone_says_what_it_has_to_know(path: Path, tmp_path: Pa
 
 def test_a_bias_needs_one_embedding_for_each_output(path: Path) -> None:
     own = read_party_view(path, "shop", CLASSES)
-    with pytest.raises(BadInput, match="label_party.fusion: fusion 'sum' adds embeddings, but their widths differ"):
+    with pytest.raises(BadInput, match=r"label_party\.fusion: fusion 'sum' adds embeddings, but their widths differ"):
         own.build_label_party(own.load_label_data(), {"bank": 1})
     says = (
         "label_party.top adds a bias to embeddings that are 1 wide, but a row has 2 outputs.*give every party's model"
