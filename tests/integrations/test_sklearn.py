@@ -24,7 +24,10 @@ import thinwire as tw
 from thinwire import VerticalClassifier, VerticalRegressor
 from thinwire.base.types import Kind
 from thinwire.engine.privacy.defences import LabelDP
+from thinwire.integrations.estimator_models import choose_models
 from thinwire.integrations.sklearn import choose_validation_rows
+from thinwire.job.registry import build_recipe
+from thinwire.job.wizard.answers import TEMPLATES
 
 PARTIES = {"hospital": list(range(15)), "laboratory": list(range(15, 30))}
 
@@ -149,6 +152,13 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
 def test_wrong_input_is_refused_by_name(parties: Any, x: Any, y: Any, said: str) -> None:
     with pytest.raises(tw.errors.BadInput, match=said):
         VerticalClassifier(parties).fit(x, y)
+
+
+@pytest.mark.parametrize(("model", "template"), [("mlp", "tabular"), ("boosted_trees", "trees")])
+def test_the_recipe_is_that_of_init(model: str, template: str) -> None:
+    kind = choose_models(model, (64,), 16)
+    assert kind.recipe == build_recipe("recipe", TEMPLATES[template].recipe)
+    assert kind.epochs == TEMPLATES[template].epochs
 
 
 def test_wrong_recipes_and_unfitted_models_are_refused() -> None:
