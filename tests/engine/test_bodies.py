@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import thinwire as tw
 from engine.identities.small import job
@@ -14,6 +16,7 @@ from thinwire.base.errors import Malformed, TooLarge, WireError
 from thinwire.base.types import Kind
 from thinwire.engine.compress.symbols import LevelSum, Zeros
 from thinwire.engine.protocols.context import PartyContext
+from thinwire.engine.protocols.evaluation import ColumnTable
 from thinwire.engine.wire.buffers import pack_bundle, unpack_bundle
 from thinwire.engine.wire.codec import encode
 
@@ -61,6 +64,7 @@ def explode_first(body: bytes) -> bytes:
         (EXACT, Kind.EMBEDDING, "p1", explode),
         (EXACT, Kind.DERIVATIVE, "lab", explode),
         (EXACT, Kind.EVALUATION, "p1", explode),
+        (EXACT, Kind.COLUMN, "p1", explode),
         (TABLE, Kind.EMBEDDING, "p1", explode),
         (SUMMED, Kind.EMBEDDING, "p1", explode),
         (SUMMED, Kind.EVALUATION, "p1", explode),
@@ -78,8 +82,11 @@ def explode_first(body: bytes) -> bytes:
 def test_a_few_bytes_never_become_more_than_rows_times_width(
     monkeypatch: pytest.MonkeyPatch, recipe: Any, kind: Kind, sender: str, tamper: Tamper
 ) -> None:
-    batches = {"batches": "announced"} if kind is Kind.ROWS else {}
-    said = tampered(monkeypatch, recipe, kind, sender, tamper, **batches)
+    asked: dict[Kind, dict[str, Any]] = {
+        Kind.ROWS: {"batches": "announced"},
+        Kind.COLUMN: {"column_importance": True},
+    }
+    said = tampered(monkeypatch, recipe, kind, sender, tamper, **asked.get(kind, {}))
     assert "16777216 values in shape (4096, 4096) are announced, the cap is" in said
     assert "sent a body that cannot be" in said
 
@@ -102,6 +109,34 @@ def test_a_test_embedding_of_another_shape(
     fusion = "sum" if recipe is SUMMED else "concat"
     said = tampered(monkeypatch, recipe, Kind.EVALUATION, "p1", lambda _: body, fusion=fusion)
     assert says in said
+
+
+@pytest.mark.parametrize(
+    ("sender", "body", "says"),
+    [
+        ("p1", encode(Zeros((120, 7))), "'p1' sent values of shape [120, 7], expected [120, 8]"),
+        ("lab", b"", "'lab' answered a column with b''"),
+        ("lab", bytes(7), "'lab' answered a column with"),
+        ("lab", struct.pack("<d", float("nan")), "'lab' answered a column with"),
+        ("lab", bytes(8), "'lab' scores columns by '"),
+    ],
+    ids=["narrow", "empty", "short", "no number", "no name"],
+)
+def test_columns_that_cannot_be(monkeypatch: pytest.MonkeyPatch, sender: str, body: bytes, says: str) -> None:
+    said = tampered(monkeypatch, EXACT, Kind.COLUMN, sender, lambda _: body, column_importance=True)
+    assert says in said
+
+
+def test_a_party_that_never_has_asked_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer tells something of the test labels."""
+
+    def ask_on(table: ColumnTable, bottom: nn.Module, lose: Callable[[torch.Tensor], float]) -> dict[str, float]:
+        return {str(number): lose(bottom(table.features)) for number in range(7)}
+
+    monkeypatch.setattr(ColumnTable, "measure", ask_on)
+    monkeypatch.setattr("thinwire.engine.protocols.evaluation.MOST_COLUMNS", 2)  # three times each
+    with torch.no_grad(), pytest.raises(Malformed, match="asks about more than 2 columns"):
+        tw.train(job(EXACT, epochs=0.2, column_importance=True), callbacks=[])
 
 
 def test_a_test_embedding_where_there_are_no_test_rows(monkeypatch: pytest.MonkeyPatch) -> None:

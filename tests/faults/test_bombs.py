@@ -23,6 +23,7 @@ from training.party.parties import LABEL_PARTY, Place, Shape, made, ran
 TOP_K = {"name": "TopK", "fraction": 0.25}
 SVFL = Shape({"method": "svfl"})
 STEERED = Shape({"method": "svfl"}, job={"split": {"validation": 0.3, "test": 0}}, ids=True)
+MEASURED = Shape({"method": "svfl"}, job={"column_importance": True})
 ANNOUNCED = Shape({"method": "svfl"}, job={"batches": "announced"})
 SHARED = Shape({"method": "efvfl", "compressor": TOP_K, "order": "update_first", "warm_start": True})
 FEEDBACK = Shape({"method": "efvfl", "compressor": TOP_K, "labels": "private"})
@@ -87,6 +88,8 @@ BOMBS = [
     Bomb(Kind.MATCH_TAGS, "bank", aligns, "'bank' sent MATCH_TAGS 0 of"),
     Bomb(Kind.COMMON_ROWS, LABEL_PARTY, aligns, "'clinic' sent COMMON_ROWS 0 of"),
     Bomb(Kind.TEST, "bank", trains(STEERED), FROM_BANK),
+    Bomb(Kind.COLUMN, "bank", trains(MEASURED), FROM_BANK),
+    Bomb(Kind.COLUMN, LABEL_PARTY, trains(MEASURED), "'clinic' scores columns by"),
     Bomb(Kind.PREDICTION, "bank", predicts, FROM_BANK),
     Bomb(Kind.PREDICTION, LABEL_PARTY, predicts, "Truncated; its own log says more"),
 ]

@@ -24,7 +24,9 @@ import thinwire as tw
 from thinwire import VerticalClassifier, VerticalRegressor
 from thinwire.base.types import Kind
 from thinwire.engine.privacy.defences import LabelDP
-from thinwire.integrations.sklearn import choose_validation_rows
+from thinwire.integrations.sklearn import _find_recipe, choose_validation_rows
+from thinwire.job.registry import build_recipe
+from thinwire.job.wizard.answers import TEMPLATES
 
 PARTIES = {"hospital": list(range(15)), "laboratory": list(range(15, 30))}
 
@@ -149,6 +151,10 @@ TWO = {"bank": [0, 1], "shop": [2, 3]}
 def test_wrong_input_is_refused_by_name(parties: Any, x: Any, y: Any, said: str) -> None:
     with pytest.raises(tw.errors.BadInput, match=said):
         VerticalClassifier(parties).fit(x, y)
+
+
+def test_the_recipe_is_that_of_init() -> None:
+    assert _find_recipe(None) == build_recipe("recipe", TEMPLATES["tabular"].recipe)
 
 
 def test_wrong_recipes_and_unfitted_models_are_refused() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from job.small import write_job
-from thinwire.engine.compress import TopK
+from thinwire.engine.compress import RowScale, TopK
 from thinwire.engine.methods import cvfl, efvfl, pbm, svfl
 from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.job.disclosure import Participants, describe_budget, describe_training
@@ -28,6 +29,18 @@ def test_private_labels() -> None:
     assert describe_training(svfl(), TESTED)["clinic"][1:] == [
         "every party's embeddings of every test row, exactly, at every evaluation"
     ]
+
+
+def test_columns_are_measured_by_their_owners() -> None:
+    seen = describe_training(replace(svfl(), scoring=RowScale(8)), replace(TESTED, measures_columns=True))
+    assert seen["clinic"][-1] == (
+        "every party's embeddings of every test row with one of its owner's columns permuted, rounded by RowScale(8),"
+        " for each column without its name; the score lost by each"
+    )
+    assert seen["bank"][-1] == (
+        "for each of its own columns, the score on the test rows that is lost when it is permuted"
+    )
+    assert "column" not in str(describe_training(svfl(), TESTED))
 
 
 def test_error_feedback_sends_changes() -> None:
@@ -73,7 +86,7 @@ def test_budgets_are_not_promised() -> None:
 @pytest.mark.parametrize("labels", ["private", "shared"])
 def test_a_party_reads_what_the_simulator_shows(tmp_path: Path, name: str, labels: str) -> None:
     path = write_job(tmp_path)
-    settings = [f"recipe.labels='{labels}'"]
+    settings = [f"recipe.labels='{labels}'", "job.column_importance=true"]
     own = read_party_view(path, name, settings)
     assert own.who_sees() == run_dry(load_job(path, settings)).who_sees
     assert own.budget() == describe_budget(own.recipe, TrainedOnRawRows(), None)

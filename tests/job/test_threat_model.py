@@ -51,7 +51,10 @@ def made() -> str:
         seen = describe_training(recipe, ROSTER)
         lines += [f"- {who} sees {'; '.join(seen[party])}" for who, party in _observers()]
         lines.append(f"- {describe_budget(recipe, training, limit)}\n")
-    return "\n".join(lines) + "\n"
+    lines.append("**svfl(), column_importance = true**, beside what svfl() shows\n")
+    measured = describe_training(svfl(), replace(ROSTER, measures_columns=True))
+    lines += [f"- {who} sees {measured[party][-1]}" for who, party in _observers()]
+    return "\n".join(lines) + "\n\n"
 
 
 def _observers() -> tuple[tuple[str, str], ...]:

@@ -108,6 +108,12 @@ def compared(evil: str = "", **changes: Any) -> RunRecord:
     return replace(run, baselines=tuple(found), importance=importance, **changes)
 
 
+def measured(**changes: Any) -> RunRecord:
+    run = compared()
+    assert run.importance is not None
+    return replace(run, importance=run.importance.model_copy(update=changes))
+
+
 def test_it_is_the_first_figure_of_a_report() -> None:
     html = report_html([compared()])
     page = Page(html)
@@ -155,11 +161,11 @@ def test_a_run_without_baselines_has_no_such_figure() -> None:
 def test_importance_in_words_and_bars() -> None:
     found = compared().importance
     assert found is not None
-    assert describe_importance(found) == (
+    assert describe_importance(found) == [
         "What each party's data is worth, in accuracy: bank 0.2500 (without it 0.6000), shop -0.0100 (without it "
         "0.8600)."
-    )
-    assert [figure.rows[0][:2] for figure in importance_figures(found)] == [
+    ]
+    assert [figure.rows[0][:2] for figure in importance_figures(compared())] == [
         ("bank", "0.2000"),
         ("bank", "0.2500"),
         ("age (bank)", "0.1000"),
@@ -167,14 +173,36 @@ def test_importance_in_words_and_bars() -> None:
 
 
 def test_columns_have_the_colour_of_their_party_and_the_table_has_the_rest() -> None:
-    found = compared().importance
-    assert found is not None
     columns = [ColumnImportance(party="bank" if k % 2 else "shop", column=f"x{k}", lost=0.1) for k in range(20)]
-    figure = importance_figures(found.model_copy(update={"columns": columns}))[-1]
+    figure = importance_figures(measured(columns=columns))[-1]
     assert set(re.findall(r'fill c(\d)"[^>]*><title>x\d+, (\w+):', figure.svg)) == {("0", "shop"), ("1", "bank")}
     assert ("x11" in figure.svg, "x12" in figure.svg, len(figure.rows)) == (True, False, 20)
     assert figure.note.endswith("The table has 8 more.")
     assert figure.rows[0] == ("x0 (shop)", "0.1000", "0.7500")
+
+
+def test_a_lower_score_rises_when_a_column_is_permuted() -> None:
+    run = measured(metric="loss", value=0.3)
+    lower = replace(run, about=run.about.model_copy(update={"metrics": ()}))
+    assert importance_figures(lower)[-1].rows == (("age (bank)", "0.1000", "0.4000"),)
+
+
+def test_a_feature_party_knows_its_columns_alone() -> None:
+    """Neither the score nor what is left of it, nor anything by party."""
+    (figure,) = importance_figures(measured(value=None, parties=()))
+    assert (figure.key, figure.rows) == ("importance-by-column", (("age (bank)", "0.1000", ""),))
+
+
+def test_a_feature_party_reads_of_its_own_columns_alone() -> None:
+    columns = tuple(ColumnImportance(party="bank", column=name, lost=0.1) for name in ("age", "income"))
+    found = Importance(metric="auc", columns=columns)
+    assert describe_importance(found) == ["AUC lost when a column is permuted: age 0.1000, income 0.1000."]
+    assert [figure.key for figure in importance_figures(measured(value=None, parties=(), columns=columns))] == [
+        "importance-by-column"
+    ]
+    assert describe_importance(Importance(metric="auc", note="none")) == []
+    html = report_html([replace(made_up(), importance=Importance(metric="auc", note="Columns are not measured."))])
+    assert '<p class="muted">Columns are not measured.</p>' in html
 
 
 def test_a_folder_of_an_older_version_is_still_read(tmp_path: Path) -> None:

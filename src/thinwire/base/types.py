@@ -31,3 +31,4 @@ class Kind(IntEnum):
     COMMON_ROWS = 15  # which of a feature party's points all parties hold
     PREDICTION = 16  # after the training: rows that are asked for, and their embeddings
     TEST = 17  # test rows' embeddings, once at the end, where validation rows were evaluated before
+    COLUMN = 18  # test rows' embeddings with one column permuted, up; what that costs the score, down

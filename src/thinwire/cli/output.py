@@ -168,7 +168,7 @@ def format_baselines(summary: dict[str, Any]) -> list[str]:
         metric = baselines[0].metric
         said = describe_baselines(baselines, summary["test"].get(metric), better(metric))
     if summary.get("importance"):
-        said.append(describe_importance(Importance.model_validate(summary["importance"])))
+        said += describe_importance(Importance.model_validate(summary["importance"]))
     return said
 
 

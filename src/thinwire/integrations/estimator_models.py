@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import Parameter, signature
 from typing import Any
@@ -18,6 +18,7 @@ from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation
 from thinwire.data.prepare.settings import FOR_TREES
+from thinwire.engine.compress import RowScale
 from thinwire.engine.methods import METHODS, boosting, thin
 from thinwire.engine.models.learners import BoostedTrees, choose_curvature
 from thinwire.engine.models.losses import Loss, WeightedLoss, binary_cross_entropy, cross_entropy, find_base_rate
@@ -83,8 +84,9 @@ def choose_models(model: Any, hidden: Sequence[int], width: int) -> ModelKind:
         return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8)
     if model == "mlp":
         # Without cached steps, which overfit small tables.
-        build, optimizer = partial(_build_networks, hidden, width), Adam(lr=0.003, weight_decay=0.001)
-        return ModelKind(build, thin(reuse=1), optimizer, 20, 5, cross_entropy, preparation={}, full_batch=False)
+        recipe, optimizer = replace(thin(reuse=1), scoring=RowScale(8)), Adam(lr=0.003, weight_decay=0.001)
+        build = partial(_build_networks, hidden, width)
+        return ModelKind(build, recipe, optimizer, 20, 5, cross_entropy, preparation={}, full_batch=False)
     hint = did_you_mean(str(model), ("mlp", "boosted_trees"))
     raise BadParameter(f"model must be 'mlp', 'boosted_trees' or a tw.learners.BoostedTrees, got {model!r}{hint}")
 

@@ -132,13 +132,15 @@ class PrivacyPlan:
 # Early stopping and the best model ---------------------------------------------------------------------------------
 
 
-def require_validation_rows(settings: RunSettings, validation_rows: int) -> None:
+def require_held_out_rows(settings: RunSettings, validation_rows: int, test_rows: int) -> None:
     if settings.patience is not None and not validation_rows:
         raise BadInput.of(
             "patience",
             "needs validation rows: give [job] split = { validation = 0.1, test = 0.2 }, or validation_features and "
             "validation_labels in Python",
         )
+    if settings.column_importance and not test_rows:
+        raise BadInput.of("column_importance", "needs test rows: give [job] split = { test = 0.2 }, or leave it out")
 
 
 def check_early_stopping(recipe: Recipe, settings: RunSettings) -> None:
@@ -172,6 +174,23 @@ def allows_steering(recipe: Recipe, settings: RunSettings) -> bool:
 def may_use_base_rate(recipe: Recipe) -> bool:
     """May a top model begin at what all labels say? Not where others build it too, nor under LabelDP."""
     return recipe.labels is Labels.PRIVATE and not isinstance(recipe.defence, LabelDP)
+
+
+def check_column_importance(recipe: Recipe, settings: RunSettings) -> None:
+    """Refuses it where a promise is made that does not count embeddings with a permuted column, or their scores."""
+    if not settings.column_importance:
+        return
+    if isinstance(recipe.aggregation, SecureSum):
+        says = "sends each party's own embeddings, and under secure sum only their sum is seen"
+    elif isinstance(recipe.defence, LabelDP):
+        says = f"tells feature parties scores by the test labels, which {recipe.defence} does not cover"
+    elif isinstance(settings.training, DPBottom):
+        says = (
+            f"sends embeddings of permuted test rows, which the privacy ledger of {settings.training} does not count"
+        )
+    else:
+        return
+    raise IncompatibleRecipe.of("column_importance", f"{says}; leave it out")
 
 
 # What must hold before anything starts, of parties, their models and their labels; no check needs a whole job -----

@@ -37,6 +37,7 @@ class Participants:
     label_party_has_features: bool = False
     has_test_rows: bool = False
     has_validation_rows: bool = False
+    measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -182,6 +183,9 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     if participants.has_test_rows:
         when = "once, at the end" if participants.has_validation_rows else "at every evaluation"
         sees.append(f"{_embeddings_of('test row', recipe)}, {when}")
+    if participants.measures_columns:
+        permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
+        sees.append(f"{permuted}, for each column without its name; the score lost by each")
     return sees
 
 
@@ -202,7 +206,12 @@ def _whose(recipe: Recipe) -> str:
 
 def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
-    return [*_answers_seen(recipe, participants), *([verdict] if participants.has_validation_rows else [])]
+    losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
+    return [
+        *_answers_seen(recipe, participants),
+        *([verdict] if participants.has_validation_rows else []),
+        *([losses] if participants.measures_columns else []),
+    ]
 
 
 def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
@@ -244,6 +253,8 @@ def describe_agreement(
     given = settings.model_dump()
     for field in _SETTINGS:
         found[f"job.{field}"] = _text(given[field])
+    if settings.column_importance:  # approvals are older than it
+        found["job.column_importance"] = _text(True)
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if top is not None:

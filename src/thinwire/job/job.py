@@ -39,6 +39,7 @@ from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
     PrivacyPlan,
     check_batch_norm,
+    check_column_importance,
     check_early_stopping,
     check_feature_party,
     check_label_party,
@@ -46,7 +47,7 @@ from thinwire.job.checks import (
     check_names,
     check_rows,
     find_embedding_width,
-    require_validation_rows,
+    require_held_out_rows,
 )
 from thinwire.job.disclosure import Participants
 from thinwire.job.init_from import InheritedWeights, InitFrom
@@ -88,6 +89,7 @@ class Job:
     diagnostics: bool = False
     baselines: bool = False
     importance: bool = False
+    column_importance: bool = False
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
@@ -115,7 +117,7 @@ class Job:
             check_rows(one, self.label_party)
         if self.link_seconds_budget is not None and self.link is None:
             raise BadParameter("link_seconds_budget needs a link")
-        require_validation_rows(self.settings, self.validation_rows)
+        require_held_out_rows(self.settings, self.validation_rows, self.test_rows)
         self.divide_rows()  # by settings that are right
 
     def __repr__(self) -> str:
@@ -146,6 +148,7 @@ class Job:
             self.label_party.features is not None,
             self.test_rows > 0,
             self.validation_rows > 0,
+            self.column_importance,
         )
 
     @property
@@ -212,6 +215,7 @@ class Job:
             self.recipe.check(len(self.parties), label.fusion, self.batches)
         with place("job"):
             check_early_stopping(self.recipe, settings)
+            check_column_importance(self.recipe, settings)
         for name, module in self.modules().items():
             check_module(name, module)
         widths = dict(known)

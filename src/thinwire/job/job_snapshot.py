@@ -45,6 +45,7 @@ _MAY_CHANGE = {
     "job.diagnostics",
     "job.baselines",
     "job.importance",
+    "job.column_importance",
     "network",
     "serve",
     "retention",

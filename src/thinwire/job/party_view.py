@@ -31,6 +31,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import (
     PrivacyPlan,
     check_batch_norm,
+    check_column_importance,
     check_early_stopping,
     check_feature_party,
     check_label_party,
@@ -39,7 +40,7 @@ from thinwire.job.checks import (
     check_outputs,
     check_rows,
     find_embedding_width,
-    require_validation_rows,
+    require_held_out_rows,
 )
 from thinwire.job.disclosure import Consent, Participants, describe_agreement, describe_budget, describe_training
 from thinwire.job.job_file import JobText, read_text, resolve_document, toml_text
@@ -249,7 +250,7 @@ class PartyView:
     def _check_rows(self, rows: int, held_out: Mapping[HeldOut, int]) -> None:
         with at("job"):
             self.settings.divide_rows(rows)
-            require_validation_rows(self.settings, held_out.get(HeldOut.VALIDATION, 0))
+            require_held_out_rows(self.settings, *(held_out.get(which, 0) for which in HeldOut))
         tests = held_out.get(HeldOut.TEST)
         for name, chosen, held in (("ids", self.rows.training, rows), ("test_ids", self.rows.test, tests)):
             ids = None if chosen is None else chosen.digest
@@ -373,6 +374,7 @@ def _roster(file: RosterFile, section: PartyEntry) -> Participants:
         label_party_has_features=file.label_party.features is not None,
         has_test_rows=section.test_source is not None or (split is not None and bool(split.test)),
         has_validation_rows=split is not None and bool(split.validation),
+        measures_columns=file.job.column_importance,
     )
 
 
@@ -384,6 +386,7 @@ def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings
         recipe.check(len(file.party), file.label_party.fusion, settings.batches)
     with at("job"):
         check_early_stopping(recipe, settings)
+        check_column_importance(recipe, settings)
     return settings
 
 

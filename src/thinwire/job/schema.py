@@ -126,7 +126,8 @@ class JobSection(JobFileSection):
     link_seconds_budget: Positive | None = None
     diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
     baselines: bool = False  # plain models beside this one, trained at the end of the run
-    importance: bool = False  # of parties and columns, at the end; simulated parties only
+    importance: bool = False  # of parties, and of columns that are at hand, at the end; nothing is sent for it
+    column_importance: bool = False  # of feature parties' columns over the network: an exchange at the end
     effort: Literal["small", "fast"] = "small"
     device: str = "cpu"
     memory_limit_mb: Annotated[Finite, Field(ge=0)] = 4096.0  # of each surrogate, and of a workset

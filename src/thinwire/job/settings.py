@@ -38,7 +38,8 @@ class RunSettings:
     link_seconds_budget: float | None = None
     diagnostics: bool = False  # gradient norm, distortion and scores on training rows at every evaluation
     baselines: bool = False  # plain models beside this one, trained at the end of the run
-    importance: bool = False  # of parties and columns, at the end; simulated parties only
+    importance: bool = False  # of parties, and of columns that are at hand, at the end; nothing is sent for it
+    column_importance: bool = False  # of feature parties' columns over the network: an exchange at the end
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
@@ -87,6 +88,10 @@ class RunSettings:
         except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
             first = str(error).splitlines()[0]
             raise BadParameter.of("device", f"{self.device!r} is not available here: {first}") from None
+
+    @property
+    def measures_importance(self) -> bool:
+        return self.importance or self.column_importance
 
     def divide_rows(self, rows: int) -> Batches:
         """The rounds that all parties derive alike."""

@@ -47,8 +47,8 @@ def train_to_end(
     """
     from thinwire.training.train import train
 
-    if job.baselines or job.importance:
-        job = replace(job, baselines=False, importance=False)
+    if job.baselines or job.settings.measures_importance:
+        job = replace(job, baselines=False, importance=False, column_importance=False)
     result = train(job, list(callbacks), out=out, resume=resume, on_round=on_round)
     if result.interrupted:
         raise KeyboardInterrupt

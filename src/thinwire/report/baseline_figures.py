@@ -19,6 +19,7 @@ _WORDS = {
 _TOGETHER, _MODEL, _BASELINE = "together, federated", "this model", "baseline"
 _WIDTH, _NAMES, _COLUMN_NAMES = 500, 215, 190  # pixels
 _MOST_BARS, _MOST_ROWS = 12, 100
+_FIRST_COLUMNS = 5  # in a sentence
 
 
 def baseline_figure(run: RunRecord) -> Figure | None:
@@ -157,26 +158,37 @@ def describe_run_baselines(run: RunRecord) -> list[str]:
 # Importance -------------------------------------------------------------------------------------------------------
 
 
-def describe_importance(found: Importance) -> str:
-    """What each party's data is worth, in a sentence."""
+def describe_importance(found: Importance) -> list[str]:
+    """What each party's data is worth, in a sentence; at a feature party, what its own columns are."""
+    metric = name_score(found.metric)
+    if not found.parties:
+        best = ", ".join(f"{one.column} {format_score(one.lost)}" for one in found.columns[:_FIRST_COLUMNS])
+        return [f"{metric} lost when a column is permuted: {best}."] if best else []
     ranked = sorted(found.parties, key=lambda one: -one.worth)
     worth = ", ".join(
         f"{one.party} {format_score(one.worth)} (without it {format_score(one.without)})" for one in ranked
     )
-    return f"What each party's data is worth, in {name_score(found.metric)}: {worth}."
+    return [f"What each party's data is worth, in {metric}: {worth}."]
 
 
-def importance_figures(found: Importance) -> list[Figure]:
-    """By party, without each party, and by column."""
+def importance_figures(run: RunRecord) -> list[Figure]:
+    """By party, without each party, and by column: whatever is known."""
+    found = run.importance
+    return [] if found is None else [*_party_figures(found), *_column_figures(found, _sign(run))]
+
+
+def _party_figures(found: Importance) -> list[Figure]:
+    if not found.parties:
+        return []
     metric = name_score(found.metric)
     ranked = sorted(found.parties, key=lambda one: -one.lost)
     worth = sorted(found.parties, key=lambda one: -one.worth)
-    figures = [
+    return [
         _draw_importance(
             "importance-by-party",
             "Permutation importance by party",
             (f"{metric} lost", f"{metric} when permuted"),
-            [(one.party, "", one.lost, found.value - one.lost) for one in ranked],
+            [(one.party, "", one.lost, one.permuted) for one in ranked],
             "The rows of one party's embedding are permuted together; mean of 3 permutations.",
         ),
         _draw_importance(
@@ -184,36 +196,39 @@ def importance_figures(found: Importance) -> list[Figure]:
             "What each party's data is worth",
             (f"{metric} lost without it", f"{metric} without it"),
             [(one.party, "", one.worth, one.without) for one in worth],
-            "One party's embedding is replaced by its mean over the training rows; the model is not trained again.",
+            "One party's embedding is replaced by its mean over the test rows; the model is not trained again.",
         ),
     ]
-    if found.columns:
-        figures.append(_draw_columns(found, metric))
-    return figures
 
 
-def _draw_columns(found: Importance, metric: str) -> Figure:
+def _column_figures(found: Importance, sign: int) -> list[Figure]:
     """Each column in the colour of its party."""
-    listed = found.columns[:_MOST_ROWS]
+    if not found.columns:
+        return []
+    metric, listed = name_score(found.metric), found.columns[:_MOST_ROWS]
     more = len(listed) - _MOST_BARS
-    return _draw_importance(
+    figure = _draw_importance(
         "importance-by-column",
         "Permutation importance by column",
         (f"{metric} lost", f"{metric} when permuted"),
-        [(one.column, one.party, one.lost, found.value - one.lost) for one in listed],
-        "One column is permuted at its owner; mean of 3 permutations."
+        [
+            (one.column, one.party, one.lost, None if found.value is None else found.value - sign * one.lost)
+            for one in listed
+        ],
+        "One column is permuted at its owner; mean of 3 permutations, a single one from 1,000 test rows on."
         + (f" The table has {more} more." if more > 0 else ""),
     )
+    return [figure]
 
 
 def _draw_importance(
-    key: str, title: str, heads: tuple[str, str], rows: Sequence[tuple[str, str, float, float]], note: str
+    key: str, title: str, heads: tuple[str, str], rows: Sequence[tuple[str, str, float, float | None]], note: str
 ) -> Figure:
-    """Rows of a name, a party where it is not the name, what is lost, and the score that is left."""
+    """Rows of a name, a party where it is not the name, what is lost, and the score that is left if it is known."""
     bars = [Bar(name, {party or heads[0]: lost}) for name, party, lost, _ in rows[:_MOST_BARS]]
     drawn = Bars(title, heads[0], bars, format_score, left=_COLUMN_NAMES)
     cells = tuple(
-        (f"{name} ({party})" if party else name, format_score(lost), format_score(score))
+        (f"{name} ({party})" if party else name, format_score(lost), "" if score is None else format_score(score))
         for name, party, lost, score in rows
     )
     return Figure(key, title, drawn.svg(), ("", *heads), cells, note)

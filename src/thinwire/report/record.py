@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EVALUATION_KINDS = ("EVALUATION", "TEST")
+EVALUATION_KINDS = ("EVALUATION", "TEST", "COLUMN")
 
 RunState = Literal["running", "finished", "stopped"]
 
@@ -258,7 +258,8 @@ class PartyImportance(_Plain):
 
     party: str
     lost: float  # of the score, when the rows of its embedding are permuted; above 0: it helps
-    without: float  # the score with its embedding replaced by the mean over training rows
+    permuted: float | None = None  # the score then; runs of earlier versions do not say
+    without: float  # the score with its embedding replaced by the mean over the test rows
     worth: float  # of the score, lost without it
 
 
@@ -272,10 +273,9 @@ class Importance(_Plain):
     """Permutation importance, and what each party's data is worth, on the test rows."""
 
     metric: str
-    value: float  # with everything in place
-    parties: tuple[PartyImportance, ...]
+    value: float | None = None  # with everything in place; the label party's to know
+    parties: tuple[PartyImportance, ...] = ()
     columns: tuple[ColumnImportance, ...] = ()  # the most important first
-    seconds: float = 0.0
     note: str = ""
 
 

@@ -148,7 +148,7 @@ def _told(group: RunGroup, several: bool) -> dict[str, Any]:
         "tiles": tiles(run),
         "baselines": baseline_figure(run),
         "compared": describe_run_baselines(run),
-        "importance": [] if run.importance is None else importance_figures(run.importance),
+        "importance": importance_figures(run),
         "importance_note": "" if run.importance is None else run.importance.note,
         "traffic": traffic_figures(run),
         "kinds": format_kinds(run),

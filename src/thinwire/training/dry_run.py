@@ -85,6 +85,7 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
         eval_every=None,
         patience=None,
         diagnostics=False,
+        column_importance=False,
         target=None,
         byte_budget=None,
         link_seconds_budget=None,

@@ -1,57 +1,32 @@
 """What a score hangs on: permutation importance by party and by column, and the score without a party's data.
 
-It looks at all parties' models and features at once, as only a simulator can.
+All of it follows from the test rows' embeddings as the label party receives them: a simulated run and one over the
+network have the same figures. Columns are permuted by their owners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from statistics import fmean
 
-import torch
 from torch import Tensor, nn
 
+from thinwire.base.types import PartyName
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
-from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
+from thinwire.engine.protocols.evaluation import (
+    MOST_COLUMNS,
+    ColumnTable,
+    compress_for_scoring,
+    compute_outputs,
+    embed_in_chunks,
+    permute_rows,
+)
+from thinwire.engine.recipe import Recipe
 from thinwire.job.job import Job
 from thinwire.report.record import ColumnImportance, Importance, PartyImportance
 from thinwire.training.baselines import choose_score
 from thinwire.training.result import better
-
-_PERMUTATIONS = 3
-_MOST_COLUMNS = 200  # of a party: each costs three passes over the rows
-
-
-@dataclass(frozen=True, eq=False)
-class ScoredParty:
-    """A party's trained bottom model, the rows that are scored, and those that it was trained on."""
-
-    name: str
-    bottom: nn.Module
-    features: Tensor  # [N, ...] to score
-    training_features: Tensor
-    columns: Mapping[str, Sequence[int]]  # which features each column of its table became; none: not looked at
-
-    @classmethod
-    def of(cls, party: FeatureParty | LabelParty, device: str) -> ScoredParty | None:
-        """On its test rows; None where it has no features."""
-        if party.bottom is None or party.test_features is None:
-            return None
-        test, training = party.test_features.to(device), party.features.to(device)
-        return cls(party.name, party.bottom, test, training, list_columns(party))
-
-    def embed(self, features: Tensor) -> Tensor:
-        return embed_in_chunks(self.bottom, features)
-
-
-def list_columns(party: FeatureParty | LabelParty) -> Mapping[str, Sequence[int]]:
-    """The features of each column, by its name where the table had names; none for pictures and series."""
-    if party.preparation is not None:
-        return party.preparation.feature_places
-    if party.features.dim() != 2:
-        return {}
-    return {f"column {place}": [place] for place in range(party.features.shape[1])}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,79 +39,124 @@ class FusedModel:
     sign: int  # 1 where a higher score is better
     score: Callable[[Tensor], float]  # of outputs, on the rows that are scored
 
+    @classmethod
+    def of(cls, label: LabelParty, metrics: Sequence[str]) -> FusedModel:
+        """By the first metric, on the test rows."""
+        name = next(iter(metrics), "loss")
+        score = choose_score(name, label)
+        return cls(label.top, label.fusion, name, better(name), lambda outputs: score(outputs, label.test_labels))
+
     def score_embeddings(self, embeddings: Sequence[Tensor]) -> float:
         return self.score(compute_outputs(self.top, self.fusion, embeddings).cpu())
 
 
-def measure_job_importance(job: Job) -> Importance:
-    """On the test rows of a job whose parties are all here, with the models as they are now."""
-    label, name = job.label_party, next(iter(job.metrics), "loss")
-    score = choose_score(name, label)
-    model = FusedModel(label.top, label.fusion, name, better(name), lambda outputs: score(outputs, label.test_labels))
-    held = [ScoredParty.of(party, job.device) for party in job.everyone]
-    return measure_importance(model, [party for party in held if party is not None])
-
-
-def measure_importance(model: FusedModel, parties: Sequence[ScoredParty]) -> Importance:
-    """Every party's, in the order of the fusion; every column's where a party has not too many."""
-    began = perf_counter()
-    ablation = _Ablation(model, parties)
-    columns = [one for place in range(len(parties)) for one in ablation.measure_columns(place)]
-    return Importance(
-        metric=model.metric,
-        value=ablation.value,
-        parties=tuple(ablation.measure_party(place) for place in range(len(parties))),
-        columns=tuple(sorted(columns, key=lambda one: -one.lost)),
-        seconds=perf_counter() - began,
-        note=_describe_missing(parties),
-    )
-
-
-class _Ablation:
+class Ablation:
     """Changes one party's part, and scores again."""
 
-    def __init__(self, model: FusedModel, parties: Sequence[ScoredParty]) -> None:
-        self._model = model
-        self._parties = parties
-        self._embeddings = [party.embed(party.features) for party in parties]
-        self.value = model.score_embeddings(self._embeddings)
+    def __init__(self, model: FusedModel, embeddings: Mapping[PartyName, Tensor]) -> None:
+        """`embeddings` of the test rows, in the order of the fusion."""
+        self.model = model
+        self._embeddings = embeddings
+        self.value = model.score_embeddings([*embeddings.values()])
 
-    def measure_party(self, place: int) -> PartyImportance:
-        h, party = self._embeddings[place], self._parties[place]
-        scores = [self._score_with(place, h[rows]) for rows in self._permutations(h)]
-        mean = party.embed(party.training_features).mean(dim=0)
-        without = self._score_with(place, mean.expand_as(h))
-        return PartyImportance(
-            party=party.name, lost=self._lost(scores), without=without, worth=self._lost([without])
+    def lose(self, party: PartyName, h: Tensor) -> float:
+        """What the score loses with another embedding of the party's; more digits would tell more of the labels."""
+        return float(f"{self._subtract(self._score_with(party, h)):.3g}")
+
+    def measure(self, columns: Mapping[PartyName, Mapping[str, float]], note: str = "") -> Importance:
+        """Every party's; beside it what `columns` are worth, by their owners."""
+        parties = tuple(self._measure_party(party, h) for party, h in self._embeddings.items())
+        return Importance(
+            metric=self.model.metric, value=self.value, parties=parties, columns=rank_columns(columns), note=note
         )
 
-    def measure_columns(self, place: int) -> Iterator[ColumnImportance]:
-        party = self._parties[place]
-        for name, features in party.columns.items() if len(party.columns) <= _MOST_COLUMNS else ():
-            scores = [self._score_column(place, features, rows) for rows in self._permutations(party.features)]
-            yield ColumnImportance(party=party.name, column=name, lost=self._lost(scores))
+    def _measure_party(self, party: PartyName, h: Tensor) -> PartyImportance:
+        permuted = fmean(self._score_with(party, h[rows.to(h.device)]) for rows in permute_rows(len(h)))
+        without = self._score_with(party, h.mean(dim=0).expand_as(h))
+        return PartyImportance(
+            party=party,
+            lost=self._subtract(permuted),
+            permuted=permuted,
+            without=without,
+            worth=self._subtract(without),
+        )
 
-    def _score_column(self, place: int, features: Sequence[int], rows: Tensor) -> float:
-        changed = self._parties[place].features.clone()
-        changed[:, features] = changed[rows][:, features]
-        return self._score_with(place, self._parties[place].embed(changed))
+    def _score_with(self, party: PartyName, h: Tensor) -> float:
+        return self.model.score_embeddings([*{**self._embeddings, party: h}.values()])
 
-    def _score_with(self, place: int, h: Tensor) -> float:
-        return self._model.score_embeddings([*self._embeddings[:place], h, *self._embeddings[place + 1 :]])
-
-    def _lost(self, scores: Sequence[float]) -> float:
-        return self._model.sign * (self.value - sum(scores) / len(scores))
-
-    def _permutations(self, like: Tensor) -> Iterator[Tensor]:
-        """The same for every party and column, so that they can be compared."""
-        for seed in range(_PERMUTATIONS):
-            yield torch.randperm(len(like), generator=torch.Generator().manual_seed(seed)).to(like.device)
+    def _subtract(self, score: float) -> float:
+        return self.model.sign * (self.value - score)
 
 
-def _describe_missing(parties: Sequence[ScoredParty]) -> str:
+# Columns ----------------------------------------------------------------------------------------------------------
+
+
+def list_columns(party: FeatureParty | LabelParty) -> Mapping[str, Sequence[int]]:
+    """The features of each column, by its name where the table had names; none for pictures and series."""
+    if party.preparation is not None:
+        return party.preparation.feature_places
+    if party.features is None or party.features.dim() != 2:
+        return {}
+    return {f"column {place}": [place] for place in range(party.features.shape[1])}
+
+
+def measure_columns(
+    party: FeatureParty | LabelParty, ablation: Ablation, recipe: Recipe, device: str
+) -> dict[str, float]:
+    """Of a party whose model and test rows are here; a feature party's embeddings count as they would travel."""
+
+    def lose(h: Tensor) -> float:
+        sent = compress_for_scoring(recipe, h).to_tensor() if isinstance(party, FeatureParty) else h
+        return ablation.lose(party.name, sent)
+
+    if party.bottom is None:
+        return {}
+    return ColumnTable(party.test_features.to(device), list_columns(party)).measure(party.bottom, lose)
+
+
+def rank_columns(lost: Mapping[PartyName, Mapping[str, float]]) -> tuple[ColumnImportance, ...]:
+    """The most important first."""
+    found = [
+        ColumnImportance(party=party, column=name, lost=value)
+        for party, columns in lost.items()
+        for name, value in columns.items()
+    ]
+    return tuple(sorted(found, key=lambda one: -one.lost))
+
+
+def describe_unmeasured(parties: Sequence[FeatureParty | LabelParty]) -> str:
+    """Why a party has no columns; nothing where each has some."""
+    counts = {party.name: len(list_columns(party)) for party in parties}
     said = [
-        f"{party.name} has {len(party.columns)} columns, more than the {_MOST_COLUMNS} that are permuted one by one"
-        for party in parties
-        if len(party.columns) > _MOST_COLUMNS
+        f"{name} has {count} columns, more than the {MOST_COLUMNS} that are permuted one by one"
+        for name, count in counts.items()
+        if count > MOST_COLUMNS
     ]
     return f"{'; '.join(said)}." if said else ""
+
+
+# A job whose parties are all here ---------------------------------------------------------------------------------
+
+
+def embed_test_rows(job: Job) -> list[Tensor]:
+    """Every feature party's as the label party would receive them, its own last: with the models as they are now."""
+
+    def embed(bottom: nn.Module, features: Tensor) -> Tensor:
+        return embed_in_chunks(bottom, features.to(job.device))
+
+    embeddings = (embed(party.bottom, party.test_features) for party in job.parties)
+    received, own = [compress_for_scoring(job.recipe, h).to_tensor() for h in embeddings], job.label_party
+    return received if own.bottom is None else [*received, embed(own.bottom, own.test_features)]
+
+
+def measure_job_importance(
+    job: Job, ablation: Ablation, measured: Mapping[PartyName, Mapping[str, float]]
+) -> Importance:
+    """Columns that were `measured` by messages are not measured again."""
+    columns = {
+        party.name: measured[party.name]
+        if party.name in measured
+        else measure_columns(party, ablation, job.recipe, job.device)
+        for party in job.everyone
+    }
+    return ablation.measure(columns, describe_unmeasured(job.everyone))

@@ -27,10 +27,11 @@ from thinwire.engine.protocols import derivatives, representations
 from thinwire.engine.protocols.bottom import Bottom, FrozenLearner, Learner, OwnBottom, PrivateSteps, TreesBottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import Guard, LabelSide
-from thinwire.engine.protocols.evaluation import HeldOut, begin_training
+from thinwire.engine.protocols.evaluation import ColumnTable, HeldOut, begin_training
 from thinwire.engine.protocols.sealing import Sealing, Spending
 from thinwire.engine.recipe import Recipe
 from thinwire.job.settings import RunSettings
+from thinwire.training.importance import list_columns
 from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel
 from thinwire.training.ranks.rank_share import RankGroup
 
@@ -129,7 +130,14 @@ class ProgramFactory:
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
             sealing=sealing,
+            columns=self._columns(party) if self.settings.column_importance else None,
         )
+
+    def _columns(self, party: FeatureParty) -> ColumnTable:
+        """None of a party on several processes, where nobody holds all rows."""
+        if self.group is not None:
+            return ColumnTable(party.features, {})
+        return ColumnTable(party.test_features.to(self.settings.device), list_columns(party))
 
     def label_program(
         self,

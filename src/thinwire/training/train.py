@@ -7,21 +7,23 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from thinwire.base.errors import BadInput
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Message
 from thinwire.engine.models.losses import Outputs
+from thinwire.engine.privacy import SecureSum
 from thinwire.engine.programs.parties import collect_metadata
 from thinwire.engine.programs.program import EvaluationOutputs, Observers
-from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
+from thinwire.engine.protocols.evaluation import ColumnAnswers, EvaluationVerdict, HeldOut
 from thinwire.job.checks import keeps_best
 from thinwire.job.job import Job
 from thinwire.report.progress import NotebookProgress, RunProgress, is_notebook
@@ -32,7 +34,7 @@ from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
 from thinwire.training.baselines import score_baselines
 from thinwire.training.callbacks import Callback, RunStart, follow_run
-from thinwire.training.importance import measure_job_importance
+from thinwire.training.importance import Ablation, FusedModel, embed_test_rows, measure_job_importance
 from thinwire.training.program_factory import keep_threads
 from thinwire.training.quality import assess_held_out
 from thinwire.training.recording import RunRecorder, list_spending
@@ -142,7 +144,9 @@ class _Run:
         self._keeps_best = keeps_best(job.recipe, job.settings, job.validation_rows)
         self._on_round = on_round
         storage = job.storage if directory is None else directory.storage(job.storage)
-        observers = Observers(self._at_rest, self._at_test, self._after_round)
+        metric = next(iter(job.metrics), "loss")
+        columns = ColumnAnswers(metric, self._lose) if job.column_importance else None
+        observers = Observers(self._at_rest, self._at_test, self._after_round, columns)
         self.parties = SimulatedParties(job, observers, noise_secret, storage)
         self._evaluator = Evaluator(
             job.label_party, job.metrics, self.parties.batches, self.parties.simulation.ledger
@@ -225,12 +229,29 @@ class _Run:
         with suppress(KeyboardInterrupt):
             if self.job.baselines:
                 result.baselines = score_baselines(self.job, result.quality.task, outputs)
-            if self.job.importance:
-                result.importance = measure_job_importance(self.job)
+            if self.job.settings.measures_importance:
+                result.importance = measure_job_importance(self.job, self._ablation, self._measured_columns())
         if result.baselines or result.importance is not None:
             baselines = tuple(result.baselines)
             result.record = replace(result.record, baselines=baselines, importance=result.importance)
             self._recorder.keep(result.summary(), result.quality)
+
+    @cached_property
+    def _ablation(self) -> Ablation:
+        """Of what the label party has received; that of a sum, or of a process before this one, is looked at."""
+        tested = self._outputs.get(HeldOut.TEST)
+        summed = isinstance(self.job.recipe.aggregation, SecureSum)
+        received = embed_test_rows(self.job) if tested is None or summed else tested.embeddings
+        names = [party.name for party in self.job.everyone if party.bottom is not None]
+        model = FusedModel.of(self.job.label_party, self.job.metrics)
+        return Ablation(model, dict(zip(names, received, strict=True)))
+
+    def _lose(self, party: PartyName, h: Tensor) -> float:
+        return self._ablation.lose(party, h)
+
+    def _measured_columns(self) -> dict[PartyName, Mapping[str, float]]:
+        found = {program.context.me: program.column_losses for program in self.parties.features}
+        return {party: losses.lost for party, losses in found.items() if losses is not None}
 
     def _after_round(self, done: int) -> None:
         self._recorder.round(done)
@@ -314,7 +335,7 @@ class _Run:
             "seconds": self._seconds(),
             "gradient_at_0": self._gradient_at_0,
             "events": len(self._history),
-            "tested": HeldOut.TEST in self._outputs and self.parties.label.tests_at_end,
+            "tested": self.parties.label.tested,
             "threads": torch.get_num_threads(),
             "ledger": simulation.ledger.state(),
             "clock": None if simulation.clock is None else simulation.clock.state(),
@@ -345,7 +366,7 @@ class _Run:
             program.plan.load(data["plans"][program.context.me])
             program.start = data["round"]
             program.fresh = False
-            program.tests_at_end = program.tests_at_end and not data.get("tested", False)
+            program.tested = data.get("tested", False)
         verdict = judge(self.job.settings, self._history, self._keeps_best)
         if data["resting"]:
             for program in self.parties.programs:

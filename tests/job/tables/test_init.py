@@ -142,7 +142,8 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     assert shown.returncode == 0, shown.stderr
     shared = tomllib.loads((tmp_path / "core.toml").read_text())["job"]
     assert shared["baselines"] is True
-    assert "importance" not in shared, "over the network it is not measured"
+    assert shared["importance"] is True
+    assert "column_importance" not in shared, "it costs bytes, and tells feature parties scores"
     assert [line.strip() for line in shown.stdout.partition("next:")[2].splitlines() if line.strip()] == [
         "thinwire certs certs --party bank --party shop",
         "thinwire init bank.toml --core core.toml --party bank=FILE",

@@ -137,7 +137,7 @@ def require_same(place: Place) -> None:
 @pytest.mark.parametrize(
     ("recipe", "job"),
     [
-        pytest.param({"method": "svfl"}, {}, marks=pytest.mark.long),
+        pytest.param({"method": "svfl"}, {"column_importance": True}, marks=pytest.mark.long),
         pytest.param(
             {"method": "celu", "capacity": 5, "reuse": 5, "overlap": True},
             {"batches": "announced"},
@@ -158,6 +158,9 @@ def test_two_ranks_are_one_party(tables: Path, tmp_path: Path, recipe: dict[str,
         group = torchrun(started, place, GROUP)
         finished(parties)
         assert group.summary()["rounds"] == ROUNDS  # one JSON object, from rank 0 alone
+        if job.get("column_importance"):
+            found = group.summary()["importance"]
+            assert (found["columns"], found["note"][:24]) == ([], "Columns are not measured")
     require_same(place)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from threading import Lock
@@ -20,8 +20,13 @@ from thinwire.engine.protocols.bottom import Bottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, ProtocolEnd
 from thinwire.engine.protocols.evaluation import (
+    ColumnAnswers,
+    ColumnLosses,
+    ColumnTable,
     EvaluationVerdict,
     HeldOut,
+    answer_columns,
+    ask_columns,
     compute_outputs,
     receive_held_out,
     receive_verdict,
@@ -136,6 +141,7 @@ class Program(ABC):
         self.start: Round = 0
         self.fresh = True  # not resumed
         self.at_barrier = False  # resumed in the middle of a rest
+        self.tested = False  # all that comes after the last round was said
         self._batches = batches
         self._eval_every = eval_every
         self._control = control
@@ -144,9 +150,12 @@ class Program(ABC):
         """False where `control` ended it before its time."""
         if not self._train():
             return False
-        if self.tests_at_end:
+        if not self.tested:
             with self.best.swap_in(), self.context.channel.pause_clock():
-                self._test(self.start)
+                if self.tests_at_end:
+                    self._test(self.start)
+                self._measure_columns(self.start)
+            self.tested = True
         return True
 
     def _train(self) -> bool:
@@ -202,6 +211,10 @@ class Program(ABC):
     def _test(self, done: Round) -> None:
         """The test rows, once."""
 
+    @abstractmethod
+    def _measure_columns(self, done: Round) -> None:
+        """What each column of a feature party is worth to the score, where the job asks for it."""
+
 
 class FeatureProgram(Program):
     """A feature party's rounds."""
@@ -217,14 +230,18 @@ class FeatureProgram(Program):
         eval_every: int,
         control: Control,
         sealing: Sealing | None = None,
+        columns: ColumnTable | None = None,
     ) -> None:
+        """`columns` are those whose importance is measured."""
         super().__init__(
             context, batches, held_out=held_out, models={"bottom": bottom}, eval_every=eval_every, control=control
         )
         self.end: FeatureEnd = end
         self.end.save_with("best", self.best)
         self.bottom = bottom
+        self.column_losses: ColumnLosses | None = None
         self._sealing = sealing
+        self._columns = columns
 
     def _begin_round(self, t: Round) -> None:
         self.bottom.begin(t)
@@ -266,6 +283,10 @@ class FeatureProgram(Program):
     def _test(self, done: Round) -> None:
         self._send_held_out(Kind.TEST, HeldOut.TEST, done)
 
+    def _measure_columns(self, done: Round) -> None:
+        if self._columns is not None:
+            self.column_losses = ask_columns(self.context, self._columns, self.bottom.module, done)
+
     def _send_held_out(self, kind: Kind, rows: HeldOut, done: Round) -> None:
         send_held_out(self.context, kind, self.bottom.embed_held_out(rows), done, self._sealing)
 
@@ -277,6 +298,7 @@ class EvaluationOutputs:
     round: Round
     outputs: Tensor | None
     rows: HeldOut = HeldOut.TEST
+    embeddings: Sequence[Tensor] = ()  # of test rows, that the outputs come from: as received, this party's own last
 
 
 @dataclass(frozen=True)
@@ -286,6 +308,7 @@ class Observers:
     evaluate: Callable[[EvaluationOutputs], EvaluationVerdict]
     test: Callable[[EvaluationOutputs], None]  # of the model that is delivered
     round: Callable[[Round], None] | None = None  # after each
+    columns: ColumnAnswers | None = None  # where the job asks for the importance of columns
 
 
 class LabelProgram(Program):
@@ -358,6 +381,11 @@ class LabelProgram(Program):
     def _test(self, done: Round) -> None:
         self._observers.test(self._compute(Kind.TEST, HeldOut.TEST, done))
 
+    def _measure_columns(self, done: Round) -> None:
+        if self._observers.columns is not None:
+            rows = len(self._held_out[HeldOut.TEST])
+            answer_columns(self.context, rows, self._widths, done, self._observers.columns)
+
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""
         labels = self._held_out.get(rows, ())
@@ -367,4 +395,5 @@ class LabelProgram(Program):
         own = None if self.side.bottom is None else self.side.bottom.embed_held_out(rows)
         if own is not None:
             received.append(own)
-        return EvaluationOutputs(done, compute_outputs(self.side.top.module, self.side.fusion, received), rows)
+        outputs = compute_outputs(self.side.top.module, self.side.fusion, received)
+        return EvaluationOutputs(done, outputs, rows, tuple(received) if rows is HeldOut.TEST else ())

@@ -5,16 +5,22 @@ EVALUATION: validation embedding  --->   outputs of the top model; metrics; is i
 keep the weights; go on, or stop  <---   EVALUATION: a byte of verdict; two for the local steps a round from here on
         ... at the end, with the best weights ...
 TEST: test embedding  --------------->   outputs of the top model; the scores of the model that is delivered
+        ... where the job asks for the importance of columns, again and again ...
+COLUMN: test embedding, a column  --->   the same outputs with this embedding in its place
+permuted; or empty: that was all
+what the column is worth  <-----------   COLUMN: the score that is lost, to the column's owner alone; or its name
 
 Without validation rows every evaluation is of the test rows, nothing is kept, and there is no TEST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
+from statistics import fmean
 from struct import Struct
 
 import torch
@@ -22,15 +28,21 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import Malformed
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.compress import Hint
+from thinwire.engine.compress import Hint, Symbols
+from thinwire.engine.models.metrics import METRICS
 from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import SecureSum
 from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, TEST, Sealing, sum_compressor, unseal
+from thinwire.engine.recipe import Recipe
 
 _CHUNK = 8192
 _VERDICT = Struct("<BH")  # stop and best, a bit each; local steps a round
 _STOP, _BEST = 1, 2
+_LOST = Struct("<d")
+_PERMUTATIONS = 3
+_FEW_ROWS = 1000
+MOST_COLUMNS = 200  # of a party
 _USES = {Kind.EVALUATION: EVALUATION, Kind.TEST: TEST}  # no two share noise or masks
 
 
@@ -83,12 +95,17 @@ def send_held_out(context: PartyContext, kind: Kind, h: Tensor | None, round: Ro
     body, use = b"", _USES[kind]
     if h is not None:
         if sealing is None:
-            body = context.encode(context.recipe.scoring.compress(h, torch.Generator()))
+            body = context.encode(compress_for_scoring(context.recipe, h))
         else:
             noise = sealing.noise(round, h, use)
             symbols = sum_compressor(context.recipe, use).compress(h, noise, Hint(round))
             body = context.encode(sealing.seal(symbols, round, torch.arange(len(h)), use))
     context.send(context.label_party, kind, round, body)
+
+
+def compress_for_scoring(recipe: Recipe, h: Tensor) -> Symbols:
+    """As embeddings of rows travel that are only scored; under secure sum they do not."""
+    return recipe.scoring.compress(h, torch.Generator())
 
 
 def receive_verdict(context: PartyContext, round: Round) -> EvaluationVerdict:
@@ -127,3 +144,98 @@ def compute_outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -
     like = next(top.parameters(), embeddings[0])
     with evaluation_mode(top):
         return top(fuse(fusion, [cast_like(like, h) for h in embeddings]))  # type: ignore[no-any-return]
+
+
+# The importance of columns ----------------------------------------------------------------------------------------
+
+
+def permute_rows(rows: int, permutations: int = _PERMUTATIONS) -> Iterator[Tensor]:
+    """By fixed seeds: the same for every party and column, so that they can be compared."""
+    for seed in range(permutations):
+        yield torch.randperm(rows, generator=torch.Generator().manual_seed(seed))
+
+
+def _count_permutations(rows: int) -> int:
+    """Of a column: chance moves the score of few rows more, and they cost few bytes."""
+    return _PERMUTATIONS if rows < _FEW_ROWS else 1
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnTable:
+    """A party's test rows, by the columns of its table."""
+
+    features: Tensor  # [N, ...]
+    places: Mapping[str, Sequence[int]]  # which features each column became; none: not looked at
+
+    def measure(self, bottom: nn.Module, lose: Callable[[Tensor], float]) -> dict[str, float]:
+        """What each column is worth; `lose` says what another embedding of the test rows costs the score."""
+        if len(self.places) > MOST_COLUMNS:
+            return {}
+        return {
+            name: fmean(lose(embed_in_chunks(bottom, changed)) for changed in self._permute(places))
+            for name, places in self.places.items()
+        }
+
+    def _permute(self, places: Sequence[int]) -> Iterator[Tensor]:
+        """All features of a column together."""
+        rows = len(self.features)
+        for order in permute_rows(rows, _count_permutations(rows)):
+            changed = self.features.clone()
+            changed[:, places] = changed[:, places][order.to(changed.device)]
+            yield changed
+
+
+@dataclass(frozen=True)
+class ColumnLosses:
+    """What each column of a party's is worth: the score that is lost when it is permuted."""
+
+    metric: str
+    lost: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ColumnAnswers:
+    """The label party's score, and what it loses by another embedding of a party's test rows."""
+
+    metric: str
+    lose: Callable[[PartyName, Tensor], float]
+
+
+def ask_columns(context: PartyContext, table: ColumnTable, bottom: nn.Module, round: Round) -> ColumnLosses:
+    """At the owner of the columns. The label party is told no names."""
+    lost = table.measure(bottom, lambda h: _ask_loss(context, h, round))
+    name = bytes(_ask(context, b"", round)).decode("ascii", "replace")
+    if name not in (*METRICS, "loss"):
+        raise Malformed(f"round {round}: {context.label_party!r} scores columns by {name[:20]!r}")
+    return ColumnLosses(name, lost)
+
+
+def _ask_loss(context: PartyContext, h: Tensor, round: Round) -> float:
+    body = _ask(context, context.encode(compress_for_scoring(context.recipe, h)), round)
+    if len(body) != _LOST.size or not isfinite(lost := _LOST.unpack(body)[0]):
+        raise Malformed(f"round {round}: {context.label_party!r} answered a column with {bytes(body[:8])!r}")
+    return float(lost)
+
+
+def _ask(context: PartyContext, body: bytes, round: Round) -> bytes | memoryview:
+    context.send(context.label_party, Kind.COLUMN, round, body)
+    return context.receive(context.label_party, Kind.COLUMN, round)
+
+
+def answer_columns(
+    context: PartyContext, rows: int, widths: Mapping[PartyName, int], round: Round, answers: ColumnAnswers
+) -> None:
+    """One answer to each party in turn, until none has a question left: nobody waits for all columns of another."""
+    asking, answered = list(context.feature_parties), 0
+    while asking:
+        for party in tuple(asking):
+            body = context.receive(party, Kind.COLUMN, round)
+            if not body:
+                asking.remove(party)
+                context.send(party, Kind.COLUMN, round, answers.metric.encode())
+                continue
+            if answered == MOST_COLUMNS * _count_permutations(rows):
+                raise Malformed(f"round {round}: {party!r} asks about more than {MOST_COLUMNS} columns")
+            h = context.decode(body, party, (rows, widths[party])).to_tensor()
+            context.send(party, Kind.COLUMN, round, _LOST.pack(answers.lose(party, h)))
+        answered += 1

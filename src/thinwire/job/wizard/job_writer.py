@@ -69,7 +69,7 @@ def _render_whole(template: Template, split: dict[str, float], job: dict[str, An
     """With all that parties share; shares of the rows are kept back by their ids, where `split` has any."""
     stopping = {"patience": _PATIENCE} if "validation" in split else {}
     # Plain models on pixels and series are slow, and no fair baselines.
-    compared = {} if template.arrays else {"baselines": True}
+    compared = {"importance": True} if template.arrays else {"baselines": True, "importance": True}
     job = {"epochs": template.epochs, **stopping, **job, **compared, **template.job}
     return _render(template=template, split=split, job=job, **values)
 
@@ -126,11 +126,7 @@ def write_job(asked: JobAnswers, path: Path, force: bool = False) -> WrittenJob:
     text = _render_whole(
         template,
         split,
-        {
-            **_batches(template, _batch_size(int(draft.rows * (1 - sum(split.values()))))),
-            "metrics": _METRICS[task],
-            "importance": True,
-        },
+        {**_batches(template, _batch_size(int(draft.rows * (1 - sum(split.values()))))), "metrics": _METRICS[task]},
         head=[
             f"A job for {template.title}. Change what you like: docs/jobs.md explains every key.",
             *_explain(commands),

@@ -182,7 +182,7 @@ def record_derivatives(begun: Job) -> dict[PartyName, Tensor]:
     job = begun.duplicate()
     job.recipe = replace(begun.recipe, downlink=tap_stream(begun.recipe.downlink, "incoming", hear))
     job.noise_secret = AUDIT_KEY.secret
-    job.baselines = job.importance = False
+    job.baselines = job.importance = job.column_importance = False
     train(job, callbacks=[])
     summed = isinstance(begun.recipe.aggregation, SecureSum)
     owners = {party.name: job.label_party.name if summed else party.name for party in job.parties}

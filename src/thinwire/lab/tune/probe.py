@@ -161,7 +161,7 @@ class ProbeSettings:
         job.target = None if self.aim is None else (self.aim.metric, self.aim.value)
         job.eval_every = max(2, self.rounds // _EVALUATIONS)  # nothing is sent ahead of an evaluation
         job.stop, job.diagnostics = True, False
-        job.baselines = job.importance = False
+        job.baselines = job.importance = job.column_importance = False
         job.byte_budget = job.link_seconds_budget = None
         return job
 

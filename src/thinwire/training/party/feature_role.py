@@ -10,7 +10,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.keys import derive_key, frame_values
 from thinwire.engine.programs.parties import FeatureParty
-from thinwire.engine.programs.program import Control
+from thinwire.engine.programs.program import Control, FeatureProgram
 from thinwire.engine.protocols.bottom import Learner
 from thinwire.engine.protocols.ends import LabelSide
 from thinwire.engine.protocols.sealing import Spending
@@ -18,7 +18,9 @@ from thinwire.engine.wire.frame import MAX_BODY
 from thinwire.net.grpc.client import Dialer, Unreached
 from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import TrainingHello, check_training_hello, read_training_hello, read_training_news
+from thinwire.report.record import Importance
 from thinwire.storage import layout
+from thinwire.training.importance import describe_unmeasured, rank_columns
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import PartyRole, PreparedProgram
 from thinwire.training.party.session import PartySession
@@ -36,6 +38,7 @@ class FeatureRole(PartyRole):
     """Implements `Greeter` for the dialler."""
 
     _spending: Spending
+    _program: FeatureProgram
 
     def __init__(
         self, session: PartySession, weights: InitialWeights, party: FeatureParty, group: RankGroup | None = None
@@ -107,6 +110,7 @@ class FeatureRole(PartyRole):
             identity, derive_run_secret(session.private.noise_secret, nonce), self._spending, nonce
         )
         program = factory.feature_program(self._party, context, widths, control, own=secrets, side=side)
+        self._program = program
         models = {own.me: program.bottom.module}
         spending = partial(list_spending, own.recipe, lambda: [ledger.summary()])
         return PreparedProgram(program, self._party, models, spending)
@@ -157,6 +161,19 @@ class FeatureRole(PartyRole):
             self._session.events("unreached", self._own.label_party, why=why)
 
     # The end ----------------------------------------------------------------------------------------------------
+
+    def assess(self) -> dict[str, Any]:
+        """What its own columns are worth, where the label party was asked."""
+        found = self._program.column_losses
+        if found is None:
+            return {}
+        note = self._describe_unmeasured()
+        importance = Importance(metric=found.metric, columns=rank_columns({self._own.me: found.lost}), note=note)
+        return {"importance": importance.model_dump(mode="json")}
+
+    def _describe_unmeasured(self) -> str:
+        several = "Columns are not measured where a party has several processes: none of them holds all rows."
+        return describe_unmeasured([self._party]) if self._group is None else several
 
     def results(self) -> dict[str, Any]:
         return {"privacy": [self._spending.ledger.summary()]}

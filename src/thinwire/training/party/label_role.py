@@ -5,24 +5,28 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import replace
+from functools import cached_property
 from time import monotonic, sleep, time
 from typing import Any
 
+from torch import Tensor
+
 from thinwire.base.types import PartyName
-from thinwire.engine.privacy import Labels
+from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.programs.parties import LabelParty
 from thinwire.engine.programs.program import Control, EvaluationOutputs, LabelProgram, Observers
-from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
+from thinwire.engine.protocols.evaluation import ColumnAnswers, EvaluationVerdict, HeldOut
 from thinwire.job.checks import keeps_best
 from thinwire.job.job_loader import LabelData
 from thinwire.net.grpc.service import NotYet, Refused, Rpc, RunAborted
 from thinwire.net.handshake import ProbeHello, answer_probe, check_training_hello, read_training_hello
 from thinwire.net.links.peer_link import PeerLink
 from thinwire.net.links.records import parse_count
-from thinwire.report.record import Evaluation, Quality
+from thinwire.report.record import Evaluation, Importance, Quality
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
 from thinwire.training.baselines import BaselineTask, score_label_party
+from thinwire.training.importance import Ablation, FusedModel, describe_unmeasured, measure_columns
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import Audience, PreparedProgram
 from thinwire.training.party.session import PartySession
@@ -86,7 +90,7 @@ class LabelRole:
             widths,
             control,
             secret=session.private.noise_secret,
-            observers=Observers(self._at_rest, self._at_test, self._audience.round),
+            observers=Observers(self._at_rest, self._at_test, self._audience.round, self._column_answers()),
         )
         self._agreed_widths = widths
         session.tell_all({"begin": widths})
@@ -262,12 +266,44 @@ class LabelRole:
         return assess_held_out(self._outputs, self._party)
 
     def assess(self) -> dict[str, Any]:
-        """What this party would reach alone, with its own columns; nothing of the others is used."""
+        """What this party would reach alone, with its own columns, and what each party's data is worth."""
         quality, settings, tested = self.quality(), self._own.settings, self._outputs.get(HeldOut.TEST)
-        if not settings.baselines or quality is None or tested is None or tested.outputs is None:
+        if quality is None or tested is None or tested.outputs is None:
             return {}
-        task = BaselineTask.of(quality.task, tested.outputs, self._party, settings.metrics)
-        return {"baselines": [one.model_dump() for one in score_label_party(task, self._party)]}
+        found: dict[str, Any] = {}
+        if settings.baselines:
+            task = BaselineTask.of(quality.task, tested.outputs, self._party, settings.metrics)
+            found["baselines"] = [one.model_dump() for one in score_label_party(task, self._party)]
+        if settings.measures_importance:
+            found["importance"] = self._measure_importance().model_dump(mode="json")
+        return found
+
+    # What the score hangs on, by the embeddings that came for the test --------------------------------------------
+
+    def _measure_importance(self) -> Importance:
+        """By party, and by column of its own: those of the others are theirs to know."""
+        party, recipe = self._party, self._own.recipe
+        columns = measure_columns(party, self._ablation, recipe, self._own.settings.device)
+        summed = "Under secure sum only the sum of the others' embeddings is seen: they are measured together."
+        notes = [summed if isinstance(recipe.aggregation, SecureSum) else "", describe_unmeasured([party])]
+        return self._ablation.measure({party.name: columns}, " ".join(filter(None, notes)))
+
+    @cached_property
+    def _ablation(self) -> Ablation:
+        names = self._own.feature_parties
+        summed = isinstance(self._own.recipe.aggregation, SecureSum)
+        senders = (" + ".join(names),) if summed else names
+        received = self._outputs[HeldOut.TEST].embeddings
+        model = FusedModel.of(self._party, self._own.settings.metrics)
+        return Ablation(model, dict(zip([*senders, self._own.me], received, strict=False)))
+
+    def _column_answers(self) -> ColumnAnswers | None:
+        settings = self._own.settings
+        metric = next(iter(settings.metrics), "loss")
+        return ColumnAnswers(metric, self._lose) if settings.column_importance else None
+
+    def _lose(self, party: PartyName, h: Tensor) -> float:
+        return self._ablation.lose(party, h)
 
     # The end ----------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class PartyRole(Meeting, Protocol):
         """What to say at the end, beside what every party says."""
 
     def assess(self) -> dict[str, Any]:
-        """More results, that take time: asked for once the models are saved."""
+        """More results, that take time: asked for once the models are saved, with the weights that are delivered."""
         return {}
 
     def quality(self) -> Quality | None:
@@ -92,6 +92,7 @@ class PartyRun:
         self._on_round = on_round
         self._over = False  # the program has come to its end
         self._differed = False  # a replay before this process came out otherwise
+        self._assessed: dict[str, Any] = {}  # results that take time
 
     def execute(self) -> PartyOutcome:
         loaded = self._checkpoints.loaded
@@ -181,6 +182,7 @@ class PartyRun:
         program.start = data["round"]
         program.fresh = False
         self._over = data["over"]
+        self._assessed = data.get("assessed", {})
         self._differed = not data["repeatable"]
         self.role.restore(data)
         self.session.events("resumed", at_round=data["round"])
@@ -193,6 +195,7 @@ class PartyRun:
             "plan": self.program.plan.state(),
             "seconds": self.session.seconds(),
             "over": self._over,
+            "assessed": self._assessed,
             "repeatable": self._is_repeatable(),
             **self.role.checkpoint(),
         }
@@ -202,14 +205,16 @@ class PartyRun:
 
     def _finish(self) -> dict[str, Any]:
         """The results are on disk before anybody hears that this party has finished."""
-        self.save()
-        session, summary = self.session, self._summary()
+        session, summary, best = self.session, self._summary(), self.program.best
         models = dict(self._prepared.models)
-        if self.program.best.round is not None:
+        if best.round is not None:
             session.write_persistently(lambda: session.directory.keep_last(models))
-            self.program.best.deliver()
-        session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
-        summary |= self.role.assess()
+        with best.swap_in():
+            session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
+            self._assessed = self._assessed or self.role.assess()
+        self.save()  # a process that goes on from here has what came last in no message
+        best.deliver()
+        summary |= self._assessed
         session.write_persistently(lambda: session.directory.write(layout.RESULT, canonical_json(summary)))
         session.write_persistently(lambda: session.private.set_finished(True))
         self._recorder.keep(None, self.role.quality())
