@@ -23,6 +23,7 @@ from thinwire.report.folder import read_run
 from thinwire.report.record import (
     ALL_PARTIES,
     BaselineScore,
+    ColumnGain,
     ColumnImportance,
     Importance,
     PartyImportance,
@@ -201,6 +202,13 @@ def test_a_feature_party_reads_of_its_own_columns_alone() -> None:
         "importance-by-column"
     ]
     assert describe_importance(Importance(metric="auc", note="none")) == []
+    shares = {"age": 0.75, "income": 0.25}
+    gains = tuple(ColumnGain(party="bank", column=name, share=share) for name, share in shares.items())
+    assert describe_importance(Importance(metric="", gains=gains)) == [
+        "Gain of the splits of bank's trees: age 75%, income 25%."
+    ]
+    (figure,) = importance_figures(measured(value=None, parties=(), columns=(), gains=gains))
+    assert figure.rows == (("age (bank)", "75.0%"), ("income (bank)", "25.0%"))
     html = report_html([replace(made_up(), importance=Importance(metric="auc", note="Columns are not measured."))])
     assert '<p class="muted">Columns are not measured.</p>' in html
 

@@ -160,21 +160,36 @@ def describe_run_baselines(run: RunRecord) -> list[str]:
 
 def describe_importance(found: Importance) -> list[str]:
     """What each party's data is worth, in a sentence; at a feature party, what its own columns are."""
-    metric = name_score(found.metric)
+    metric, gains = name_score(found.metric), _describe_gains(found)
     if not found.parties:
         best = ", ".join(f"{one.column} {format_score(one.lost)}" for one in found.columns[:_FIRST_COLUMNS])
-        return [f"{metric} lost when a column is permuted: {best}."] if best else []
+        return [*([f"{metric} lost when a column is permuted: {best}."] if best else []), *gains]
     ranked = sorted(found.parties, key=lambda one: -one.worth)
     worth = ", ".join(
         f"{one.party} {format_score(one.worth)} (without it {format_score(one.without)})" for one in ranked
     )
-    return [f"What each party's data is worth, in {metric}: {worth}."]
+    return [f"What each party's data is worth, in {metric}: {worth}.", *gains]
+
+
+def _describe_gains(found: Importance) -> list[str]:
+    """Of each party with trees, the columns that its splits gained most by."""
+    parties = dict.fromkeys(one.party for one in found.gains)
+    return [
+        f"Gain of the splits of {party}'s trees: "
+        + ", ".join(
+            f"{one.column} {one.share:.0%}" for one in [g for g in found.gains if g.party == party][:_FIRST_COLUMNS]
+        )
+        + "."
+        for party in parties
+    ]
 
 
 def importance_figures(run: RunRecord) -> list[Figure]:
     """By party, without each party, and by column: whatever is known."""
     found = run.importance
-    return [] if found is None else [*_party_figures(found), *_column_figures(found, _sign(run))]
+    if found is None:
+        return []
+    return [*_party_figures(found), *_column_figures(found, _sign(run)), *_gain_figures(found)]
 
 
 def _party_figures(found: Importance) -> list[Figure]:
@@ -219,6 +234,19 @@ def _column_figures(found: Importance, sign: int) -> list[Figure]:
         + (f" The table has {more} more." if more > 0 else ""),
     )
     return [figure]
+
+
+def _gain_figures(found: Importance) -> list[Figure]:
+    """Each column in the colour of its party."""
+    if not found.gains:
+        return []
+    title, head = "Gain of splits by column", "Share of the party's gain"
+    rows = found.gains[:_MOST_ROWS]
+    bars = [Bar(one.column, {one.party: one.share}) for one in rows[:_MOST_BARS]]
+    cells = tuple((f"{one.column} ({one.party})", f"{one.share:.1%}") for one in rows)
+    drawn = Bars(title, head, bars, "{:.0%}".format, left=_COLUMN_NAMES)
+    note = "By how much splits lowered the loss in training; columns of many different values gain some by chance."
+    return [Figure("gain-by-column", title, drawn.svg(), ("", head), cells, note)]
 
 
 def _draw_importance(

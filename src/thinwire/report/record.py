@@ -269,6 +269,14 @@ class ColumnImportance(_Plain):
     lost: float  # of the score, when the column is permuted
 
 
+class ColumnGain(_Plain):
+    """Of a party's boosted trees; it costs nothing, and is its owner's to know."""
+
+    party: str
+    column: str
+    share: float  # of what all its splits gained in training
+
+
 class Importance(_Plain):
     """Permutation importance, and what each party's data is worth, on the test rows."""
 
@@ -276,6 +284,7 @@ class Importance(_Plain):
     value: float | None = None  # with everything in place; the label party's to know
     parties: tuple[PartyImportance, ...] = ()
     columns: tuple[ColumnImportance, ...] = ()  # the most important first
+    gains: tuple[ColumnGain, ...] = ()  # of trees, the largest first
     note: str = ""
 
 

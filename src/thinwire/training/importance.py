@@ -13,6 +13,7 @@ from statistics import fmean
 from torch import Tensor, nn
 
 from thinwire.base.types import PartyName
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import (
     MOST_COLUMNS,
@@ -24,7 +25,7 @@ from thinwire.engine.protocols.evaluation import (
 )
 from thinwire.engine.recipe import Recipe
 from thinwire.job.job import Job
-from thinwire.report.record import ColumnImportance, Importance, PartyImportance
+from thinwire.report.record import ColumnGain, ColumnImportance, Importance, PartyImportance
 from thinwire.training.baselines import choose_score
 from thinwire.training.result import better
 
@@ -124,6 +125,17 @@ def rank_columns(lost: Mapping[PartyName, Mapping[str, float]]) -> tuple[ColumnI
     return tuple(sorted(found, key=lambda one: -one.lost))
 
 
+def rank_gains(parties: Sequence[FeatureParty | LabelParty]) -> tuple[ColumnGain, ...]:
+    """Of the parties with trees, by what their splits gained; the largest first."""
+    found = []
+    for party in parties:
+        gains = party.bottom.find_gains() if isinstance(party.bottom, BoostedTrees) else {}
+        for name, places in list_columns(party).items() if gains else ():
+            share = sum(gains.get(place, 0.0) for place in places) / sum(gains.values())
+            found.append(ColumnGain(party=party.name, column=name, share=share))
+    return tuple(sorted(found, key=lambda one: -one.share))
+
+
 def describe_unmeasured(parties: Sequence[FeatureParty | LabelParty]) -> str:
     """Why a party has no columns; nothing where each has some."""
     counts = {party.name: len(list_columns(party)) for party in parties}
@@ -159,4 +171,5 @@ def measure_job_importance(
         else measure_columns(party, ablation, job.recipe, job.device)
         for party in job.everyone
     }
-    return ablation.measure(columns, describe_unmeasured(job.everyone))
+    found = ablation.measure(columns, describe_unmeasured(job.everyone))
+    return found.model_copy(update={"gains": rank_gains(job.everyone)})

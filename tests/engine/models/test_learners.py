@@ -284,3 +284,14 @@ def test_what_trees_cannot_follow_is_refused(settings: dict[str, Any], error: ty
 def test_bad_settings_name_the_field(field: str, value: Any) -> None:
     with pytest.raises(BadParameter, match=field):
         BoostedTrees(**{field: value})
+
+
+def test_a_columns_gain_is_the_librarys() -> None:
+    x, y = make_table()
+    trees = BoostedTrees(2, trees=3, leaves=8, fields_vocab=(40,), l2=1.0)
+    fitter = TreeFitter(trees, torch.from_numpy(x))
+    gradient = np.stack([0.5 - y, y - 0.5], axis=1).astype(np.float32)
+    trees.add(fitter.fit(gradient, np.full_like(gradient, 0.25))[0])
+    gains = fitter._booster.feature_importance("gain")
+    assert trees.find_gains() == pytest.approx({place: gain for place, gain in enumerate(gains) if gain}, rel=1e-4)
+    assert 5 not in trees.find_gains()

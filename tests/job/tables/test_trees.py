@@ -78,6 +78,9 @@ def run(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert all(one.value is not None and one.value > 0.5 for one in result.baselines)
     assert result.importance is not None
     assert {one.column for one in result.importance.columns} == {"age", "job", "spend", "visits", "joined"}
+    best = {one.party: one.column for one in reversed(result.importance.gains)}
+    assert best == {"bank": "age", "shop": "spend"}
+    assert "Gain of splits by column" in (folder / "report.html").read_text()
     (folder / "job.toml").write_text(resolve_job(path))
     return folder
 

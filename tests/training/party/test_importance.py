@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from thinwire.job.party_view import read_party_view
 from thinwire.net.handshake import compare_agreements
 from thinwire.report.folder import read_run
@@ -67,6 +69,11 @@ def test_trees_are_measured_like_networks(tmp_path: Path) -> None:
     require_same_importance(place, summaries)
     for name in place.names:
         assert any(columns_of(summaries[name]["importance"], name).values())
+        gains = summaries[name]["importance"]["gains"]
+        assert {one["party"] for one in gains} == {name}, "their owner's to know"
+        assert sum(one["share"] for one in gains) == pytest.approx(1)
+        shown = (place.out(name) / "report.html").read_text()
+        assert "Gain of splits by column" in shown
 
 
 def test_parties_are_measured_without_a_byte(tmp_path: Path) -> None:

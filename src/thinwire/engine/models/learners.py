@@ -45,6 +45,7 @@ class TreeNodes:
     categories: NDArray[np.int32]  # first word of the set that goes left; -1: a number decides
     sets: NDArray[np.int64]  # a length, then as many words of bits; and so on
     value: NDArray[np.float32]
+    gain: NDArray[np.float32]  # by how much a split lowered the loss that its tree was fitted to
     root: NDArray[np.int32]  # of each tree
     output: NDArray[np.int32]  # the column that a tree adds to
 
@@ -53,7 +54,8 @@ class TreeNodes:
         whole, none = np.zeros(0, np.int32), np.zeros(0, np.float64)
         pairs = np.zeros((0, 2), np.int32)
         truth, words = np.zeros(0, np.bool_), np.zeros(0, np.int64)
-        return cls(whole, none, pairs, truth, whole, words, none.astype(np.float32), whole, whole)
+        values = none.astype(np.float32)
+        return cls(whole, none, pairs, truth, whole, words, values, values, whole, whole)
 
     @classmethod
     def join(cls, parts: Sequence[TreeNodes]) -> TreeNodes:
@@ -81,7 +83,9 @@ class TreeNodes:
         starts = self.categories[self.categories >= 0]
         sound = (
             bool((inner | whole).all())
-            and all(len(getattr(self, name)) == nodes for name in ("threshold", "gap_left", "categories", "value"))
+            and all(
+                len(getattr(self, name)) == nodes for name in ("threshold", "gap_left", "categories", "value", "gain")
+            )
             and len(self.root) == len(self.output)
             and bool(((self.root >= 0) & (self.root < nodes)).all())
             and bool((self.feature >= 0).all() and (self.output >= 0).all())
@@ -221,11 +225,11 @@ class BoostedTrees(nn.Module):
         curvature: Floats = np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
         return curvature
 
-    def find_gains(self) -> dict[int, int]:
-        """How many splits each column of the table has."""
+    def find_gains(self) -> dict[int, float]:
+        """What all splits by each column of the table gained; columns without a split are left out."""
         inner = self._nodes.child[:, 0] != np.arange(len(self._nodes.feature))
-        columns, counts = np.unique(self._nodes.feature[inner], return_counts=True)
-        return dict(zip(columns.tolist(), counts.tolist(), strict=True))
+        totals = np.bincount(self._nodes.feature[inner], self._nodes.gain[inner].astype(np.float64))
+        return {int(column): float(totals[column]) for column in np.flatnonzero(totals)}
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, _: Any, __: bool, missing_keys: list[str], *others: Any
@@ -398,6 +402,7 @@ def flatten_tree(tree: Mapping[str, Any], column: int) -> TreeNodes:
         value=round_leaves(
             np.array([0.0 if inside else node["leaf_value"] for node, inside in zip(ordered, inner, strict=True)])
         ).astype(np.float32),
+        gain=np.array([node.get("split_gain", 0.0) for node in ordered], np.float32),
         root=np.zeros(1, np.int32),
         output=np.array([column], np.int32),
     )

@@ -20,7 +20,7 @@ from thinwire.net.grpc.service import Refused
 from thinwire.net.handshake import TrainingHello, check_training_hello, read_training_hello, read_training_news
 from thinwire.report.record import Importance
 from thinwire.storage import layout
-from thinwire.training.importance import describe_unmeasured, rank_columns
+from thinwire.training.importance import describe_unmeasured, rank_columns, rank_gains
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import PartyRole, PreparedProgram
 from thinwire.training.party.session import PartySession
@@ -163,12 +163,13 @@ class FeatureRole(PartyRole):
     # The end ----------------------------------------------------------------------------------------------------
 
     def assess(self) -> dict[str, Any]:
-        """What its own columns are worth, where the label party was asked."""
-        found = self._program.column_losses
+        """What its own columns are worth: by the gain of its trees, and where the label party was asked."""
+        found, gains = self._program.column_losses, rank_gains([self._party])
         if found is None:
-            return {}
-        note = self._describe_unmeasured()
-        importance = Importance(metric=found.metric, columns=rank_columns({self._own.me: found.lost}), note=note)
+            only = Importance(metric="", gains=gains)
+            return {"importance": only.model_dump(mode="json")} if gains else {}
+        note, columns = self._describe_unmeasured(), rank_columns({self._own.me: found.lost})
+        importance = Importance(metric=found.metric, columns=columns, gains=gains, note=note)
         return {"importance": importance.model_dump(mode="json")}
 
     def _describe_unmeasured(self) -> str:

@@ -26,7 +26,7 @@ from thinwire.report.record import Evaluation, Importance, Quality
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
 from thinwire.training.baselines import BaselineTask, score_label_party
-from thinwire.training.importance import Ablation, FusedModel, describe_unmeasured, measure_columns
+from thinwire.training.importance import Ablation, FusedModel, describe_unmeasured, measure_columns, rank_gains
 from thinwire.training.party.party_checkpoints import InitialWeights
 from thinwire.training.party.party_run import Audience, PreparedProgram
 from thinwire.training.party.session import PartySession
@@ -286,7 +286,8 @@ class LabelRole:
         columns = measure_columns(party, self._ablation, recipe, self._own.settings.device)
         summed = "Under secure sum only the sum of the others' embeddings is seen: they are measured together."
         notes = [summed if isinstance(recipe.aggregation, SecureSum) else "", describe_unmeasured([party])]
-        return self._ablation.measure({party.name: columns}, " ".join(filter(None, notes)))
+        found = self._ablation.measure({party.name: columns}, " ".join(filter(None, notes)))
+        return found.model_copy(update={"gains": rank_gains([party])})
 
     @cached_property
     def _ablation(self) -> Ablation:
