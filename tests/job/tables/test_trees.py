@@ -20,6 +20,7 @@ from thinwire.base.errors import BadInput
 from thinwire.data.prepare import Preparation
 from thinwire.engine.models import BiasTop
 from thinwire.job.job_loader import load_job, resolve_job
+from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -72,7 +73,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    result = tw.train(load_job(path), callbacks=[], out=folder)
+    job = load_job(path)
+    save_job(folder, resolve_job(path), job)
+    result = tw.train(job, callbacks=[], out=folder)
     assert result.summary()["test"]["auc"] > 0.88
     assert [one.note for one in result.baselines] == [""] * 4
     assert all(one.value is not None and one.value > 0.5 for one in result.baselines)
@@ -81,7 +84,6 @@ def run(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     best = {one.party: one.column for one in reversed(result.importance.gains)}
     assert best == {"bank": "age", "shop": "spend"}
     assert "Gain of splits by column" in (folder / "report.html").read_text()
-    (folder / "job.toml").write_text(resolve_job(path))
     return folder
 
 
@@ -161,6 +163,23 @@ def test_commands_score_and_export_a_run(run: Path, path: Path, tmp_path: Path, 
     done = here("export", str(run), "--to", "onnx", "--out", "out", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "bank.preparation.json").exists()
+
+
+def find_direction(report: tw.audit.AuditReport) -> float:
+    return next(one.score for one in report.findings if one.attack == "direction, after training")
+
+
+def test_an_audit_reads_labels_off_derivatives_unless_label_dp_draws_them(run: Path, path: Path) -> None:
+    report = tw.audit.audit_run(run)
+    assert find_direction(report) > 0.99
+    (alone,) = (one for one in report.findings if one.attack.startswith("model completion"))
+    assert 0.5 < alone.chance < alone.score, "small trees of one's own know less than those of the run"
+    assert next(one for one in report.findings if one.attack.startswith("inversion")).score > 0.1
+    settings = ['recipe.defence={name="LabelDP",epsilon=0.5}', "job.baselines=false", "job.importance=false"]
+    job = load_job(path, settings)
+    begun = job.duplicate()
+    tw.train(job, callbacks=[])
+    assert find_direction(tw.audit.audit_job(job, begun)) < 0.8
 
 
 # What follows from the label party's side ---------------------------------------------------------------------------

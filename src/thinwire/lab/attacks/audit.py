@@ -228,6 +228,7 @@ def _inversion(job: Job, rows: Tensor, seen: _Seen) -> Finding:
         table = job.parties[job.names.index(party)].features[rows].double().flatten(1)
         columns = torch.linspace(0, table.shape[1] - 1, min(table.shape[1], _MOST_COLUMNS)).round().long().unique()
         truth = table[:, columns]
+        truth = truth.where(~truth.isnan(), truth.nanmean(dim=0))  # a gap is no value to find
         if bool((truth == truth[:1]).all()):
             return 0.0  # nothing to find
         held = shown.embeddings[THE_SUM if THE_SUM in shown.embeddings else party]

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from thinwire.base.errors import BadTensor
+from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 
 
 def score_by_norm(derivatives: Tensor) -> Tensor:
@@ -60,6 +61,7 @@ def score_by_spectrum(rows: Tensor) -> Tensor:
 
 _DECAY = 1e-2
 _SCRATCH_STEPS = 200
+_SCRATCH_TREES = 50
 
 
 def score_by_completion(embeddings: Tensor, known: Tensor, labels: Tensor) -> Tensor:
@@ -89,6 +91,8 @@ def score_by_completion(embeddings: Tensor, known: Tensor, labels: Tensor) -> Te
 def score_from_scratch(bottom: nn.Module, features: Tensor, known: Tensor, labels: Tensor) -> Tensor:
     """The same attacker without the run: the untrained bottom model and a top one, trained on the known rows."""
     _require_both(labels)
+    if isinstance(bottom, BoostedTrees):
+        return _boost_from_scratch(bottom, features, known, labels)
     mine = deepcopy(bottom).cpu().train()
     with torch.no_grad():
         width = mine(features[:2]).shape[1]
@@ -105,6 +109,18 @@ def score_from_scratch(bottom: nn.Module, features: Tensor, known: Tensor, label
         logits = top(mine(features))
     scores: Tensor = logits[:, 1] - logits[:, 0]
     return scores.double()
+
+
+def _boost_from_scratch(bottom: BoostedTrees, features: Tensor, known: Tensor, labels: Tensor) -> Tensor:
+    """Small trees of one's own: as many rows as the run's had are not known."""
+    mine = BoostedTrees(leaves=4, shrinkage=0.1, min_rows=5, fields_vocab=bottom.fields_vocab)
+    fitter, truth = TreeFitter(mine, features[known]), labels.double()[:, None]
+    for _ in range(_SCRATCH_TREES):
+        chance = torch.sigmoid(mine(features[known]).double())
+        nodes, _ = fitter.fit((chance - truth).float().numpy(), (chance * (1 - chance)).float().numpy())
+        mine.add(nodes)
+    scores: Tensor = mine(features)[:, 0].double()
+    return scores
 
 
 def draw_labelled_rows(positive: Tensor, count: int, seed: int) -> Tensor:
