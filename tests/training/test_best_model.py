@@ -186,11 +186,19 @@ def test_a_guarantee_that_does_not_count_evaluations_is_not_steered_by() -> None
         tw.train(overtraining_job(patience=2, recipe=noised), [])
 
 
-def test_a_tie_is_no_gain() -> None:
+@pytest.mark.parametrize(
+    ("losses", "verdicts"),
+    [
+        ((0.6, 0.5, 0.5, 0.4), ["best", "best", "", "stop"]),
+        ((0.6, 0.5, 0.4, 0.3), ["best", "best", "best", ""]),  # few validation rows have few different scores
+    ],
+    ids=["same loss", "lower loss"],
+)
+def test_a_tie_is_a_gain_where_the_loss_is_lower(losses: tuple[float, ...], verdicts: list[str]) -> None:
     settings = overtraining_job(patience=2).settings
     history = [
-        Evaluation(round=round, epoch=round, validation={"auc": auc})
-        for round, auc in enumerate((0.5, 0.7, 0.7, 0.6))
+        Evaluation(round=round, epoch=round, validation={"auc": auc, "loss": loss})
+        for round, (auc, loss) in enumerate(zip((0.5, 0.7, 0.7, 0.6), losses, strict=True))
     ]
-    verdicts = [judge(settings, history[: count + 1], True) for count in range(4)]
-    assert [(one.best, one.stop) for one in verdicts] == [(True, False), (True, False), (False, False), (False, True)]
+    found = [judge(settings, history[: count + 1], True) for count in range(4)]
+    assert ["best" * one.best + "stop" * one.stop for one in found] == verdicts

@@ -93,7 +93,7 @@ class Result:
         values = read_curve(self.evaluations, self.metric)
         if not values:
             return {"metric": self.metric, "value": None, "round": None}
-        best = max(values, key=lambda at: better(self.metric) * values[at])
+        best = max(values, key=lambda at: (better(self.metric) * values[at], at == self.delivered_round))
         return {"metric": self.metric, "value": values[best], "round": best}
 
     def find_delivered(self) -> Evaluation:
@@ -246,11 +246,14 @@ def judge(settings: RunSettings, history: Sequence[Evaluation], keeps_best: bool
 
 
 def _count_since_best(settings: RunSettings, history: Sequence[Evaluation]) -> int:
-    """Evaluations since the best one; a later one of the same score is no gain."""
+    """Evaluations since the best one; of two with the same score, the one with the lower loss is better."""
     metric = next(iter(settings.metrics), "loss")
-    values = [one.validation.get(metric) for one in history]
-    known = [(-better(metric) * value, place) for place, value in enumerate(values) if value is not None]
-    return len(history) - 1 - min(known)[1] if known else len(history)
+    known = [
+        (-better(metric) * value, one.validation.get("loss") or 0.0, place)
+        for place, one in enumerate(history)
+        if (value := one.validation.get(metric)) is not None
+    ]
+    return len(history) - 1 - min(known)[2] if known else len(history)
 
 
 def meets_goal(settings: RunSettings, evaluation: Evaluation) -> bool:
