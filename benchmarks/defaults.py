@@ -26,7 +26,7 @@ import copy
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -89,7 +89,7 @@ def _place(table: TabularSet) -> Path:
     return next(file for file in files if file.exists())
 
 
-def _write_two(table: pa.Table, sides: dict[str, Sequence[str]], label: str, folder: Path, template: str) -> Path:
+def _write_two(table: pa.Table, sides: Mapping[str, Sequence[str]], label: str, folder: Path, template: str) -> Path:
     """A Parquet file for each side, the label in the second one, and the job that `init` writes for them."""
     ids = pa.array([f"row-{number:06d}" for number in range(len(table))])
     names = list(sides)
