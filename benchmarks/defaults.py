@@ -26,7 +26,7 @@ import copy
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -55,6 +55,7 @@ Floats = NDArray[np.float64]
 Record = dict[str, Any]
 
 _COVERTYPE_ROWS = 40_000
+_NETWORKS = "tabular"  # the template of `init`
 _BOOTSTRAPS = 1000
 _TRIALS = 12  # settings of a search
 _VITALS: tuple[str, ...] = (
@@ -88,7 +89,7 @@ def _place(table: TabularSet) -> Path:
     return next(file for file in files if file.exists())
 
 
-def _write_two(table: pa.Table, sides: dict[str, Sequence[str]], label: str, folder: Path) -> Path:
+def _write_two(table: pa.Table, sides: Mapping[str, Sequence[str]], label: str, folder: Path, template: str) -> Path:
     """A Parquet file for each side, the label in the second one, and the job that `init` writes for them."""
     ids = pa.array([f"row-{number:06d}" for number in range(len(table))])
     names = list(sides)
@@ -96,20 +97,21 @@ def _write_two(table: pa.Table, sides: dict[str, Sequence[str]], label: str, fol
         held = table.select([*columns, *([label] if name == names[1] else [])]).append_column("id", ids)
         pq.write_table(held, folder / f"{name}.parquet")
     files = {name: folder / f"{name}.parquet" for name in names}
-    write_job(JobAnswers("tabular", files, (names[1], label), dict.fromkeys(files, "id")), folder / "job.toml")
+    write_job(JobAnswers(template, files, (names[1], label), dict.fromkeys(files, "id")), folder / "job.toml")
     return folder / "job.toml"
 
 
-def _write_known(known: TabularSet, folder: Path, rows: int | None = None) -> Path:
+def _write_known(known: TabularSet, folder: Path, template: str, rows: int | None = None) -> Path:
     table = pq.read_table(_place(known))
     if rows is not None:
         chosen = np.sort(np.random.default_rng(0).choice(len(table), rows, replace=False))
         table = table.take(pa.array(chosen))
     label = next(name for name in known.label if name in table.column_names)
-    return _write_two(table, {name: list(columns) for name, columns in known.parties.items()}, label, folder)
+    sides = {name: list(columns) for name, columns in known.parties.items()}
+    return _write_two(table, sides, label, folder, template)
 
 
-def write_icu(folder: Path) -> Path:
+def write_icu(folder: Path, template: str = _NETWORKS) -> Path:
     """Of every measurement its mean, extremes and last value: what one would make of a series for a table."""
     held = np.load(Path(os.environ["THINWIRE_DATA"]) / "icu" / "physionet2012_48h_ab.npz", allow_pickle=False)
     columns: dict[str, Floats] = {}
@@ -120,7 +122,7 @@ def write_icu(folder: Path) -> Path:
     table = pa.table({name: pa.array(found, from_pandas=True) for name, found in columns.items()})
     table = table.append_column("died", pa.array(held["y"].astype(int)))
     rest = [name for name in columns if name not in vitals]
-    return _write_two(table, {"bedside": vitals, "laboratory": rest}, "died", folder)
+    return _write_two(table, {"bedside": vitals, "laboratory": rest}, "died", folder, template)
 
 
 def summarise(series: Floats) -> dict[str, Floats]:
@@ -138,11 +140,23 @@ def summarise(series: Floats) -> dict[str, Floats]:
     return {name: np.where(count > 0, values, np.nan) for name, values in found.items()}
 
 
-TABLES: dict[str, Callable[[Path], Path]] = {
-    "credit": lambda folder: _write_known(CREDIT_CARD, folder),
-    "bank": lambda folder: _write_known(BANK_MARKETING, folder),
+def write_credit(folder: Path, template: str = _NETWORKS) -> Path:
+    return _write_known(CREDIT_CARD, folder, template)
+
+
+def write_bank(folder: Path, template: str = _NETWORKS) -> Path:
+    return _write_known(BANK_MARKETING, folder, template)
+
+
+def write_covertype(folder: Path, template: str = _NETWORKS) -> Path:
+    return _write_known(COVTYPE, folder, template, _COVERTYPE_ROWS)
+
+
+TABLES: dict[str, Callable[..., Path]] = {
+    "credit": write_credit,
+    "bank": write_bank,
     "icu": write_icu,
-    "covertype": lambda folder: _write_known(COVTYPE, folder, _COVERTYPE_ROWS),
+    "covertype": write_covertype,
 }
 
 

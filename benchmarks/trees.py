@@ -58,7 +58,7 @@ _NETWORKS: dict[str, Sequence[str]] = {
     "job.batch_size": ("64", "256", "1024"),
     "hidden": ("[]", "[64]", "[128]"),
 }
-_EXCHANGES, _PATIENCE = 40, 8
+_TEMPLATE = "trees"
 _OFF = ("job.baselines=false", "job.importance=false")
 
 
@@ -120,20 +120,13 @@ def list_tree_trials() -> list[dict[str, Any]]:
 
 
 def write_trees(path: Path, trial: dict[str, Any] | None = None) -> Path:
-    """The job that `init` writes for networks, with trees instead."""
+    """The job that `init --model boosted_trees` writes, in this setting."""
     document = tomllib.loads(path.read_text())
     settings = dict(trial or {})
-    document["recipe"] = {"method": "boosting"}
     if "down_step" in settings:
         document["recipe"]["down_step"] = settings.pop("down_step")
-    del document["job"]["batch_size"]
-    document["job"] |= {"epochs": _EXCHANGES, "patience": _PATIENCE}
-    label = document["label_party"]
-    for section in (*document["party"], label):
-        section["model"] = {"name": "boosted_trees", **settings}
-        section["prepare"] = {}
-    label |= {"top": {"name": "bias_top"}, "fusion": "sum"}
-    label["loss"] = "binary_cross_entropy" if "auc" in document["job"]["metrics"] else "cross_entropy"
+    for section in (*document["party"], document["label_party"]):
+        section["model"] |= settings
     found = path.with_name("trees.toml")
     found.write_text(toml_text(document))
     return found
@@ -149,7 +142,7 @@ def search(tables: Sequence[str], seeds: Sequence[int], records: Records) -> Non
     regrets: dict[str, list[float]] = {}
     for table in tables:
         with TemporaryDirectory() as folder:
-            path = TABLES[table](Path(folder))
+            path = TABLES[table](Path(folder), _TEMPLATE)
             found: dict[str, float] = {}
             for trial in list_tree_trials():
                 keys = {seed: f"trees {table} {json.dumps(trial)} {seed}" for seed in seeds}
@@ -193,7 +186,7 @@ def as_logits(outputs: Tensor) -> Tensor:
 def judge(tables: Sequence[str], seeds: Sequence[int], records: Records) -> None:
     for table in tables:
         with TemporaryDirectory() as folder:
-            path = TABLES[table](Path(folder))
+            path = TABLES[table](Path(folder), _TEMPLATE)
             runs = [records.find(f"judge {table} {seed}", partial(judge_once, path, seed)) for seed in seeds]
         means = {name: fmean(run["scores"][name] for run in runs) for name in runs[0]["scores"]}
         listed = ", ".join(f"{name} {value:.4f}" for name, value in means.items())

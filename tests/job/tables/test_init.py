@@ -522,7 +522,7 @@ def test_trees(file: str, label: str, top: dict[str, Any], loss: str, here: Here
         assert done.returncode == 0, done.stderr
     written = tomllib.loads((tmp_path / "job.toml").read_text())
     assert written["recipe"] == {"method": "boosting"}
-    assert written["job"].items() >= {"epochs": 40, "eval_every": 1, "patience": 8}.items()
+    assert written["job"].items() >= {"epochs": 40, "eval_every": 2, "patience": 4}.items()
     assert not {"batch_size", "optimizer"} & {*written["job"], *written}
     assert written["label_party"]["top"] == top
     assert written["label_party"]["loss"] == loss
