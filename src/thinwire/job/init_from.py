@@ -19,6 +19,7 @@ from torch.func import functional_call
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import is_noisy
@@ -231,6 +232,11 @@ class _Fitted:
             self.notes.append(f"the top model's columns for {', '.join(gone)} are dropped")
 
     def _require_shapes(self, before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> None:
+        if isinstance(self.module, BoostedTrees):  # of any number: this job adds more
+            outputs = int(before["output"].max()) + 1 if before["output"].numel() else 0
+            if outputs > self.module.width:
+                raise self._unfit(f"its trees have {outputs} outputs there and {self.module.width} here")
+            return
         for key, tensor in now.items():
             if before[key].shape != tensor.shape:
                 raise self._unfit(f"{key} has shape {list(before[key].shape)} there and {list(tensor.shape)} here")

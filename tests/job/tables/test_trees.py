@@ -22,6 +22,7 @@ from thinwire.engine.models import BiasTop
 from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view
+from thinwire.lab.ablation import train_centrally
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 METHOD = "boosting"
@@ -180,6 +181,27 @@ def test_an_audit_reads_labels_off_derivatives_unless_label_dp_draws_them(run: P
     begun = job.duplicate()
     tw.train(job, callbacks=[])
     assert find_direction(tw.audit.audit_job(job, begun)) < 0.8
+
+
+def test_a_run_of_trees_goes_on_in_another_one_and_is_trained_centrally_too(run: Path, path: Path) -> None:
+    plain = ["job.baselines=false", "job.importance=false"]
+    job = load_job(path, plain)
+    before = tw.load_run(run).models["bank"]
+    assert isinstance(before, tw.learners.BoostedTrees)
+    assert job.start_from(run).taken == ("bank", "shop", "top")
+    tw.train(job, callbacks=[])
+    after = job.parties[0].bottom
+    assert isinstance(after, tw.learners.BoostedTrees)
+    assert after.count > before.count
+    assert after.nodes.threshold[: len(before.nodes.threshold)].tolist() == before.nodes.threshold.tolist()
+    exact = load_job(path, [*plain, 'recipe={method="svfl"}'])
+    twin = exact.duplicate()
+    result = tw.train(exact, callbacks=[])
+    assert train_centrally(twin)["auc"] == pytest.approx(result.history[-1]["test"]["auc"], abs=1e-6)
+    wider = load_job(path, [*plain, *CLASSES])
+    tw.train(wider, callbacks=[], out=run.parent / "wider")
+    with pytest.raises(BadInput, match="its trees have 2 outputs there and 1 here"):
+        load_job(path, plain).start_from(run.parent / "wider", fresh=["top"])
 
 
 # What follows from the label party's side ---------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from torch import Tensor
 from thinwire.base.errors import Diverged, IncompatibleRecipe
 from thinwire.engine.compress import Identity
 from thinwire.engine.methods import svfl
+from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.networks import fuse
 from thinwire.engine.models.optimizers import set_lr
 from thinwire.engine.privacy import Labels, Plain, SecureSum
@@ -198,6 +199,10 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
     specs = [party.optimizer or job.optimizer for party in (*holders, label)]
     steps = [(spec, spec.build(module.parameters())) for spec, module in zip(specs, (*bottoms, top), strict=True)]
     features = [party.features.to(device) for party in holders]
+    fitters = [
+        TreeFitter(bottom, x) if isinstance(bottom, BoostedTrees) else None
+        for bottom, x in zip(bottoms, features, strict=True)
+    ]
     labels, like = label.labels.to(device), next(top.parameters(), features[0])
     batches = job.divide_rows()
     with torch.random.fork_rng(devices=[]):
@@ -205,9 +210,14 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
         for round in range(batches.rounds):
             rows = batches.rows(round).to(device)
             h = [bottom(x[rows]).to(like.dtype) for bottom, x in zip(bottoms, features, strict=True)]
+            h = [part if fitter is None else part.requires_grad_() for part, fitter in zip(h, fitters, strict=True)]
             loss = label.loss(top(fuse(label.fusion, h)), labels[rows]).mean()
             require_finite_loss(loss.item())
             loss.backward()
+            for bottom, part, fitter in zip(bottoms, h, fitters, strict=True):
+                if isinstance(bottom, BoostedTrees) and fitter is not None and part.grad is not None:
+                    own = (part.grad * len(rows)).cpu().numpy()  # each row's, of the batch's mean
+                    bottom.add(fitter.fit(own, bottom.derive_curvature(own))[0])
             for spec, optimizer in steps:
                 if optimizer is not None:
                     set_lr(optimizer, spec.lr_at(round, batches.rounds))
