@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EVALUATION_KINDS = ("EVALUATION", "TEST")
+EVALUATION_KINDS = ("EVALUATION", "TEST", "INFERENCE")
 
 RunState = Literal["running", "finished", "stopped"]
 

@@ -4,6 +4,8 @@ Any torch module works as a bottom or top model; these are the ones that job fil
 are drawn from torch's global generator, so ``torch.manual_seed`` before the constructor fixes them.
 """
 
+from collections.abc import Callable
+
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
@@ -13,6 +15,7 @@ from thinwire.engine.models.losses import (
     WeightedLoss,
     binary_cross_entropy,
     cross_entropy,
+    poisson,
     squared_error,
     with_class_weights,
 )
@@ -49,9 +52,10 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
+from thinwire.engine.models.regression import RegressionTop, build_linear
 
-MODELS: dict[str, type[nn.Module]] = {
-    "linear": LinearBottom,
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "linear": build_linear,
     "mlp": MLP,
     "cnn": CNN,
     "resnet18": ResNet18,
@@ -62,13 +66,14 @@ MODELS: dict[str, type[nn.Module]] = {
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
+    "regression_top": RegressionTop,
 }
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "DeepTower", "LinearBottom", "LinearTop", "MLPTop", "ResNet18"]
 __all__ += ["ScaledCosine", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
-__all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "squared_error"]
-__all__ += ["with_class_weights"]
+__all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
+__all__ += ["squared_error", "with_class_weights"]
 __all__ += ["METRICS", "Metric", "metric", "metrics"]
 __all__ += ["OPTIMIZERS", "SGD", "STEP_SIZES", "AdaGrad", "Adam", "Constant", "Cosine", "InverseRoot"]
 __all__ += ["OptimizerSpec", "OverRound", "StepMilestones", "StepSize", "set_lr"]

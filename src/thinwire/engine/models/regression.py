@@ -1,0 +1,400 @@
+"""Linear, logistic and Poisson regression over the columns of several parties, exact on all rows.
+
+feature party                                   label party
+u = X v along a new direction v           --->  the least loss over all parties' directions so far and an intercept
+the next v                                <---  dL/dh there, for every row
+coefficients = V c                        <---  c: how much each of this party's directions counts
+
+A party's next direction is its own Newton step, made orthogonal to those before: a block Krylov method. Directions
+span all columns after as many exchanges as the widest party has columns, so that it ends surely, usually long before.
+Derivatives only choose directions: noise or rounding on them costs exchanges, not exactness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from thinwire.base.errors import BadInput, BadParameter
+from thinwire.engine.compress.parameters import require_number, require_size
+from thinwire.engine.models.losses import binary_cross_entropy, poisson, squared_error
+from thinwire.engine.models.networks import LinearBottom, check_input, flat_rows
+
+__all__ = ["Linear", "RegressionTop"]
+
+REGRESSION_LOSSES = (binary_cross_entropy, squared_error, poisson)
+_CHUNK = 1 << 16  # rows that are looked at in double precision at once
+_ALIASED = 1e-10  # of a column's variance: what is left of it when earlier columns are known
+_FLAT = 1e-4  # second derivative along a direction of deviation 1: its standard error would be over 100 logits
+_MOST_STEPS = 100  # of Newton; a finite optimum takes about ten
+_LEAST_FALL = 1e-18  # of the loss a row, that a step still promises
+_LEAST_CURVATURE = 1e-3
+_SEPARATED = (
+    "the columns together predict some rows perfectly, so that the loss has no finite optimum and coefficients would "
+    "grow for ever; write the same l2 above 0, such as 1.0, at every party and in the top model, or leave columns out"
+)
+
+RowLoss = Callable[[Tensor, slice], Tensor]  # (outputs, which rows) -> a loss a row
+
+
+class Linear(nn.Module):
+    """X b: one output a row, no bias; together with `RegressionTop`, which adds the intercept, an exact regression.
+
+    `l2` adds l2 / 2 |b|^2 to the sum of the rows' losses; it is the same at all parties and in the top model.
+    `inference` asks for standard errors: at the end the label party is sent the rest of the columns' directions.
+    """
+
+    def __init__(self, in_features: int, *, l2: float = 0.0, inference: bool = False) -> None:
+        super().__init__()
+        self.in_features = require_size(self, "in_features", in_features)
+        self.l2 = require_number(self, "l2", l2, at_least=0)
+        self.inference = bool(inference)
+        self.register_buffer("coefficients", torch.zeros(self.in_features, dtype=torch.float64))
+        self.register_buffer("errors", torch.zeros(self.in_features, dtype=torch.float64))  # 0: not known
+        self.register_buffer("facts", torch.zeros(3, dtype=torch.float64))  # loss, outcome of inference, freedom
+
+    coefficients: Tensor
+    errors: Tensor
+    facts: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, ...] -> [B, 1]."""
+        outputs = flat_rows(self, x, self.in_features).double() @ self.coefficients
+        return outputs.to(torch.float32)[:, None]
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, l2={self.l2:g}, inference={self.inference}"
+
+
+class RegressionTop(nn.Module):
+    """h + intercept: [B, 1] -> [B, 1]. The label party fits it, and how far every party's coefficients go, exactly.
+
+    It is settled, and the run ends, once the coefficients of no party change by more than `tolerance` of the largest.
+    """
+
+    def __init__(self, *, l2: float = 0.0, tolerance: float = 1e-6) -> None:
+        super().__init__()
+        self.l2 = require_number(self, "l2", l2, at_least=0)
+        self.tolerance = require_number(self, "tolerance", tolerance, above=0)
+        self.intercept = nn.Parameter(torch.zeros(1), requires_grad=False)  # no optimiser's
+        self.register_buffer("facts", torch.zeros(4, dtype=torch.float64))  # as `Linear`; the intercept's error
+
+    facts: Tensor
+
+    def forward(self, h: Tensor) -> Tensor:
+        check_input(self, h, 1)
+        return h + self.intercept
+
+    def extra_repr(self) -> str:
+        return f"l2={self.l2:g}, tolerance={self.tolerance:g}"
+
+
+def build_linear(
+    in_features: int,
+    width: int | None = None,
+    bias: bool = True,
+    activation: str | None = None,
+    l2: float = 0.0,
+    inference: bool = False,
+) -> nn.Module:
+    """By its name in a job file: with a width one layer of a network, without it the exact learner."""
+    if width is None:
+        if activation is not None or not bias:
+            raise BadParameter.about("linear", "width", "is missing; without it there is no activation, and no bias")
+        return Linear(in_features, l2=l2, inference=inference)
+    if l2 or inference:
+        raise BadParameter.about("linear", "width", "is for a network's layer; l2 and inference are for none")
+    return LinearBottom(in_features, width, bias, activation)
+
+
+# At a party that has columns --------------------------------------------------------------------------------------
+
+
+class DirectionSearch:
+    """Directions of a party's columns, each of them orthogonal to those before.
+
+    Without a penalty columns count in their deviations, and those that follow from earlier ones are left out, as R
+    does; with one they count as they are, as the penalty does.
+    """
+
+    def __init__(self, features: Tensor, l2: float) -> None:
+        self._features = features
+        self._l2 = l2
+        self.device = features.device
+        ones = torch.ones(len(features), dtype=torch.float64, device=self.device)
+        self._mean = _add_up(x.sum(0) for _, x in self._chunks()) / len(features)
+        scatter, _ = self._sum_products(ones, ones)
+        variance = scatter.diagonal() / len(features)
+        varies = variance > 1e-12 * (variance + self._mean.square())
+        deviation = torch.where(varies, variance, torch.ones_like(variance)).sqrt()
+        self._scale = 1 / deviation if not l2 else torch.ones_like(variance)
+        correlation = scatter / len(features) / torch.outer(deviation, deviation)
+        self.kept = varies if l2 else varies & _find_independent(correlation, varies)
+        self._metric = (torch.outer(self._scale, self._scale) * scatter)[self.kept][:, self.kept]
+        self.clear()
+
+    def clear(self) -> None:
+        """The first direction is the columns' principal component: nothing is known of the labels yet."""
+        size = int(self.kept.sum())
+        first = torch.linalg.eigh(self._metric)[1][:, -1:] if size else self._metric.new_zeros(0, 0)
+        self.restore(first, bool(size))
+
+    def restore(self, found: Tensor, is_new: bool) -> None:
+        self.found = found.to(self.device)  # [columns that are kept, directions]
+        self.is_new = is_new  # the last one has not been sent yet
+
+    def embed(self, direction: Tensor) -> Tensor:
+        """All rows along a direction, [N, 1]."""
+        coefficients = self.to_coefficients(direction)
+        return torch.cat([(x @ coefficients).float() for _, x in self._chunks()])[:, None]
+
+    def embed_next(self) -> Tensor:
+        """Along the direction that was found last; zeros where there is no new one."""
+        if self.is_new:
+            return self.embed(self.found[:, -1])
+        return self._features.new_zeros(len(self._features), 1, dtype=torch.float32)
+
+    def find_next(self, slope: Tensor, curvature: Tensor) -> None:
+        """From dL/dh of each row's loss, and d2L/dh2: the Newton step of these columns while all others rest."""
+        products, gradient = self._sum_products(curvature, slope)
+        scale = self._scale[self.kept]
+        metric = torch.outer(scale, scale) * products[self.kept][:, self.kept]
+        metric.diagonal().add_(
+            self._l2 + 1e-12 * metric.diagonal().sum()
+        )  # a column may vary only where rows weigh 0
+        # What earlier directions could still reach was reached by the fit; a penalty's gradient lies along them.
+        step = torch.linalg.solve(metric, -self._remove_found(scale * gradient[self.kept]))
+        fresh = self._remove_found(self._remove_found(step))
+        self.is_new = self.found.shape[1] < len(scale) and bool(fresh.norm() > 1e-8 * step.norm())
+        if self.is_new:
+            self.found = torch.cat([self.found, (fresh / fresh.norm())[:, None]], dim=1)
+
+    def complete(self) -> Tensor:
+        """All directions: those that were found, then the rest."""
+        whole: Tensor = torch.linalg.qr(self.found, mode="complete")[0]
+        return torch.cat([self.found, whole[:, self.found.shape[1] :]], dim=1)
+
+    def to_coefficients(self, direction: Tensor) -> Tensor:
+        """Of all columns; 0 for those that are left out."""
+        found = torch.zeros_like(self._scale)
+        found[self.kept] = self._scale[self.kept] * direction.to(found)
+        return found
+
+    def _remove_found(self, direction: Tensor) -> Tensor:
+        return direction - self.found @ (self.found.T @ direction)
+
+    def _chunks(self, centre: Tensor | float = 0.0) -> Iterator[tuple[slice, Tensor]]:
+        for start in range(0, len(self._features), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            yield rows, self._features[rows].flatten(1).double() - centre
+
+    def _sum_products(self, weights: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """Weighted products of centred columns, [columns, columns], and their products with `slope`."""
+        parts = [
+            (x.T @ (weights[rows, None] * x), x.T @ torch.stack([weights[rows], slope[rows]], 1))
+            for rows, x in self._chunks(self._mean)
+        ]
+        products, sums = (_add_up(found) for found in zip(*parts, strict=True))
+        total = weights.sum()
+        products = products - torch.outer(sums[:, 0], sums[:, 0]) / total
+        return products, sums[:, 1] - sums[:, 0] * slope.sum() / total
+
+
+def _add_up(parts: Iterable[Tensor]) -> Tensor:
+    return torch.stack(list(parts)).sum(0)
+
+
+def _find_independent(correlation: Tensor, varies: Tensor) -> Tensor:
+    """Which columns do not follow from earlier ones; by Cholesky's factors, a column at a time."""
+    left = correlation.clone()
+    kept = torch.zeros_like(varies)
+    for place in range(len(left)):
+        kept[place] = varies[place] & (left[place, place] > _ALIASED)
+        if kept[place]:
+            left = left - torch.outer(left[:, place], left[place]) / left[place, place]
+    return kept
+
+
+def derive_curvature(slope: Tensor) -> Tensor:
+    """Of each row, from dL/dh alone: right for one logit, |g| (1 - |g|); 1 where it cannot be one.
+
+    It only chooses directions.
+    """
+    size = slope.abs()
+    return (size * (1 - size)).clamp(min=_LEAST_CURVATURE) if bool((size <= 1).all()) else torch.ones_like(slope)
+
+
+# At the label party -----------------------------------------------------------------------------------------------
+
+
+class SubspaceFit:
+    """The least loss over the directions that all parties have sent, and the intercept."""
+
+    def __init__(self, top: RegressionTop, parties: int, rows: int) -> None:
+        """`parties` are those that have columns, the label party last."""
+        self.top = top
+        self.settled = False  # no more exchanges are needed
+        self._parties = parties
+        self._columns = torch.zeros(rows, 0, device=top.intercept.device)  # [N, directions]
+        self._owners = torch.zeros(0, dtype=torch.int64)
+        self._weights = torch.zeros(0, dtype=torch.float64)  # of each direction
+
+    def add(self, embeddings: Sequence[Tensor]) -> None:
+        """One from each party; zeros are no direction."""
+        for owner, h in enumerate(embeddings):
+            if bool(h.any()):
+                self.add_one(owner, h)
+
+    def add_one(self, owner: int, direction: Tensor) -> None:
+        """[N, 1]; it does not count yet."""
+        column = direction.detach().float().to(self._columns.device)
+        self._columns = torch.cat([self._columns, column], dim=1)
+        self._owners = torch.cat([self._owners, torch.tensor([owner])])
+        self._weights = torch.cat([self._weights, torch.zeros(1, dtype=torch.float64)])
+
+    def solve(self, loss: RowLoss) -> None:
+        """By Newton's method, along what differs between rows; refuses an optimum at infinity."""
+        problem = _Problem(self._columns, loss, self.top.l2)
+        found = problem.solve(torch.cat([self._weights, self.top.intercept.double().cpu()]))
+        before, self._weights = self._weights, found[:-1]
+        with torch.no_grad():
+            self.top.intercept.copy_(found[-1:])
+        changes = [float((self._weights - before)[self._owners == one].norm()) for one in range(self._parties)]
+        sizes = [float(self._weights[self._owners == one].norm()) for one in range(self._parties)]
+        self.settled = max(changes) <= self.top.tolerance * max(sizes)
+
+    def split_weights(self) -> list[Tensor]:
+        """How much each of a party's directions counts, by party."""
+        return [self._weights[self._owners == one] for one in range(self._parties)]
+
+    def embed(self) -> list[Tensor]:
+        """Each party's part of the fit, [N, 1]; of a party without a direction zeros."""
+        weights = self._weights.to(self._columns.device)
+        parts = []
+        for one in range(self._parties):
+            mine = (self._owners == one).to(self._columns.device)
+            parts.append(torch.cat([rows.double() @ weights[mine] for rows in self._columns[:, mine].split(_CHUNK)]))
+        return [part.float()[:, None] for part in parts]
+
+    def estimate_errors(self, loss: RowLoss, is_squared: bool) -> FitErrors:
+        """Of the maximum likelihood; all directions of all parties are there. Squared errors have their own scale."""
+        problem = _Problem(self._columns, loss, 0.0)
+        covariance, value = problem.invert(torch.cat([self._weights, self.top.intercept.double().cpu()]))
+        freedom = len(self._columns) - problem.basis.shape[1] if is_squared else 0
+        if is_squared:
+            covariance *= 2 * value / max(1, freedom)  # the loss is not halved
+        hidden, blocks = problem.project_on_hidden(), []
+        for one in range(self._parties):
+            mine = torch.nonzero(self._owners == one)[:, 0]
+            blocks.append((covariance[mine][:, mine], hidden[mine][:, mine]))
+        return FitErrors(float(covariance[-1, -1].sqrt()), freedom, blocks)
+
+    def tensors(self) -> dict[str, Tensor]:
+        settled = torch.tensor(self.settled)
+        return {"columns": self._columns, "owners": self._owners, "weights": self._weights, "settled": settled}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._columns = tensors["columns"].to(self._columns.device)
+        self._owners, self._weights = tensors["owners"], tensors["weights"]
+        self.settled = bool(tensors["settled"])
+
+
+@dataclass(frozen=True, eq=False)
+class FitErrors:
+    """Of a fit that is settled."""
+
+    intercept: float
+    freedom: int  # degrees of freedom of the residuals; 0 where estimates are taken to be normal
+    blocks: list[tuple[Tensor, Tensor]]  # by party: its weights' covariance; the projection on what rows cannot tell
+
+
+class _Problem:
+    """A convex loss of columns and an intercept, which stands last; computed around the columns' means."""
+
+    def __init__(self, columns: Tensor, loss: RowLoss, l2: float) -> None:
+        self._columns = columns
+        self._loss = loss
+        size = columns.shape[1]
+        self._mean = torch.zeros(size, dtype=torch.float64)
+        self._mean = _add_up(x.sum(0) for _, x in self._chunks()).cpu() / len(columns)
+        self._penalty = torch.tensor([l2] * size + [0.0], dtype=torch.float64)
+        scatter = _add_up(x.T @ x for _, x in self._chunks()).cpu() / len(columns)
+        deviation = scatter.diagonal().sqrt()
+        deviation[deviation == 0] = 1.0
+        values, vectors = torch.linalg.eigh(scatter / torch.outer(deviation, deviation))
+        varies = values > _ALIASED
+        vectors = vectors / deviation[:, None]
+        self._hidden = vectors[:, ~varies]
+        self.basis = torch.block_diag(vectors[:, varies] / values[varies].sqrt(), torch.ones(1, 1).double())
+
+    def solve(self, start: Tensor) -> Tensor:
+        at = self._shift(start, 1)
+        for _ in range(_MOST_STEPS):
+            value, gradient, bend = self._measure(at)
+            values, vectors = torch.linalg.eigh(self.basis.T @ bend @ self.basis)
+            slope = vectors.T @ (self.basis.T @ gradient)
+            step = -slope / values.clamp(min=1e-14 * values[-1])
+            fall = float(-slope @ step)
+            at = self._search(at, self.basis @ (vectors @ step), value, fall)
+            if fall <= _LEAST_FALL * len(self._columns):
+                break
+        if not self._penalty.any() and values[0] < _FLAT:
+            raise BadInput(_SEPARATED)
+        return self._shift(at, -1)
+
+    def invert(self, at: Tensor) -> tuple[Tensor, float]:
+        """The inverse of the second derivatives, and the loss."""
+        value, _, bend = self._measure(self._shift(at, 1))
+        inverse = self.basis @ torch.linalg.inv(self.basis.T @ bend @ self.basis) @ self.basis.T
+        back = torch.eye(len(inverse), dtype=torch.float64)
+        back[-1, :-1] = -self._mean
+        return back @ inverse @ back.T, value
+
+    def project_on_hidden(self) -> Tensor:
+        """On combinations of columns that are the same for all rows."""
+        basis: Tensor = torch.linalg.qr(self._hidden)[0]
+        return basis @ basis.T
+
+    def _search(self, at: Tensor, step: Tensor, value: float, fall: float) -> Tensor:
+        """Half the step until the loss falls; where it is too flat to tell, no step."""
+        size = 1.0
+        while size > 1e-8:
+            if self._measure_value(at + size * step) <= value - 1e-4 * size * fall + 1e-13 * abs(value):
+                return at + size * step
+            size /= 2
+        return at
+
+    def _measure_value(self, at: Tensor) -> float:
+        found = sum(float(self._loss(self._evaluate(x, at), rows).sum()) for rows, x in self._chunks())
+        return found + float(self._penalty @ at.square()) / 2
+
+    def _measure(self, at: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The loss, its gradient and its second derivatives."""
+        value, gradient, bend = float(self._penalty @ at.square()) / 2, self._penalty * at, self._penalty.diag()
+        for rows, x in self._chunks():
+            outputs = self._evaluate(x, at).requires_grad_()
+            losses = self._loss(outputs, rows)
+            (slope,) = torch.autograd.grad(losses.sum(), outputs, create_graph=True)
+            (curvature,) = torch.autograd.grad(slope.sum(), outputs)
+            inputs = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+            value += float(losses.detach().sum())
+            gradient = gradient + (inputs.T @ slope.detach()[:, 0]).cpu()
+            bend = bend + (inputs.T @ (curvature * inputs)).cpu()
+        return value, gradient, bend
+
+    def _evaluate(self, x: Tensor, at: Tensor) -> Tensor:
+        at = at.to(x.device)
+        return (x @ at[:-1] + at[-1])[:, None]
+
+    def _shift(self, at: Tensor, sign: int) -> Tensor:
+        """From an intercept where columns are 0 to one where they have their means, and back."""
+        return torch.cat([at[:-1], at[-1:] + sign * self._mean @ at[:-1]])
+
+    def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
+        mean = self._mean.to(self._columns.device)
+        for start in range(0, len(self._columns), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            yield rows, self._columns[rows].double() - mean
