@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from thinwire.base.errors import BadInput, BadLabels, BadParameter, IncompatibleRecipe
+from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import PoissonBinomial
-from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
+from thinwire.engine.compress import Identity, PoissonBinomial
+from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy, name_loss
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
+from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.accounting import (
     Budget,
@@ -28,7 +29,7 @@ from thinwire.engine.privacy.accounting import (
     PrivacyLedger,
     Uses,
 )
-from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
+from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows, end_to_end_epsilon
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.privacy.dp_bottom import (
     DPBottom,
@@ -41,7 +42,8 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_nam
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, LocalSteps
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps
+from thinwire.engine.streams import Direct
 from thinwire.job.messages import at
 from thinwire.job.settings import RunSettings
 from thinwire.storage.tensor_file import DTYPES
@@ -246,6 +248,9 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
 
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
+    if isinstance(party.bottom, Linear):
+        _check_regression(where, recipe, settings, party.validation_features is not None)
+        _check_columns(where, party.features)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
@@ -262,12 +267,69 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
         require_row_gradients(where, settings.training, party.bottom, few, width)
 
 
+# A regression ------------------------------------------------------------------------------------------------
+
+
+def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty]) -> None:
+    """Either all bottom models are `Linear`, under one `RegressionTop` of the same l2, or none is."""
+    bottoms = {party.name: party.bottom for party in (*parties, label) if party.bottom is not None}
+    linear = {name: bottom for name, bottom in bottoms.items() if isinstance(bottom, Linear)}
+    if not isinstance(label.top, RegressionTop):
+        for name in linear:
+            raise BadInput(f"party {name!r}: Linear needs RegressionTop as the top model, got {_name(label.top)}")
+        return
+    for name, bottom in bottoms.items():
+        if name not in linear:
+            raise BadInput(f"party {name!r}: RegressionTop needs Linear as every bottom model, got {_name(bottom)}")
+        if linear[name].l2 != label.top.l2:
+            said = f"l2 is {linear[name].l2:g}, and {label.top.l2:g} in the top model"
+            raise BadInput(f"party {name!r}: {said}; write the same at all parties")
+
+
+def _name(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _check_regression(where: str, recipe: Recipe, settings: RunSettings, is_validated: bool) -> None:
+    """Directions travel as they are, of all rows, once a round; derivatives may be disturbed."""
+    exact = recipe.uplink == Direct(Identity()) and recipe.schedule == EveryBatch()
+    if not exact or recipe.labels is not Labels.PRIVATE or isinstance(recipe.aggregation, SecureSum):
+        raise IncompatibleRecipe(f"{where} is an exact regression, which {recipe.name} is not made for; use svfl")
+    if settings.batch_size is not None:
+        raise BadParameter(f"{where} is an exact regression, which takes all rows at once; leave batch_size out")
+    if not isinstance(settings.training, TrainedOnRawRows):
+        raise BadParameter(f"{where} is an exact regression, which learns from raw rows; leave training out")
+    if is_validated and settings.deliver != "last":
+        raise BadParameter(
+            f'{where} is an exact regression, which is exact in the last round; write deliver = "last"'
+        )
+
+
+def _check_columns(where: str, features: Tensor) -> None:
+    if bool((features == features[:1]).all()):
+        raise BadColumn(f"{where} has nothing to fit: every column has the same value in all rows")
+
+
+def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettings) -> None:
+    where = f"party {party.name!r}: the top model"
+    _check_regression(where, recipe, settings, party.validation_labels is not None)
+    plain = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
+    if plain not in REGRESSION_LOSSES or party.fusion != "sum":
+        names = ", ".join(map(name_loss, REGRESSION_LOSSES))
+        raise BadInput(f'{where}: RegressionTop takes fusion "sum" and one of the losses {names}')
+    if party.bottom is not None:
+        check_regression_parties(party, ())
+        _check_columns(f"party {party.name!r}: the bottom model", party.features)
+
+
 # The label party ---------------------------------------------------------------------------------------------
 
 
 def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, settings: RunSettings) -> None:
     """Its top model and loss take the embeddings of these `widths`."""
     check_fusion(party.fusion, list(widths))
+    if isinstance(party.top, RegressionTop):
+        _check_regression_top(party, recipe, settings)
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
     _check_sample_weight(party, recipe)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.base.errors import BadInput
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import TimedChannel
@@ -186,6 +187,8 @@ class ProgramFactory:
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         if isinstance(party.bottom, BoostedTrees | Linear):
+            if self.group is not None and isinstance(party.bottom, Linear):
+                raise BadInput(f"party {party.name!r}: Linear runs in one process; start it without other ranks")
             return self._own_bottom(party, party.bottom)
         learner = self._bottom_learner(party, own)
         features = party.features.to(self.settings.device)

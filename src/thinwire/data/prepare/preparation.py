@@ -19,7 +19,7 @@ from torch import Tensor
 from thinwire.base.errors import BadColumn, BadLabels, BadState, BadTable
 from thinwire.base.format import quote_names
 from thinwire.data.prepare import parsing
-from thinwire.data.prepare.columns import AnyColumn, CodedColumn, LeftOutColumn, fit_column
+from thinwire.data.prepare.columns import AnyColumn, CodedColumn, LeftOutColumn, NumberColumn, fit_column
 from thinwire.data.prepare.settings import Finite, Settings, StrictModel
 from thinwire.data.readers.tables import Cells, select_columns
 from thinwire.data.readers.text_format import PLAIN, Decimal, TextFormat, Thousands
@@ -120,6 +120,12 @@ class Preparation(_Fitted):
         coded = [column.name for column in self.columns if self._is_coded(column)]
         others = [column.outputs for column in self.columns if not self._is_coded(column)]
         return (*coded, *chain.from_iterable(others))
+
+    @property
+    def slopes(self) -> dict[str, float]:
+        """Of outputs that follow a column's own unit in a straight line, within its range."""
+        found = {column.name: column.slope for column in self.columns if isinstance(column, NumberColumn)}
+        return {name: slope for name, slope in found.items() if slope is not None}
 
     @property
     def feature_places(self) -> dict[str, list[int]]:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +39,43 @@ _SEPARATED = (
     "grow for ever; write the same l2 above 0, such as 1.0, at every party and in the top model, or leave columns out"
 )
 
+
+class Outcome(IntEnum):
+    """Of the question for standard errors. The numbers are on the wire and in models: add, never change."""
+
+    NOT_ASKED = 0
+    KNOWN = 1
+    DECLINED = 2  # by a party
+    PENALISED = 3
+    WEIGHTED = 4
+    UNSETTLED = 5
+    DISTURBED = 6  # labels were changed by a defence
+
+    @property
+    def says(self) -> str:
+        return _SAYS[self]
+
+
+_SAYS = {
+    Outcome.NOT_ASKED: "standard errors were not asked for (inference = true)",
+    Outcome.KNOWN: "",
+    Outcome.DECLINED: "no standard errors: not every party offers inference = true",
+    Outcome.PENALISED: "no standard errors: they are those of coefficients without a penalty, and l2 is above 0",
+    Outcome.WEIGHTED: "no standard errors: rows are weighted",
+    Outcome.UNSETTLED: "no standard errors: coefficients still changed in the last round; raise epochs",
+    Outcome.DISTURBED: "no standard errors: the labels were changed by a defence",
+}
+
+
+class Facts(NamedTuple):
+    """What a party knows of the fit that its coefficients come from."""
+
+    loss: float = 0  # the place among REGRESSION_LOSSES, from 1; 0: nothing was fitted yet
+    settled: float = 0
+    outcome: float = Outcome.NOT_ASKED
+    freedom: float = 0  # degrees of freedom of the residuals; 0 where estimates are taken to be normal
+
+
 RowLoss = Callable[[Tensor, slice], Tensor]  # (outputs, which rows) -> a loss a row
 
 
@@ -54,7 +93,7 @@ class Linear(nn.Module):
         self.inference = bool(inference)
         self.register_buffer("coefficients", torch.zeros(self.in_features, dtype=torch.float64))
         self.register_buffer("errors", torch.zeros(self.in_features, dtype=torch.float64))  # 0: not known
-        self.register_buffer("facts", torch.zeros(3, dtype=torch.float64))  # loss, outcome of inference, freedom
+        self.register_buffer("facts", torch.zeros(4, dtype=torch.float64))  # as `Facts` reads them
 
     coefficients: Tensor
     errors: Tensor
@@ -80,9 +119,11 @@ class RegressionTop(nn.Module):
         self.l2 = require_number(self, "l2", l2, at_least=0)
         self.tolerance = require_number(self, "tolerance", tolerance, above=0)
         self.intercept = nn.Parameter(torch.zeros(1), requires_grad=False)  # no optimiser's
-        self.register_buffer("facts", torch.zeros(4, dtype=torch.float64))  # as `Linear`; the intercept's error
+        self.register_buffer("facts", torch.zeros(4, dtype=torch.float64))  # as `Linear`
+        self.register_buffer("error", torch.zeros(1, dtype=torch.float64))  # the intercept's; 0: not known
 
     facts: Tensor
+    error: Tensor
 
     def forward(self, h: Tensor) -> Tensor:
         check_input(self, h, 1)

@@ -146,6 +146,14 @@ class FeaturePreparation(Protocol):
     def feature_places(self) -> Mapping[str, Sequence[int]]:
         """Which features each column became."""
 
+    @property
+    def outputs(self) -> Sequence[str]:
+        """What each feature is called."""
+
+    @property
+    def slopes(self) -> Mapping[str, float]:
+        """Of features that follow a column's own unit in a straight line, by name."""
+
     def describe(self) -> list[dict[str, Any]]: ...
 
 

@@ -2,7 +2,7 @@
 
 feature party                            label party
         ... in a round, after DERIVATIVE ...
-coefficients = V c           <---------  WEIGHTS: the loss, l2, and c of this party's directions
+coefficients = V c           <---------  WEIGHTS: the loss, is it settled, l2; and c of this party's directions
         ... at the end, where every party offers it ...
 INFERENCE: how many more directions,
 as many embeddings, one by one  ------>  second derivatives of the loss along all parties' directions, inverted
@@ -14,7 +14,6 @@ A party that offers none says so, and everybody is told: no setting leaves a par
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from struct import Struct
 
 import numpy as np
@@ -25,7 +24,7 @@ from thinwire.base.errors import BadInput, Malformed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity
 from thinwire.engine.models.losses import WeightedLoss, squared_error
-from thinwire.engine.models.regression import REGRESSION_LOSSES, FitErrors, SubspaceFit
+from thinwire.engine.models.regression import REGRESSION_LOSSES, FitErrors, Outcome, SubspaceFit
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.protocols.bottom import RegressionBottom
 from thinwire.engine.protocols.context import PartyContext
@@ -35,33 +34,6 @@ _OFFER = Struct("<BI")  # is it offered; directions that follow
 _ANSWER = Struct("<BId")  # why not; rows that follow; degrees of freedom
 _MOST_DIRECTIONS = 1 << 16  # of a party
 _HIDDEN = 1e-8  # of a coefficient: as much of it may be changed without a change of any output
-
-
-class Outcome(IntEnum):
-    """Of the question for standard errors. The numbers are on the wire and in models: add, never change."""
-
-    NOT_ASKED = 0
-    KNOWN = 1
-    DECLINED = 2  # by a party
-    PENALISED = 3
-    WEIGHTED = 4
-    UNSETTLED = 5
-    DISTURBED = 6  # labels were changed by a defence
-
-    @property
-    def says(self) -> str:
-        return _SAYS[self]
-
-
-_SAYS = {
-    Outcome.NOT_ASKED: "standard errors were not asked for (inference = true)",
-    Outcome.KNOWN: "",
-    Outcome.DECLINED: "no standard errors: not every party offers inference = true",
-    Outcome.PENALISED: "no standard errors: they are those of coefficients without a penalty, and l2 is above 0",
-    Outcome.WEIGHTED: "no standard errors: rows are weighted",
-    Outcome.UNSETTLED: "no standard errors: coefficients still changed in the last round; raise epochs",
-    Outcome.DISTURBED: "no standard errors: the labels were changed by a defence",
-}
 
 
 # In a round ---------------------------------------------------------------------------------------------------------
@@ -76,26 +48,31 @@ def fit_directions(side: LabelSide, fit: SubspaceFit, embeddings: Sequence[Tenso
 
 def send_weights(context: PartyContext, side: LabelSide, fit: SubspaceFit, round: Round) -> None:
     """To every party what its own directions count; to ourselves too."""
-    plain = getattr(side.loss, "loss", side.loss)
-    loss, weights = 1 + REGRESSION_LOSSES.index(plain), fit.split_weights()
+    weights = fit.split_weights()
+    facts = torch.tensor([1.0 + REGRESSION_LOSSES.index(find_plain_loss(side)), fit.settled], dtype=torch.float64)
     for party, mine in zip(context.feature_parties, weights, strict=False):
-        context.send(party, Kind.WEIGHTS, round, np.array([loss, fit.top.l2, *mine], "<f8").tobytes())
-    fit.top.facts[0] = loss
+        context.send(party, Kind.WEIGHTS, round, np.array([*facts, fit.top.l2, *mine], "<f8").tobytes())
+    fit.top.facts[:2] = facts
     if isinstance(side.bottom, RegressionBottom):
-        side.bottom.linear.facts[0] = loss
+        side.bottom.linear.facts[:2] = facts
         side.bottom.combine(weights[-1])
 
 
 def receive_weights(context: PartyContext, bottom: RegressionBottom, round: Round) -> None:
-    found = _read_numbers(context, Kind.WEIGHTS, round, 2 + bottom.search.found.shape[1])
-    loss, l2 = found[:2].tolist()
+    found = _read_numbers(context, Kind.WEIGHTS, round, 3 + bottom.search.found.shape[1])
+    l2 = float(found[2])
     if l2 != bottom.linear.l2:
         raise BadInput(
             f"party {context.me!r}: l2 is {bottom.linear.l2:g}, and {l2:g} in {context.label_party!r}'s top model; "
             "write the same at all parties"
         )
-    bottom.linear.facts[0] = loss
-    bottom.combine(found[2:])
+    bottom.linear.facts[:2] = found[:2]
+    bottom.combine(found[3:])
+
+
+def find_plain_loss(side: LabelSide) -> object:
+    """Without its weights."""
+    return getattr(side.loss, "loss", side.loss)
 
 
 # At the end ---------------------------------------------------------------------------------------------------------
@@ -127,14 +104,15 @@ def answer_errors(context: PartyContext, side: LabelSide, fit: SubspaceFit, roun
     outcome = _judge(context, side, fit, offers)
     found = FitErrors(0.0, 0, [])
     if outcome is Outcome.KNOWN:
-        found = fit.estimate_errors(side.measure_losses, getattr(side.loss, "loss", side.loss) is squared_error)
+        found = fit.estimate_errors(side.measure_losses, find_plain_loss(side) is squared_error)
     for place, (party, offered) in enumerate(zip(context.feature_parties, offers, strict=True)):
         rows = torch.cat(found.blocks[place], dim=1) if found.blocks else ()
         mine = outcome if offered else Outcome.NOT_ASKED
         _say(context, party, round, _ANSWER.pack(mine, len(rows), found.freedom))
         for row, numbers in enumerate(rows, 1):
             _say(context, party, round + row, numbers.numpy().astype("<f8").tobytes())
-    fit.top.facts[1:] = torch.tensor([outcome, found.freedom, found.intercept])
+    fit.top.facts[2:] = torch.tensor([outcome, found.freedom])
+    fit.top.error[0] = found.intercept
     if own is not None and found.blocks:
         _keep_errors(own, outcome, found.freedom, torch.cat(found.blocks[-1], dim=1))
 
@@ -167,8 +145,7 @@ def _judge(context: PartyContext, side: LabelSide, fit: SubspaceFit, offers: Seq
 
 def _keep_errors(bottom: RegressionBottom, outcome: int, freedom: float, block: Tensor) -> None:
     """From the covariance of directions' weights to each column's own error; 0 where rows cannot tell it."""
-    facts = torch.tensor([outcome, freedom], dtype=torch.float64)
-    bottom.linear.facts[1:] = facts.to(bottom.device)
+    bottom.linear.facts[2:] = torch.tensor([outcome, freedom])
     covariance, hidden = block.double().to(bottom.device).tensor_split(2, dim=1)
     whole = bottom.search.complete()
     variance, unknown = (((whole @ one) * whole).sum(1).clamp(min=0) for one in (covariance, hidden))

@@ -1,0 +1,76 @@
+"""A party's own coefficients of a regression: in its columns' names and units, with what is known of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import erfc, exp, sqrt
+
+from torch import nn
+
+from thinwire.engine.models.losses import name_loss, squared_error
+from thinwire.engine.models.regression import REGRESSION_LOSSES, Facts, Linear, Outcome, RegressionTop
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
+from thinwire.report.record import Coefficient, CoefficientTable
+
+_LARGEST_EXPONENT = 700.0
+_LEFT_OUT = "left out: constant, or a combination of earlier columns"
+_NOT_IDENTIFIED = "not identified: a combination of other parties' columns gives the same outputs"
+_UNSETTLED = "coefficients still changed in the last round; raise epochs"
+
+
+def list_coefficients(party: FeatureParty | LabelParty) -> CoefficientTable | None:
+    """None where the party has no part in a regression, or nothing was fitted."""
+    top = party.top if isinstance(party, LabelParty) else None
+    models = [one for one in (top, party.bottom) if isinstance(one, Linear | RegressionTop)]
+    facts = _read_facts(models[0]) if models else Facts()
+    if not facts.loss:
+        return None
+    loss = REGRESSION_LOSSES[int(facts.loss) - 1]
+    rows = [row for model in models for row in _list_rows(model, party, loss is not squared_error)]
+    notes = [] if facts.settled else [_UNSETTLED]
+    notes += [says] if (says := Outcome(int(facts.outcome)).says) else []
+    return CoefficientTable(party=party.name, loss=name_loss(loss), rows=tuple(rows), note="; ".join(notes))
+
+
+def _read_facts(model: Linear | RegressionTop) -> Facts:
+    return Facts(*model.facts.tolist())
+
+
+def _list_rows(model: nn.Module, party: FeatureParty | LabelParty, has_ratio: bool) -> Iterator[Coefficient]:
+    if isinstance(model, RegressionTop):
+        yield _describe("intercept", float(model.intercept), float(model.error), _read_facts(model), has_ratio)
+    elif isinstance(model, Linear):
+        names, slopes = name_features(party), {} if party.preparation is None else party.preparation.slopes
+        facts = _read_facts(model)
+        for name, value, error in zip(names, model.coefficients.tolist(), model.errors.tolist(), strict=True):
+            row = _describe(name, value, error, facts, has_ratio)
+            slope = 1.0 if party.preparation is None else slopes.get(name)
+            yield row if slope is None else row.model_copy(update={"in_units": value * slope})
+
+
+def name_features(party: FeatureParty | LabelParty) -> Sequence[str]:
+    """One a feature: by the preparation, else by its place."""
+    if party.preparation is not None:
+        return party.preparation.outputs
+    return [f"column {place}" for place in range(party.features.flatten(1).shape[1])]
+
+
+def _describe(name: str, value: float, error: float, facts: Facts, has_ratio: bool) -> Coefficient:
+    ratio = exp(value) if has_ratio and abs(value) < _LARGEST_EXPONENT else None
+    if not error:
+        asked = facts.outcome == Outcome.KNOWN
+        note = (_LEFT_OUT if value == 0 else _NOT_IDENTIFIED) if asked or value == 0 else ""
+        return Coefficient(column=name, coefficient=value, ratio=ratio, note=note)
+    z = value / error
+    p, reach = _judge(z, facts.freedom)
+    low, high = value - reach * error, value + reach * error
+    return Coefficient(column=name, coefficient=value, error=error, z=z, p=p, low=low, high=high, ratio=ratio)
+
+
+def _judge(z: float, freedom: float) -> tuple[float, float]:
+    """The chance of as large a z without an effect, and how many errors a 95 % interval reaches."""
+    if not freedom:
+        return erfc(abs(z) / sqrt(2)), 1.959963984540054
+    from scipy.stats import t
+
+    return 2 * float(t.sf(abs(z), freedom)), float(t.ppf(0.975, freedom))
