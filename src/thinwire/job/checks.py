@@ -249,8 +249,7 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
     if isinstance(party.bottom, Linear):
-        _check_regression(where, recipe, settings, party.validation_features is not None)
-        _check_columns(where, party.features)
+        _check_regression(where, party, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
@@ -267,59 +266,51 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
         require_row_gradients(where, settings.training, party.bottom, few, width)
 
 
-# A regression ------------------------------------------------------------------------------------------------
+# An exact regression ------------------------------------------------------------------------------------------
 
 
 def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty]) -> None:
     """Either all bottom models are `Linear`, under one `RegressionTop` of the same l2, or none is."""
-    bottoms = {party.name: party.bottom for party in (*parties, label) if party.bottom is not None}
-    linear = {name: bottom for name, bottom in bottoms.items() if isinstance(bottom, Linear)}
-    if not isinstance(label.top, RegressionTop):
-        for name in linear:
-            raise BadInput(f"party {name!r}: Linear needs RegressionTop as the top model, got {_name(label.top)}")
-        return
-    for name, bottom in bottoms.items():
-        if name not in linear:
-            raise BadInput(f"party {name!r}: RegressionTop needs Linear as every bottom model, got {_name(bottom)}")
-        if linear[name].l2 != label.top.l2:
-            said = f"l2 is {linear[name].l2:g}, and {label.top.l2:g} in the top model"
-            raise BadInput(f"party {name!r}: {said}; write the same at all parties")
+    everyone: list[FeatureParty | LabelParty] = [*parties, label]
+    for party in everyone:
+        bottom, is_linear = party.bottom, isinstance(party.bottom, Linear)
+        if bottom is None or (not is_linear and not isinstance(label.top, RegressionTop)):
+            continue
+        if not isinstance(bottom, Linear) or not isinstance(label.top, RegressionTop):
+            needs = (
+                f"party {party.name!r}: Linear as a bottom model and RegressionTop as the top model belong together"
+            )
+            raise BadInput(f"{needs}, at all parties; got {type(bottom).__name__} and {type(label.top).__name__}")
+        if bottom.l2 != label.top.l2:
+            held = f"party {party.name!r}: l2 is {bottom.l2:g}, and {label.top.l2:g} in the top model"
+            raise BadInput(f"{held}; write the same at all parties")
 
 
-def _name(module: nn.Module) -> str:
-    return type(module).__name__
-
-
-def _check_regression(where: str, recipe: Recipe, settings: RunSettings, is_validated: bool) -> None:
+def _check_regression(where: str, party: FeatureParty | LabelParty, recipe: Recipe, settings: RunSettings) -> None:
     """Directions travel as they are, of all rows, once a round; derivatives may be disturbed."""
     exact = recipe.uplink == Direct(Identity()) and recipe.schedule == EveryBatch()
-    if not exact or recipe.labels is not Labels.PRIVATE or isinstance(recipe.aggregation, SecureSum):
-        raise IncompatibleRecipe(f"{where} is an exact regression, which {recipe.name} is not made for; use svfl")
-    if settings.batch_size is not None:
-        raise BadParameter(f"{where} is an exact regression, which takes all rows at once; leave batch_size out")
-    if not isinstance(settings.training, TrainedOnRawRows):
-        raise BadParameter(f"{where} is an exact regression, which learns from raw rows; leave training out")
-    if is_validated and settings.deliver != "last":
-        raise BadParameter(
-            f'{where} is an exact regression, which is exact in the last round; write deliver = "last"'
-        )
-
-
-def _check_columns(where: str, features: Tensor) -> None:
-    if bool((features == features[:1]).all()):
+    wrong = {
+        f"is not made for {recipe.name}; use svfl": not exact or recipe.labels is not Labels.PRIVATE,
+        "takes all rows at once; leave batch_size out": settings.batch_size is not None,
+        "learns from raw rows; leave training out": not isinstance(settings.training, TrainedOnRawRows),
+        'is exact in its last round; write deliver = "last"': HeldOut.VALIDATION in party.held_out
+        and settings.deliver != "last",
+    }
+    for says, holds in wrong.items():
+        if holds:
+            raise IncompatibleRecipe(f"{where} belongs to an exact regression, which {says}")
+    if party.features is not None and bool((party.features == party.features[:1]).all()):
         raise BadColumn(f"{where} has nothing to fit: every column has the same value in all rows")
 
 
 def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettings) -> None:
     where = f"party {party.name!r}: the top model"
-    _check_regression(where, recipe, settings, party.validation_labels is not None)
+    check_regression_parties(party, ())
+    _check_regression(where, party, recipe, settings)
     plain = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
     if plain not in REGRESSION_LOSSES or party.fusion != "sum":
         names = ", ".join(map(name_loss, REGRESSION_LOSSES))
-        raise BadInput(f'{where}: RegressionTop takes fusion "sum" and one of the losses {names}')
-    if party.bottom is not None:
-        check_regression_parties(party, ())
-        _check_columns(f"party {party.name!r}: the bottom model", party.features)
+        raise BadInput(f'{where} belongs to a regression, which takes fusion "sum" and one of the losses {names}')
 
 
 # The label party ---------------------------------------------------------------------------------------------

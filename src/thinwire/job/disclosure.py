@@ -193,8 +193,8 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
 
 
 _DIRECTIONS = (
-    "with every exchange one more direction of each party's columns: after as many exchanges as a party has columns, all "
-    "of them up to a rotation, which independent component analysis can often undo"
+    "with every exchange one more direction of each party's columns: after as many exchanges as a party has columns, "
+    "all of them up to a rotation, which independent component analysis can often undo"
 )
 
 

@@ -16,6 +16,14 @@ _LARGEST_EXPONENT = 700.0
 _LEFT_OUT = "left out: constant, or a combination of earlier columns"
 _NOT_IDENTIFIED = "not identified: a combination of other parties' columns gives the same outputs"
 _UNSETTLED = "coefficients still changed in the last round; raise epochs"
+_WHY_NO_ERRORS = {
+    Outcome.NOT_ASKED: "standard errors were not asked for (inference = true)",
+    Outcome.DECLINED: "no standard errors: not every party offers inference = true",
+    Outcome.PENALISED: "no standard errors: they belong to coefficients without a penalty, and l2 is above 0",
+    Outcome.WEIGHTED: "no standard errors: rows are weighted",
+    Outcome.UNSETTLED: "no standard errors",
+    Outcome.DISTURBED: "no standard errors: a defence has changed the labels",
+}
 
 
 def list_coefficients(party: FeatureParty | LabelParty) -> CoefficientTable | None:
@@ -28,8 +36,10 @@ def list_coefficients(party: FeatureParty | LabelParty) -> CoefficientTable | No
     loss = REGRESSION_LOSSES[int(facts.loss) - 1]
     rows = [row for model in models for row in _list_rows(model, party, loss is not squared_error)]
     notes = [] if facts.settled else [_UNSETTLED]
-    notes += [says] if (says := Outcome(int(facts.outcome)).says) else []
-    return CoefficientTable(party=party.name, loss=name_loss(loss), rows=tuple(rows), note="; ".join(notes))
+    notes.append(_WHY_NO_ERRORS.get(Outcome(int(facts.outcome)), ""))
+    return CoefficientTable(
+        party=party.name, loss=name_loss(loss), rows=tuple(rows), note="; ".join(filter(None, notes))
+    )
 
 
 def _read_facts(model: Linear | RegressionTop) -> Facts:

@@ -39,10 +39,6 @@ class Standard(StrictModel):
     def apply(self, x: Floats) -> Floats:
         return np.clip((x - self.mean) / self.deviation, -_FARTHEST, _FARTHEST)
 
-    @property
-    def slope(self) -> float:
-        return 1 / self.deviation
-
 
 class Quantile(StrictModel):
     """The share of training rows below x, centred, with deviation 1: heavy tails and outliers do not matter."""
@@ -77,10 +73,6 @@ class Range(StrictModel):
 
     def apply(self, x: Floats) -> Floats:
         return np.clip(2 * (x - self.low) / (self.high - self.low) - 1, -1.0, 1.0)
-
-    @property
-    def slope(self) -> float:
-        return 2 / (self.high - self.low)
 
 
 AnyScale = Annotated[Standard | Quantile | Range, Field(discriminator="by")]
@@ -134,11 +126,6 @@ class NumberColumn(_WithGaps):
         x = parsing.parse_numbers(cells, self.name)
         missing = np.isnan(x)
         return self._marked([self.scale.apply(np.where(missing, self.fill, x))], missing)
-
-    @property
-    def slope(self) -> float | None:
-        """Of the first output, by the column's own unit; None where it is no straight line."""
-        return None if isinstance(self.scale, Quantile) else self.scale.slope
 
     @property
     def says(self) -> str:

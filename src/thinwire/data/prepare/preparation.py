@@ -19,7 +19,15 @@ from torch import Tensor
 from thinwire.base.errors import BadColumn, BadLabels, BadState, BadTable
 from thinwire.base.format import quote_names
 from thinwire.data.prepare import parsing
-from thinwire.data.prepare.columns import AnyColumn, CodedColumn, LeftOutColumn, NumberColumn, fit_column
+from thinwire.data.prepare.columns import (
+    AnyColumn,
+    CodedColumn,
+    LeftOutColumn,
+    NumberColumn,
+    Range,
+    Standard,
+    fit_column,
+)
 from thinwire.data.prepare.settings import Finite, Settings, StrictModel
 from thinwire.data.readers.tables import Cells, select_columns
 from thinwire.data.readers.text_format import PLAIN, Decimal, TextFormat, Thousands
@@ -124,8 +132,9 @@ class Preparation(_Fitted):
     @property
     def slopes(self) -> dict[str, float]:
         """Of outputs that follow a column's own unit in a straight line, within its range."""
-        found = {column.name: column.slope for column in self.columns if isinstance(column, NumberColumn)}
-        return {name: slope for name, slope in found.items() if slope is not None}
+        scales = {column.name: column.scale for column in self.columns if isinstance(column, NumberColumn)}
+        found = {name: 1 / scale.deviation for name, scale in scales.items() if isinstance(scale, Standard)}
+        return found | {n: 2 / (scale.high - scale.low) for n, scale in scales.items() if isinstance(scale, Range)}
 
     @property
     def feature_places(self) -> dict[str, list[int]]:

@@ -45,26 +45,11 @@ class Outcome(IntEnum):
 
     NOT_ASKED = 0
     KNOWN = 1
-    DECLINED = 2  # by a party
+    DECLINED = 2  # by another party
     PENALISED = 3
     WEIGHTED = 4
     UNSETTLED = 5
     DISTURBED = 6  # labels were changed by a defence
-
-    @property
-    def says(self) -> str:
-        return _SAYS[self]
-
-
-_SAYS = {
-    Outcome.NOT_ASKED: "standard errors were not asked for (inference = true)",
-    Outcome.KNOWN: "",
-    Outcome.DECLINED: "no standard errors: not every party offers inference = true",
-    Outcome.PENALISED: "no standard errors: they are those of coefficients without a penalty, and l2 is above 0",
-    Outcome.WEIGHTED: "no standard errors: rows are weighted",
-    Outcome.UNSETTLED: "no standard errors: coefficients still changed in the last round; raise epochs",
-    Outcome.DISTURBED: "no standard errors: the labels were changed by a defence",
-}
 
 
 class Facts(NamedTuple):
@@ -104,9 +89,6 @@ class Linear(nn.Module):
         outputs = flat_rows(self, x, self.in_features).double() @ self.coefficients
         return outputs.to(torch.float32)[:, None]
 
-    def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, l2={self.l2:g}, inference={self.inference}"
-
 
 class RegressionTop(nn.Module):
     """h + intercept: [B, 1] -> [B, 1]. The label party fits it, and how far every party's coefficients go, exactly.
@@ -128,9 +110,6 @@ class RegressionTop(nn.Module):
     def forward(self, h: Tensor) -> Tensor:
         check_input(self, h, 1)
         return h + self.intercept
-
-    def extra_repr(self) -> str:
-        return f"l2={self.l2:g}, tolerance={self.tolerance:g}"
 
 
 def build_linear(
@@ -164,33 +143,25 @@ class DirectionSearch:
     def __init__(self, features: Tensor, l2: float) -> None:
         self._features = features
         self._l2 = l2
-        self.device = features.device
-        ones = torch.ones(len(features), dtype=torch.float64, device=self.device)
-        self._mean = _add_up(x.sum(0) for _, x in self._chunks()) / len(features)
-        scatter, _ = self._sum_products(ones, ones)
-        variance = scatter.diagonal() / len(features)
+        ones = torch.ones(len(features), dtype=torch.float64, device=features.device)
+        self._mean = _add_up(x.sum(0) for _, x in _split(features)) / len(features)
+        scatter = self._sum_products(ones, ones)[0] / len(features)
+        variance = scatter.diagonal()
         varies = variance > 1e-12 * (variance + self._mean.square())
         deviation = torch.where(varies, variance, torch.ones_like(variance)).sqrt()
-        self._scale = 1 / deviation if not l2 else torch.ones_like(variance)
-        correlation = scatter / len(features) / torch.outer(deviation, deviation)
-        self.kept = varies if l2 else varies & _find_independent(correlation, varies)
-        self._metric = (torch.outer(self._scale, self._scale) * scatter)[self.kept][:, self.kept]
-        self.clear()
-
-    def clear(self) -> None:
-        """The first direction is the columns' principal component: nothing is known of the labels yet."""
-        size = int(self.kept.sum())
-        first = torch.linalg.eigh(self._metric)[1][:, -1:] if size else self._metric.new_zeros(0, 0)
-        self.restore(first, bool(size))
+        self.kept = varies if l2 else _find_independent(scatter / torch.outer(deviation, deviation), varies)
+        self._scale = (torch.ones_like(deviation) if l2 else 1 / deviation)[self.kept]
+        # The first direction is the columns' principal component: nothing is known of the labels yet.
+        self.restore(torch.linalg.eigh(self._rescale(scatter))[1][:, -1:], True)
 
     def restore(self, found: Tensor, is_new: bool) -> None:
-        self.found = found.to(self.device)  # [columns that are kept, directions]
+        self.found = found.to(self._features.device)  # [columns that are kept, directions]
         self.is_new = is_new  # the last one has not been sent yet
 
     def embed(self, direction: Tensor) -> Tensor:
         """All rows along a direction, [N, 1]."""
         coefficients = self.to_coefficients(direction)
-        return torch.cat([(x @ coefficients).float() for _, x in self._chunks()])[:, None]
+        return torch.cat([(x @ coefficients).float() for _, x in _split(self._features)])[:, None]
 
     def embed_next(self) -> Tensor:
         """Along the direction that was found last; zeros where there is no new one."""
@@ -201,15 +172,12 @@ class DirectionSearch:
     def find_next(self, slope: Tensor, curvature: Tensor) -> None:
         """From dL/dh of each row's loss, and d2L/dh2: the Newton step of these columns while all others rest."""
         products, gradient = self._sum_products(curvature, slope)
-        scale = self._scale[self.kept]
-        metric = torch.outer(scale, scale) * products[self.kept][:, self.kept]
-        metric.diagonal().add_(
-            self._l2 + 1e-12 * metric.diagonal().sum()
-        )  # a column may vary only where rows weigh 0
+        metric = self._rescale(products)
+        metric.diagonal().add_(self._l2 + 1e-12 * metric.trace())  # rows where a column varies may weigh nothing
         # What earlier directions could still reach was reached by the fit; a penalty's gradient lies along them.
-        step = torch.linalg.solve(metric, -self._remove_found(scale * gradient[self.kept]))
+        step = torch.linalg.solve(metric, -self._remove_found(self._scale * gradient[self.kept]))
         fresh = self._remove_found(self._remove_found(step))
-        self.is_new = self.found.shape[1] < len(scale) and bool(fresh.norm() > 1e-8 * step.norm())
+        self.is_new = self.found.shape[1] < len(step) and bool(fresh.norm() > 1e-8 * step.norm())
         if self.is_new:
             self.found = torch.cat([self.found, (fresh / fresh.norm())[:, None]], dim=1)
 
@@ -220,28 +188,33 @@ class DirectionSearch:
 
     def to_coefficients(self, direction: Tensor) -> Tensor:
         """Of all columns; 0 for those that are left out."""
-        found = torch.zeros_like(self._scale)
-        found[self.kept] = self._scale[self.kept] * direction.to(found)
+        found = torch.zeros_like(self._mean)
+        found[self.kept] = self._scale * direction.to(found)
         return found
+
+    def _rescale(self, products: Tensor) -> Tensor:
+        return torch.outer(self._scale, self._scale) * products[self.kept][:, self.kept]
 
     def _remove_found(self, direction: Tensor) -> Tensor:
         return direction - self.found @ (self.found.T @ direction)
-
-    def _chunks(self, centre: Tensor | float = 0.0) -> Iterator[tuple[slice, Tensor]]:
-        for start in range(0, len(self._features), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            yield rows, self._features[rows].flatten(1).double() - centre
 
     def _sum_products(self, weights: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted products of centred columns, [columns, columns], and their products with `slope`."""
         parts = [
             (x.T @ (weights[rows, None] * x), x.T @ torch.stack([weights[rows], slope[rows]], 1))
-            for rows, x in self._chunks(self._mean)
+            for rows, x in _split(self._features, self._mean)
         ]
         products, sums = (_add_up(found) for found in zip(*parts, strict=True))
         total = weights.sum()
         products = products - torch.outer(sums[:, 0], sums[:, 0]) / total
         return products, sums[:, 1] - sums[:, 0] * slope.sum() / total
+
+
+def _split(table: Tensor, centre: Tensor | float = 0.0) -> Iterator[tuple[slice, Tensor]]:
+    """Some rows at a time, in double precision."""
+    for start in range(0, len(table), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        yield rows, table[rows].flatten(1).double() - centre
 
 
 def _add_up(parts: Iterable[Tensor]) -> Tensor:
@@ -260,10 +233,7 @@ def _find_independent(correlation: Tensor, varies: Tensor) -> Tensor:
 
 
 def derive_curvature(slope: Tensor) -> Tensor:
-    """Of each row, from dL/dh alone: right for one logit, |g| (1 - |g|); 1 where it cannot be one.
-
-    It only chooses directions.
-    """
+    """Of each row, from dL/dh alone: |g| (1 - |g|), as of a logit; 1 where it cannot be one."""
     size = slope.abs()
     return (size * (1 - size)).clamp(min=_LEAST_CURVATURE) if bool((size <= 1).all()) else torch.ones_like(slope)
 
@@ -298,39 +268,37 @@ class SubspaceFit:
 
     def solve(self, loss: RowLoss) -> None:
         """By Newton's method, along what differs between rows; refuses an optimum at infinity."""
-        problem = _Problem(self._columns, loss, self.top.l2)
-        found = problem.solve(torch.cat([self._weights, self.top.intercept.double().cpu()]))
-        before, self._weights = self._weights, found[:-1]
+        before = self._weights
+        self._weights, intercept = _Problem(self._columns, loss, self.top.l2).solve(before, self.top.intercept)
         with torch.no_grad():
-            self.top.intercept.copy_(found[-1:])
-        changes = [float((self._weights - before)[self._owners == one].norm()) for one in range(self._parties)]
-        sizes = [float(self._weights[self._owners == one].norm()) for one in range(self._parties)]
-        self.settled = max(changes) <= self.top.tolerance * max(sizes)
+            self.top.intercept.copy_(intercept)
+        change = max(float(one.norm()) for one in self._split_by_party(self._weights - before))
+        size = max(float(one.norm()) for one in self.split_weights())
+        self.settled = change <= self.top.tolerance * size
 
     def split_weights(self) -> list[Tensor]:
         """How much each of a party's directions counts, by party."""
-        return [self._weights[self._owners == one] for one in range(self._parties)]
+        return self._split_by_party(self._weights)
+
+    def _split_by_party(self, weights: Tensor) -> list[Tensor]:
+        return [weights[self._owners == one] for one in range(self._parties)]
 
     def embed(self) -> list[Tensor]:
-        """Each party's part of the fit, [N, 1]; of a party without a direction zeros."""
-        weights = self._weights.to(self._columns.device)
-        parts = []
-        for one in range(self._parties):
-            mine = (self._owners == one).to(self._columns.device)
-            parts.append(torch.cat([rows.double() @ weights[mine] for rows in self._columns[:, mine].split(_CHUNK)]))
-        return [part.float()[:, None] for part in parts]
+        """Each party's part of the outputs, [N, 1]."""
+        counts = torch.zeros(len(self._owners), self._parties, dtype=torch.float64)
+        counts[torch.arange(len(self._owners)), self._owners] = self._weights
+        parts = torch.cat([x @ counts.to(x.device) for _, x in _split(self._columns)])
+        return list(parts.float().split(1, dim=1))
 
     def estimate_errors(self, loss: RowLoss, is_squared: bool) -> FitErrors:
         """Of the maximum likelihood; all directions of all parties are there. Squared errors have their own scale."""
         problem = _Problem(self._columns, loss, 0.0)
-        covariance, value = problem.invert(torch.cat([self._weights, self.top.intercept.double().cpu()]))
+        covariance, hidden, value = problem.invert(self._weights, self.top.intercept)
         freedom = len(self._columns) - problem.basis.shape[1] if is_squared else 0
         if is_squared:
             covariance *= 2 * value / max(1, freedom)  # the loss is not halved
-        hidden, blocks = problem.project_on_hidden(), []
-        for one in range(self._parties):
-            mine = torch.nonzero(self._owners == one)[:, 0]
-            blocks.append((covariance[mine][:, mine], hidden[mine][:, mine]))
+        places = [torch.nonzero(self._owners == one)[:, 0] for one in range(self._parties)]
+        blocks = [(covariance[mine][:, mine], hidden[mine][:, mine]) for mine in places]
         return FitErrors(float(covariance[-1, -1].sqrt()), freedom, blocks)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -358,84 +326,72 @@ class _Problem:
     def __init__(self, columns: Tensor, loss: RowLoss, l2: float) -> None:
         self._columns = columns
         self._loss = loss
-        size = columns.shape[1]
-        self._mean = torch.zeros(size, dtype=torch.float64)
-        self._mean = _add_up(x.sum(0) for _, x in self._chunks()).cpu() / len(columns)
-        self._penalty = torch.tensor([l2] * size + [0.0], dtype=torch.float64)
-        scatter = _add_up(x.T @ x for _, x in self._chunks()).cpu() / len(columns)
+        self._mean = _add_up(x.sum(0) for _, x in _split(columns)) / len(columns)
+        self._penalty = torch.tensor([l2] * columns.shape[1] + [0.0], dtype=torch.float64)
+        scatter = _add_up(x.T @ x for _, x in _split(columns, self._mean)).cpu() / len(columns)
         deviation = scatter.diagonal().sqrt()
         deviation[deviation == 0] = 1.0
         values, vectors = torch.linalg.eigh(scatter / torch.outer(deviation, deviation))
-        varies = values > _ALIASED
-        vectors = vectors / deviation[:, None]
-        self._hidden = vectors[:, ~varies]
+        varies, vectors = values > _ALIASED, vectors / deviation[:, None]
+        self._hidden = vectors[:, ~varies]  # combinations of columns that are the same for all rows
         self.basis = torch.block_diag(vectors[:, varies] / values[varies].sqrt(), torch.ones(1, 1).double())
 
-    def solve(self, start: Tensor) -> Tensor:
-        at = self._shift(start, 1)
+    def solve(self, weights: Tensor, intercept: Tensor) -> tuple[Tensor, Tensor]:
+        """From these on."""
+        at = self._shift(weights, intercept)
+        here = self._measure(at)
         for _ in range(_MOST_STEPS):
-            value, gradient, bend = self._measure(at)
-            values, vectors = torch.linalg.eigh(self.basis.T @ bend @ self.basis)
-            slope = vectors.T @ (self.basis.T @ gradient)
+            values, vectors = torch.linalg.eigh(self.basis.T @ here.bend @ self.basis)
+            slope = vectors.T @ (self.basis.T @ here.gradient)
             step = -slope / values.clamp(min=1e-14 * values[-1])
             fall = float(-slope @ step)
-            at = self._search(at, self.basis @ (vectors @ step), value, fall)
+            at, here = self._search(at, here, self.basis @ (vectors @ step), fall)
             if fall <= _LEAST_FALL * len(self._columns):
                 break
         if not self._penalty.any() and values[0] < _FLAT:
             raise BadInput(_SEPARATED)
-        return self._shift(at, -1)
+        return at[:-1], at[-1:] - self._mean.cpu() @ at[:-1]
 
-    def invert(self, at: Tensor) -> tuple[Tensor, float]:
-        """The inverse of the second derivatives, and the loss."""
-        value, _, bend = self._measure(self._shift(at, 1))
-        inverse = self.basis @ torch.linalg.inv(self.basis.T @ bend @ self.basis) @ self.basis.T
+    def invert(self, weights: Tensor, intercept: Tensor) -> tuple[Tensor, Tensor, float]:
+        """The inverse of the second derivatives, the projection on what rows cannot tell, and the loss."""
+        here = self._measure(self._shift(weights, intercept))
+        inverse = self.basis @ torch.linalg.inv(self.basis.T @ here.bend @ self.basis) @ self.basis.T
         back = torch.eye(len(inverse), dtype=torch.float64)
         back[-1, :-1] = -self._mean
-        return back @ inverse @ back.T, value
+        hidden = torch.linalg.qr(self._hidden)[0]
+        return back @ inverse @ back.T, hidden @ hidden.T, here.value
 
-    def project_on_hidden(self) -> Tensor:
-        """On combinations of columns that are the same for all rows."""
-        basis: Tensor = torch.linalg.qr(self._hidden)[0]
-        return basis @ basis.T
+    def _shift(self, weights: Tensor, intercept: Tensor) -> Tensor:
+        """With the intercept where columns have their means."""
+        return torch.cat([weights, intercept.double().cpu() + self._mean.cpu() @ weights])
 
-    def _search(self, at: Tensor, step: Tensor, value: float, fall: float) -> Tensor:
+    def _search(self, at: Tensor, here: _Point, step: Tensor, fall: float) -> tuple[Tensor, _Point]:
         """Half the step until the loss falls; where it is too flat to tell, no step."""
         size = 1.0
         while size > 1e-8:
-            if self._measure_value(at + size * step) <= value - 1e-4 * size * fall + 1e-13 * abs(value):
-                return at + size * step
+            there = self._measure(at + size * step)
+            if there.value <= here.value - 1e-4 * size * fall + 1e-13 * abs(here.value):
+                return at + size * step, there
             size /= 2
-        return at
+        return at, here
 
-    def _measure_value(self, at: Tensor) -> float:
-        found = sum(float(self._loss(self._evaluate(x, at), rows).sum()) for rows, x in self._chunks())
-        return found + float(self._penalty @ at.square()) / 2
-
-    def _measure(self, at: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The loss, its gradient and its second derivatives."""
+    def _measure(self, at: Tensor) -> _Point:
         value, gradient, bend = float(self._penalty @ at.square()) / 2, self._penalty * at, self._penalty.diag()
-        for rows, x in self._chunks():
-            outputs = self._evaluate(x, at).requires_grad_()
+        for rows, x in _split(self._columns, self._mean):
+            inputs = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+            outputs = (inputs @ at.to(x.device))[:, None].requires_grad_()
             losses = self._loss(outputs, rows)
             (slope,) = torch.autograd.grad(losses.sum(), outputs, create_graph=True)
             (curvature,) = torch.autograd.grad(slope.sum(), outputs)
-            inputs = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
             value += float(losses.detach().sum())
             gradient = gradient + (inputs.T @ slope.detach()[:, 0]).cpu()
             bend = bend + (inputs.T @ (curvature * inputs)).cpu()
-        return value, gradient, bend
+        return _Point(value, gradient, bend)
 
-    def _evaluate(self, x: Tensor, at: Tensor) -> Tensor:
-        at = at.to(x.device)
-        return (x @ at[:-1] + at[-1])[:, None]
 
-    def _shift(self, at: Tensor, sign: int) -> Tensor:
-        """From an intercept where columns are 0 to one where they have their means, and back."""
-        return torch.cat([at[:-1], at[-1:] + sign * self._mean @ at[:-1]])
+class _Point(NamedTuple):
+    """The loss somewhere, its gradient and its second derivatives."""
 
-    def _chunks(self) -> Iterator[tuple[slice, Tensor]]:
-        mean = self._mean.to(self._columns.device)
-        for start in range(0, len(self._columns), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            yield rows, self._columns[rows].double() - mean
+    value: float
+    gradient: Tensor
+    bend: Tensor
