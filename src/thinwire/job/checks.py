@@ -272,17 +272,15 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
 def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty]) -> None:
     """Either all bottom models are `Linear`, under one `RegressionTop` of the same l2, or none is."""
     everyone: list[FeatureParty | LabelParty] = [*parties, label]
-    for party in everyone:
-        bottom, is_linear = party.bottom, isinstance(party.bottom, Linear)
-        if bottom is None or (not is_linear and not isinstance(label.top, RegressionTop)):
-            continue
-        if not isinstance(bottom, Linear) or not isinstance(label.top, RegressionTop):
-            needs = (
-                f"party {party.name!r}: Linear as a bottom model and RegressionTop as the top model belong together"
+    for party in (one for one in everyone if one.bottom is not None):
+        bottom, top = party.bottom, label.top
+        if isinstance(bottom, Linear) != isinstance(top, RegressionTop):
+            got = f"{type(bottom).__name__} under {type(top).__name__}"
+            raise BadInput(
+                f"party {party.name!r}: Linear and RegressionTop belong together, at all parties; got {got}"
             )
-            raise BadInput(f"{needs}, at all parties; got {type(bottom).__name__} and {type(label.top).__name__}")
-        if bottom.l2 != label.top.l2:
-            held = f"party {party.name!r}: l2 is {bottom.l2:g}, and {label.top.l2:g} in the top model"
+        if isinstance(bottom, Linear) and isinstance(top, RegressionTop) and bottom.l2 != top.l2:
+            held = f"party {party.name!r}: l2 is {bottom.l2:g}, and {top.l2:g} in the top model"
             raise BadInput(f"{held}; write the same at all parties")
 
 

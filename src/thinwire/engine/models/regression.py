@@ -13,7 +13,6 @@ Derivatives only choose directions: noise or rounding on them costs exchanges, n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -253,20 +252,25 @@ class SubspaceFit:
         self._owners = torch.zeros(0, dtype=torch.int64)
         self._weights = torch.zeros(0, dtype=torch.float64)  # of each direction
 
-    def add(self, embeddings: Sequence[Tensor]) -> None:
-        """One from each party; zeros are no direction."""
+    def extend(self, embeddings: Sequence[Tensor], loss: RowLoss) -> list[Tensor]:
+        """By one direction of each party, zeros being none; each party's part of the outputs then, [N, 1]."""
         for owner, h in enumerate(embeddings):
             if bool(h.any()):
-                self.add_one(owner, h)
+                self.add(owner, h)
+        self._solve(loss)
+        counts = torch.zeros(len(self._owners), self._parties, dtype=torch.float64)
+        counts[torch.arange(len(self._owners)), self._owners] = self._weights
+        parts = torch.cat([x @ counts.to(x.device) for _, x in _split(self._columns)])
+        return list(parts.float().split(1, dim=1))
 
-    def add_one(self, owner: int, direction: Tensor) -> None:
+    def add(self, owner: int, direction: Tensor) -> None:
         """[N, 1]; it does not count yet."""
         column = direction.detach().float().to(self._columns.device)
         self._columns = torch.cat([self._columns, column], dim=1)
         self._owners = torch.cat([self._owners, torch.tensor([owner])])
         self._weights = torch.cat([self._weights, torch.zeros(1, dtype=torch.float64)])
 
-    def solve(self, loss: RowLoss) -> None:
+    def _solve(self, loss: RowLoss) -> None:
         """By Newton's method, along what differs between rows; refuses an optimum at infinity."""
         before = self._weights
         self._weights, intercept = _Problem(self._columns, loss, self.top.l2).solve(before, self.top.intercept)
@@ -283,23 +287,17 @@ class SubspaceFit:
     def _split_by_party(self, weights: Tensor) -> list[Tensor]:
         return [weights[self._owners == one] for one in range(self._parties)]
 
-    def embed(self) -> list[Tensor]:
-        """Each party's part of the outputs, [N, 1]."""
-        counts = torch.zeros(len(self._owners), self._parties, dtype=torch.float64)
-        counts[torch.arange(len(self._owners)), self._owners] = self._weights
-        parts = torch.cat([x @ counts.to(x.device) for _, x in _split(self._columns)])
-        return list(parts.float().split(1, dim=1))
-
-    def estimate_errors(self, loss: RowLoss, is_squared: bool) -> FitErrors:
-        """Of the maximum likelihood; all directions of all parties are there. Squared errors have their own scale."""
+    def estimate_errors(self, loss: RowLoss, is_squared: bool) -> tuple[float, int, list[Tensor]]:
+        """Of the maximum likelihood, once all directions of all parties are there: the intercept's error, degrees of
+        freedom, and by party its weights' covariance beside the projection on what rows cannot tell apart."""
         problem = _Problem(self._columns, loss, 0.0)
         covariance, hidden, value = problem.invert(self._weights, self.top.intercept)
         freedom = len(self._columns) - problem.basis.shape[1] if is_squared else 0
         if is_squared:
             covariance *= 2 * value / max(1, freedom)  # the loss is not halved
         places = [torch.nonzero(self._owners == one)[:, 0] for one in range(self._parties)]
-        blocks = [(covariance[mine][:, mine], hidden[mine][:, mine]) for mine in places]
-        return FitErrors(float(covariance[-1, -1].sqrt()), freedom, blocks)
+        blocks = [torch.cat([covariance[mine][:, mine], hidden[mine][:, mine]], dim=1) for mine in places]
+        return float(covariance[-1, -1].sqrt()), freedom, blocks
 
     def tensors(self) -> dict[str, Tensor]:
         settled = torch.tensor(self.settled)
@@ -309,15 +307,6 @@ class SubspaceFit:
         self._columns = tensors["columns"].to(self._columns.device)
         self._owners, self._weights = tensors["owners"], tensors["weights"]
         self.settled = bool(tensors["settled"])
-
-
-@dataclass(frozen=True, eq=False)
-class FitErrors:
-    """Of a fit that is settled."""
-
-    intercept: float
-    freedom: int  # degrees of freedom of the residuals; 0 where estimates are taken to be normal
-    blocks: list[tuple[Tensor, Tensor]]  # by party: its weights' covariance; the projection on what rows cannot tell
 
 
 class _Problem:

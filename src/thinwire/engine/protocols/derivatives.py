@@ -24,7 +24,7 @@ from thinwire.engine.models.networks import fusion_width
 from thinwire.engine.protocols.bottom import Bottom, RegressionBottom
 from thinwire.engine.protocols.context import PartyContext, add_prefix, cast_like, remove_prefix, select_rows
 from thinwire.engine.protocols.ends import FeatureEnd, Guard, LabelEnd, LabelSide, Uplink, count_classes
-from thinwire.engine.protocols.regression import fit_directions, receive_weights, send_weights
+from thinwire.engine.protocols.regression import receive_weights, send_weights
 from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing, unseal
 from thinwire.engine.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, cosine_weights
 from thinwire.engine.streams import Direct, Rows
@@ -207,7 +207,7 @@ class DerivativeLabelEnd(LabelEnd):
         own = self._side.own(round, rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
         if self._side.regression is not None:
-            parts = fit_directions(self._side, self._side.regression, [*received, *own])
+            parts = self._side.regression.extend([*received, *own], self._side.measure_losses)
             received, own = parts[: len(received)], parts[len(received) :]
         like = self._side.like()
         embeddings = [cast_like(like, h).requires_grad_() for h in received]

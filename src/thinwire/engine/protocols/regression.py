@@ -3,18 +3,19 @@
 feature party                            label party
         ... in a round, after DERIVATIVE ...
 coefficients = V c           <---------  WEIGHTS: the loss, is it settled, l2; and c of this party's directions
-        ... at the end, where every party offers it ...
-INFERENCE: how many more directions,
-as many embeddings, one by one  ------>  second derivatives of the loss along all parties' directions, inverted
-standard errors              <---------  INFERENCE: why not, or degrees of freedom; then its own block, row by row
+        ... at the end ...
+INFERENCE: is it offered?    --------->  every party's answer is here
+                             <---------  INFERENCE: go on, or why not
+how many directions are left,
+and these, one by one        --------->  the loss's second derivatives along all parties' directions, inverted
+standard errors              <---------  degrees of freedom, then the party's own block, row by row
 
-A party that offers none says so, and everybody is told: no setting leaves a party waiting.
+Nothing more of a party's columns is sent unless all parties offer it and errors will come of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
 
 import numpy as np
 import torch
@@ -24,14 +25,12 @@ from thinwire.base.errors import BadInput, Malformed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity
 from thinwire.engine.models.losses import WeightedLoss, squared_error
-from thinwire.engine.models.regression import REGRESSION_LOSSES, FitErrors, Outcome, SubspaceFit
+from thinwire.engine.models.regression import REGRESSION_LOSSES, Outcome, SubspaceFit
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.protocols.bottom import RegressionBottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import LabelSide
 
-_OFFER = Struct("<BI")  # is it offered; directions that follow
-_ANSWER = Struct("<BId")  # why not; rows that follow; degrees of freedom
 _MOST_DIRECTIONS = 1 << 16  # of a party
 _HIDDEN = 1e-8  # of a coefficient: as much of it may be changed without a change of any output
 
@@ -39,19 +38,12 @@ _HIDDEN = 1e-8  # of a coefficient: as much of it may be changed without a chang
 # In a round ---------------------------------------------------------------------------------------------------------
 
 
-def fit_directions(side: LabelSide, fit: SubspaceFit, embeddings: Sequence[Tensor]) -> list[Tensor]:
-    """With one more direction of every party; each party's part of the outputs then."""
-    fit.add(embeddings)
-    fit.solve(side.measure_losses)
-    return fit.embed()
-
-
 def send_weights(context: PartyContext, side: LabelSide, fit: SubspaceFit, round: Round) -> None:
     """To every party what its own directions count; to ourselves too."""
+    facts = torch.tensor([1.0 + REGRESSION_LOSSES.index(_find_plain_loss(side)), fit.settled], dtype=torch.float64)
     weights = fit.split_weights()
-    facts = torch.tensor([1.0 + REGRESSION_LOSSES.index(find_plain_loss(side)), fit.settled], dtype=torch.float64)
     for party, mine in zip(context.feature_parties, weights, strict=False):
-        context.send(party, Kind.WEIGHTS, round, np.array([*facts, fit.top.l2, *mine], "<f8").tobytes())
+        context.send(party, Kind.WEIGHTS, round, _pack([*facts, fit.top.l2, *mine]))
     fit.top.facts[:2] = facts
     if isinstance(side.bottom, RegressionBottom):
         side.bottom.linear.facts[:2] = facts
@@ -59,81 +51,91 @@ def send_weights(context: PartyContext, side: LabelSide, fit: SubspaceFit, round
 
 
 def receive_weights(context: PartyContext, bottom: RegressionBottom, round: Round) -> None:
-    found = _read_numbers(context, Kind.WEIGHTS, round, 3 + bottom.search.found.shape[1])
-    l2 = float(found[2])
-    if l2 != bottom.linear.l2:
-        raise BadInput(
-            f"party {context.me!r}: l2 is {bottom.linear.l2:g}, and {l2:g} in {context.label_party!r}'s top model; "
-            "write the same at all parties"
-        )
+    body = context.receive(context.label_party, Kind.WEIGHTS, round)
+    found = _unpack(body, 3 + bottom.search.found.shape[1], f"{context.label_party!r}, WEIGHTS of round {round}")
+    if found[2] != bottom.linear.l2:
+        says = f"l2 is {bottom.linear.l2:g}, and {found[2]:g} in {context.label_party!r}'s top model"
+        raise BadInput(f"party {context.me!r}: {says}; write the same at all parties")
     bottom.linear.facts[:2] = found[:2]
     bottom.combine(found[3:])
 
 
-def find_plain_loss(side: LabelSide) -> object:
-    """Without its weights."""
-    return getattr(side.loss, "loss", side.loss)
+def _find_plain_loss(side: LabelSide) -> object:
+    return side.loss.loss if isinstance(side.loss, WeightedLoss) else side.loss
 
 
 # At the end ---------------------------------------------------------------------------------------------------------
 
 
+class _Line:
+    """To one party and back, each message with a number of its own."""
+
+    def __init__(self, context: PartyContext, peer: PartyName, round: Round) -> None:
+        self._context = context
+        self._peer = peer
+        self._sent = self._received = round
+
+    def send(self, body: bytes) -> None:
+        self._context.send(self._peer, Kind.INFERENCE, self._sent, body)
+        self._sent += 1
+
+    def send_numbers(self, numbers: Sequence[float] | Tensor) -> None:
+        self.send(_pack(numbers))
+
+    def receive(self) -> bytes:
+        self._received += 1
+        return bytes(self._context.receive(self._peer, Kind.INFERENCE, self._received - 1))
+
+    def receive_numbers(self, count: int) -> Tensor:
+        return _unpack(self.receive(), count, f"{self._peer!r}, INFERENCE")
+
+
 def ask_errors(context: PartyContext, bottom: RegressionBottom, round: Round) -> None:
-    """Offers the rest of this party's directions, where it may, and takes the answer."""
-    offers = bottom.linear.inference
-    rest = bottom.list_unsent() if offers else []
-    _say(context, context.label_party, round, _OFFER.pack(offers, len(rest)))
-    for place, direction in enumerate(rest, 1):
+    """Offers the rest of this party's directions, where it may; sends them, and takes the errors, if told to."""
+    line, offers = _Line(context, context.label_party, round), bottom.linear.inference
+    line.send_numbers([offers])
+    outcome = int(line.receive_numbers(1))
+    if outcome not in set(Outcome) or (outcome == Outcome.KNOWN and not offers):
+        raise Malformed(f"{context.label_party!r} answers an offer of directions by {outcome}")
+    bottom.linear.facts[2] = outcome
+    if outcome != Outcome.KNOWN:
+        return
+    rest, size = bottom.list_unsent(), bottom.search.found.shape[0]
+    line.send_numbers([len(rest)])
+    for direction in rest:
         symbols = Identity().compress(bottom.search.embed(direction).cpu(), torch.Generator())
-        _say(context, context.label_party, round + place, context.encode(symbols))
-    body = bytes(context.receive(context.label_party, Kind.INFERENCE, round))
-    size = bottom.search.found.shape[0]
-    if len(body) != _ANSWER.size or body[0] not in set(Outcome) or _ANSWER.unpack(body)[1] not in (0, size):
-        raise Malformed(f"round {round}: {context.label_party!r} began standard errors with {body[:16]!r}")
-    outcome, rows, freedom = _ANSWER.unpack(body)
-    block = [_read_numbers(context, Kind.INFERENCE, round + 1 + row, 2 * size) for row in range(rows)]
-    _keep_errors(bottom, outcome, freedom, torch.stack(block) if rows else torch.zeros(size, 2 * size))
+        line.send(context.encode(symbols))
+    freedom = float(line.receive_numbers(1))
+    _keep_errors(bottom, freedom, torch.stack([line.receive_numbers(2 * size) for _ in range(size)]))
 
 
 def answer_errors(context: PartyContext, side: LabelSide, fit: SubspaceFit, round: Round) -> None:
     """Takes what the parties offer, and tells each of them of its own coefficients alone."""
-    offers = [_receive_offer(context, fit, owner, round) for owner in range(len(context.feature_parties))]
-    own = side.bottom if isinstance(side.bottom, RegressionBottom) else None
-    for direction in own.list_unsent() if own is not None and any(offers) else ():
-        fit.add_one(len(offers), own.search.embed(direction))  # type: ignore[union-attr]
-    outcome = _judge(context, side, fit, offers)
-    found = FitErrors(0.0, 0, [])
-    if outcome is Outcome.KNOWN:
-        found = fit.estimate_errors(side.measure_losses, find_plain_loss(side) is squared_error)
-    for place, (party, offered) in enumerate(zip(context.feature_parties, offers, strict=True)):
-        rows = torch.cat(found.blocks[place], dim=1) if found.blocks else ()
-        mine = outcome if offered else Outcome.NOT_ASKED
-        _say(context, party, round, _ANSWER.pack(mine, len(rows), found.freedom))
-        for row, numbers in enumerate(rows, 1):
-            _say(context, party, round + row, numbers.numpy().astype("<f8").tobytes())
-    fit.top.facts[2:] = torch.tensor([outcome, found.freedom])
-    fit.top.error[0] = found.intercept
-    if own is not None and found.blocks:
-        _keep_errors(own, outcome, found.freedom, torch.cat(found.blocks[-1], dim=1))
-
-
-def _receive_offer(context: PartyContext, fit: SubspaceFit, owner: int, round: Round) -> bool:
-    """Whether there is one; the directions that come with it are added."""
-    party = context.feature_parties[owner]
-    body = bytes(context.receive(party, Kind.INFERENCE, round))
-    if len(body) != _OFFER.size or body[0] > 1 or _OFFER.unpack(body)[1] > _MOST_DIRECTIONS * body[0]:
-        raise Malformed(f"round {round}: {party!r} offered standard errors by {body[:16]!r}")
-    offered, count = _OFFER.unpack(body)
-    for place in range(1, count + 1):
-        embedding = context.decode(context.receive(party, Kind.INFERENCE, round + place), party, (context.rows, 1))
-        fit.add_one(owner, embedding.to_tensor())
-    return bool(offered)
+    lines = {party: _Line(context, party, round) for party in context.feature_parties}
+    outcome = _judge(context, side, fit, [bool(line.receive_numbers(1)) for line in lines.values()])
+    fit.top.facts[2] = outcome
+    for line in lines.values():
+        line.send_numbers([outcome])
+    if outcome is not Outcome.KNOWN:
+        return
+    for owner, (party, line) in enumerate(lines.items()):
+        _receive_directions(context, fit, owner, party, line)
+    if isinstance(side.bottom, RegressionBottom):
+        for direction in side.bottom.list_unsent():
+            fit.add(len(lines), side.bottom.search.embed(direction))
+    error, freedom, blocks = fit.estimate_errors(side.measure_losses, _find_plain_loss(side) is squared_error)
+    for line, block in zip(lines.values(), blocks, strict=False):
+        for numbers in ([freedom], *block):
+            line.send_numbers(numbers)
+    fit.top.facts[3], fit.top.error[0] = freedom, error
+    if isinstance(side.bottom, RegressionBottom):
+        side.bottom.linear.facts[2] = outcome
+        _keep_errors(side.bottom, freedom, blocks[-1])
 
 
 def _judge(context: PartyContext, side: LabelSide, fit: SubspaceFit, offers: Sequence[bool]) -> Outcome:
-    if not any(offers):
-        return Outcome.NOT_ASKED
     reasons = {
+        Outcome.NOT_ASKED: not any(offers),
         Outcome.DECLINED: not all(offers),
         Outcome.PENALISED: fit.top.l2 > 0,
         Outcome.WEIGHTED: side.weights is not None or isinstance(side.loss, WeightedLoss),
@@ -143,24 +145,31 @@ def _judge(context: PartyContext, side: LabelSide, fit: SubspaceFit, offers: Seq
     return next((reason for reason, holds in reasons.items() if holds), Outcome.KNOWN)
 
 
-def _keep_errors(bottom: RegressionBottom, outcome: int, freedom: float, block: Tensor) -> None:
+def _receive_directions(context: PartyContext, fit: SubspaceFit, owner: int, party: PartyName, line: _Line) -> None:
+    count = float(line.receive_numbers(1))
+    if count not in range(_MOST_DIRECTIONS):
+        raise Malformed(f"{party!r} would send {count:g} more directions of its columns")
+    for _ in range(int(count)):
+        fit.add(owner, context.decode(line.receive(), party, (context.rows, 1)).to_tensor())
+
+
+def _keep_errors(bottom: RegressionBottom, freedom: float, block: Tensor) -> None:
     """From the covariance of directions' weights to each column's own error; 0 where rows cannot tell it."""
-    bottom.linear.facts[2:] = torch.tensor([outcome, freedom])
-    covariance, hidden = block.double().to(bottom.device).tensor_split(2, dim=1)
+    bottom.linear.facts[3] = freedom
     whole = bottom.search.complete()
+    covariance, hidden = block.to(whole).tensor_split(2, dim=1)
     variance, unknown = (((whole @ one) * whole).sum(1).clamp(min=0) for one in (covariance, hidden))
     errors = torch.where(unknown > _HIDDEN, torch.zeros_like(variance), variance.sqrt())
     bottom.linear.errors.copy_(bottom.search.to_coefficients(errors))
 
 
-def _say(context: PartyContext, receiver: PartyName, round: Round, body: bytes) -> None:
-    context.send(receiver, Kind.INFERENCE, round, body)
+def _pack(numbers: Sequence[float] | Tensor) -> bytes:
+    return np.array(numbers, "<f8").tobytes()
 
 
-def _read_numbers(context: PartyContext, kind: Kind, round: Round, count: int) -> Tensor:
-    """So many finite ones, from the label party."""
-    body = bytes(context.receive(context.label_party, kind, round))
+def _unpack(body: bytes | memoryview, count: int, what: str) -> Tensor:
+    """So many finite numbers."""
     numbers = np.frombuffer(body, "<f8") if len(body) == 8 * count else np.array([np.nan])
     if not np.isfinite(numbers).all():
-        raise Malformed(f"round {round}: {context.label_party!r} sent no {count} finite numbers as {kind.name}")
+        raise Malformed(f"{what}: {len(body)} bytes, not {count} finite numbers")
     return torch.from_numpy(numbers.astype(np.float64))
