@@ -164,7 +164,7 @@ def _keep_errors(bottom: RegressionBottom, freedom: float, block: Tensor) -> Non
 
 
 def _pack(numbers: Sequence[float] | Tensor) -> bytes:
-    return np.array(numbers, "<f8").tobytes()
+    return np.array([float(one) for one in numbers], "<f8").tobytes()
 
 
 def _unpack(body: bytes | memoryview, count: int, what: str) -> Tensor:
