@@ -41,7 +41,10 @@ def test_a_regression_shows_directions_of_columns(tmp_path: Path) -> None:
     assert seen["bank"][-1] == "its own coefficients"
     job = write_job(tmp_path, REGRESSION)
     bank, shop, clinic = (read_party_view(job, name) for name in ("bank", "shop", "clinic"))
-    inference = "inference: at the end clinic is sent the directions that are left of bank's columns"
+    inference = (
+        "inference: at the end clinic is sent the directions that are left of bank's columns; it then holds all of "
+        "them up to a rotation"
+    )
     assert inference in bank.consent.list_terms()
     assert "inference:" not in "".join([*shop.consent.list_terms(), *clinic.consent.list_terms()])
     assert seen["clinic"][-1] in bank.consent.describe_training()

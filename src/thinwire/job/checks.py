@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import Identity, PoissonBinomial
-from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy, name_loss
+from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
@@ -305,8 +305,7 @@ def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettin
     where = f"party {party.name!r}: the top model"
     check_regression_parties(party, ())
     _check_regression(where, party, recipe, settings)
-    plain = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
-    if plain not in REGRESSION_LOSSES or party.fusion != "sum":
+    if find_plain_loss(party.loss) not in REGRESSION_LOSSES or party.fusion != "sum":
         names = ", ".join(map(name_loss, REGRESSION_LOSSES))
         raise BadInput(f'{where} belongs to a regression, which takes fusion "sum" and one of the losses {names}')
 
@@ -361,8 +360,7 @@ def _check_two_classes(party: LabelParty) -> None:
 
 
 def _has_classes(party: LabelParty) -> bool:
-    loss = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
-    return loss in (cross_entropy, binary_cross_entropy)
+    return find_plain_loss(party.loss) in (cross_entropy, binary_cross_entropy)
 
 
 def _check_sample_weight(party: LabelParty, recipe: Recipe) -> None:

@@ -137,7 +137,8 @@ class Consent:
         label_party, model = self.participants.label_party, self.section.model or {}
         if not model.get("inference") or self.me == label_party:
             return []
-        return [f"inference: at the end {label_party} is sent the directions that are left of {self.me}'s columns"]
+        left = f"the directions that are left of {self.me}'s columns"
+        return [f"inference: at the end {label_party} is sent {left}; it then holds all of them up to a rotation"]
 
     def _list_allowances(self) -> list[str]:
         """What a feature party's section allows on-line beyond its answers."""

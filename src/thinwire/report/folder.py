@@ -99,6 +99,7 @@ def read_run(folder: Path) -> RunRecord:
     summary, ledger = _optional(folder / layout.RESULT, _Summary), _optional(folder / layout.LEDGER, _Ledger)
     digests = _optional(folder / layout.DATA, _Digests, files)
     repeat = going_on(folder, about.me, anew="NEW_FOLDER")
+    coefficients = sorted((folder / layout.MODELS).glob("*.coefficients.json"))
     return RunRecord(
         name=folder.resolve().name,
         about=about,
@@ -108,7 +109,7 @@ def read_run(folder: Path) -> RunRecord:
         quality=_optional(folder / layout.QUALITY, Quality, files),
         baselines=() if summary is None else summary.baselines,
         importance=None if summary is None else summary.importance,
-        coefficients=tuple(_model(file, CoefficientTable, files) for file in layout.coefficient_files(folder)),
+        coefficients=tuple(_model(file, CoefficientTable, files) for file in coefficients),
         privacy=summary.privacy if summary is not None else heartbeats[-1].privacy if heartbeats else (),
         state=_state(summary, last_stop(_plain_lines(folder / layout.LOG))),
         repeat=() if repeat is None else (repeat,),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from thinwire.base.format import format_count, format_number
 from thinwire.report.figures import Figure, of_lines
-from thinwire.report.record import CoefficientTable, Quality
+from thinwire.report.record import Quality
 from thinwire.report.summary import Comparison, Tile
 from thinwire.report.svg.bar_chart import Bar, Bars
 from thinwire.report.svg.line_chart import HALF, Chart, Line, Point
@@ -221,32 +220,6 @@ def _class_table(quality: Quality) -> Comparison:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
-
-
-def tabulate_coefficients(table: CoefficientTable) -> dict[str, Any]:
-    """A party's own, with errors where they are known."""
-    ratio = {"binary_cross_entropy": "odds ratio", "poisson": "rate ratio"}.get(table.loss, "")
-    heads = ("column", "coefficient", "in own units", "standard error", "z", "p", "95 % interval", ratio, "")
-    rows = [
-        (
-            row.column,
-            *map(_number, (row.coefficient, row.in_units, row.error, row.z, row.p)),
-            "-" if row.low is None else f"{_number(row.low)} to {_number(row.high)}",
-            _number(row.ratio) if ratio else "",
-            row.note,
-        )
-        for row in table.rows
-    ]
-    return {
-        "title": f"{table.party}, by {table.loss.replace('_', ' ')}",
-        "heads": heads,
-        "rows": rows,
-        "note": table.note,
-    }
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else format_number(value)
 
 
 def confusion_rows(quality: Quality) -> list[list[tuple[int, float]]]:

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from thinwire.base.extras import require_extra
-
 EVALUATION_KINDS = ("EVALUATION", "TEST", "INFERENCE")
 
 RunState = Literal["running", "finished", "stopped"]
@@ -303,11 +301,6 @@ class CoefficientTable(_Plain):
     loss: str
     rows: tuple[Coefficient, ...]
     note: str = ""
-
-    def to_pandas(self) -> Any:
-        """A row a column of the party's."""
-        pandas = require_extra("pandas", "coefficients.to_pandas()", "pandas")
-        return pandas.DataFrame([row.model_dump() for row in self.rows]).set_index("column")
 
 
 class _Summary(_Plain):

@@ -23,15 +23,9 @@ from thinwire.report.figures import (
     traffic_figures,
 )
 from thinwire.report.folder import GENERATOR
-from thinwire.report.quality_figures import (
-    answer_figures,
-    confusion_rows,
-    quality_tables,
-    quality_tiles,
-    tabulate_coefficients,
-)
+from thinwire.report.quality_figures import answer_figures, confusion_rows, quality_tables, quality_tiles
 from thinwire.report.record import Quality, RunRecord
-from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tiles
+from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tabulate_coefficients, tiles
 
 _OBSERVERS = {
     "label_party": "the label party alone",

@@ -64,11 +64,6 @@ def model_files(folder: Path) -> list[Path]:
     return sorted((folder / MODELS).glob("*.safetensors"))
 
 
-def coefficient_files(folder: Path) -> list[Path]:
-    """Of a regression, by party."""
-    return sorted((folder / MODELS).glob("*.coefficients.json"))
-
-
 def metadata_file(folder: Path, party: str, what: str) -> Path:
     """What a party's model needs beside its weights."""
     return folder / MODELS / f"{party}.{what}.json"

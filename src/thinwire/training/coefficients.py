@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import erfc, exp, sqrt
-
-from torch import nn
 
 from thinwire.engine.models.losses import name_loss, squared_error
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Facts, Linear, Outcome, RegressionTop
@@ -30,46 +28,32 @@ def list_coefficients(party: FeatureParty | LabelParty) -> CoefficientTable | No
     """None where the party has no part in a regression, or nothing was fitted."""
     top = party.top if isinstance(party, LabelParty) else None
     models = [one for one in (top, party.bottom) if isinstance(one, Linear | RegressionTop)]
-    facts = _read_facts(models[0]) if models else Facts()
+    facts = Facts(*models[0].facts.tolist()) if models else Facts()
     if not facts.loss:
         return None
     loss = REGRESSION_LOSSES[int(facts.loss) - 1]
-    rows = [row for model in models for row in _list_rows(model, party, loss is not squared_error)]
-    notes = [] if facts.settled else [_UNSETTLED]
-    notes.append(_WHY_NO_ERRORS.get(Outcome(int(facts.outcome)), ""))
-    return CoefficientTable(
-        party=party.name, loss=name_loss(loss), rows=tuple(rows), note="; ".join(filter(None, notes))
-    )
+    rows = tuple(row for model in models for row in _list_rows(model, party, facts, loss is not squared_error))
+    notes = ["" if facts.settled else _UNSETTLED, _WHY_NO_ERRORS.get(Outcome(int(facts.outcome)), "")]
+    return CoefficientTable(party=party.name, loss=name_loss(loss), rows=rows, note="; ".join(filter(None, notes)))
 
 
-def _read_facts(model: Linear | RegressionTop) -> Facts:
-    return Facts(*model.facts.tolist())
-
-
-def _list_rows(model: nn.Module, party: FeatureParty | LabelParty, has_ratio: bool) -> Iterator[Coefficient]:
+def _list_rows(
+    model: Linear | RegressionTop, party: FeatureParty | LabelParty, facts: Facts, has_ratio: bool
+) -> Iterator[Coefficient]:
     if isinstance(model, RegressionTop):
-        yield _describe("intercept", float(model.intercept), float(model.error), _read_facts(model), has_ratio)
-    elif isinstance(model, Linear):
-        names, slopes = name_features(party), {} if party.preparation is None else party.preparation.slopes
-        facts = _read_facts(model)
-        for name, value, error in zip(names, model.coefficients.tolist(), model.errors.tolist(), strict=True):
-            row = _describe(name, value, error, facts, has_ratio)
-            slope = 1.0 if party.preparation is None else slopes.get(name)
-            yield row if slope is None else row.model_copy(update={"in_units": value * slope})
-
-
-def name_features(party: FeatureParty | LabelParty) -> Sequence[str]:
-    """One a feature: by the preparation, else by its place."""
-    if party.preparation is not None:
-        return party.preparation.outputs
-    return [f"column {place}" for place in range(party.features.flatten(1).shape[1])]
+        yield _describe("intercept", float(model.intercept), float(model.error), facts, has_ratio)
+        return
+    unnamed: list[tuple[str, float | None]] = [(f"column {place}", 1.0) for place in range(model.in_features)]
+    slopes = unnamed if party.preparation is None else party.preparation.slopes
+    for (name, slope), value, error in zip(slopes, model.coefficients.tolist(), model.errors.tolist(), strict=True):
+        in_units = None if slope is None else value * slope
+        yield _describe(name, value, error, facts, has_ratio).model_copy(update={"in_units": in_units})
 
 
 def _describe(name: str, value: float, error: float, facts: Facts, has_ratio: bool) -> Coefficient:
     ratio = exp(value) if has_ratio and abs(value) < _LARGEST_EXPONENT else None
     if not error:
-        asked = facts.outcome == Outcome.KNOWN
-        note = (_LEFT_OUT if value == 0 else _NOT_IDENTIFIED) if asked or value == 0 else ""
+        note = _LEFT_OUT if value == 0 else _NOT_IDENTIFIED if facts.outcome == Outcome.KNOWN else ""
         return Coefficient(column=name, coefficient=value, ratio=ratio, note=note)
     z = value / error
     p, reach = _judge(z, facts.freedom)

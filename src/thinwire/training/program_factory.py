@@ -182,7 +182,8 @@ class ProgramFactory:
         if isinstance(model, BoostedTrees):
             return TreesBottom(model, features, held_out, learns=not isinstance(self.settings.training, Frozen))
         if isinstance(model, Linear):
-            return RegressionBottom(model.to(self.settings.device), features, held_out)
+            learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
+            return RegressionBottom(learner, features, held_out)
         return OwnBottom(self._own_learner(party.name, model, party.optimizer), features, held_out)
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:

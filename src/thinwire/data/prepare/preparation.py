@@ -130,11 +130,12 @@ class Preparation(_Fitted):
         return (*coded, *chain.from_iterable(others))
 
     @property
-    def slopes(self) -> dict[str, float]:
-        """Of outputs that follow a column's own unit in a straight line, within its range."""
+    def slopes(self) -> list[tuple[str, float | None]]:
+        """Of every output, by name, along its column's own unit; None where it is no straight line."""
         scales = {column.name: column.scale for column in self.columns if isinstance(column, NumberColumn)}
         found = {name: 1 / scale.deviation for name, scale in scales.items() if isinstance(scale, Standard)}
-        return found | {n: 2 / (scale.high - scale.low) for n, scale in scales.items() if isinstance(scale, Range)}
+        found |= {name: 2 / (one.high - one.low) for name, one in scales.items() if isinstance(one, Range)}
+        return [(name, found.get(name)) for name in self.outputs]
 
     @property
     def feature_places(self) -> dict[str, list[int]]:

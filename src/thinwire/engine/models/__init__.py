@@ -4,8 +4,6 @@ Any torch module works as a bottom or top model; these are the ones that job fil
 are drawn from torch's global generator, so ``torch.manual_seed`` before the constructor fixes them.
 """
 
-from collections.abc import Callable
-
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
@@ -52,10 +50,10 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
-from thinwire.engine.models.regression import RegressionTop, build_linear
+from thinwire.engine.models.regression import RegressionTop
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "linear": build_linear,
+MODELS: dict[str, type[nn.Module]] = {
+    "linear": LinearBottom,
     "mlp": MLP,
     "cnn": CNN,
     "resnet18": ResNet18,

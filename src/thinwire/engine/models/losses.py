@@ -82,6 +82,11 @@ def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
     return WeightedLoss(loss, weights)
 
 
+def find_plain_loss(loss: Any) -> Any:
+    """Without class weights."""
+    return loss.loss if isinstance(loss, WeightedLoss) else loss
+
+
 def _line(x: Tensor, name: str) -> Tensor:
     """[B, 1] as [B]: the two must never meet in one operation, or they broadcast to [B, B]."""
     if x.dim() == 2 and x.shape[1] == 1:
@@ -127,14 +132,13 @@ class Outputs(Enum):
 
     @classmethod
     def of(cls, loss: Any) -> Outputs:
-        plain = loss.loss if isinstance(loss, WeightedLoss) else loss
         known: dict[Any, Outputs] = {
             cross_entropy: cls.CLASSES,
             binary_cross_entropy: cls.PROBABILITY,
             squared_error: cls.VALUE,
             poisson: cls.COUNT,
         }
-        return known.get(plain, cls.RAW)
+        return known.get(find_plain_loss(loss), cls.RAW)
 
     def columns(self, width: int) -> tuple[str, ...]:
         match self:

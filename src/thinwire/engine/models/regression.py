@@ -12,17 +12,17 @@ Derivatives only choose directions: noise or rounding on them costs exchanges, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadInput, BadParameter
+from thinwire.base.errors import BadInput
 from thinwire.engine.compress.parameters import require_number, require_size
 from thinwire.engine.models.losses import binary_cross_entropy, poisson, squared_error
-from thinwire.engine.models.networks import LinearBottom, check_input, flat_rows
+from thinwire.engine.models.networks import check_input, flat_rows
 
 __all__ = ["Linear", "RegressionTop"]
 
@@ -111,24 +111,6 @@ class RegressionTop(nn.Module):
         return h + self.intercept
 
 
-def build_linear(
-    in_features: int,
-    width: int | None = None,
-    bias: bool = True,
-    activation: str | None = None,
-    l2: float = 0.0,
-    inference: bool = False,
-) -> nn.Module:
-    """By its name in a job file: with a width one layer of a network, without it the exact learner."""
-    if width is None:
-        if activation is not None or not bias:
-            raise BadParameter.about("linear", "width", "is missing; without it there is no activation, and no bias")
-        return Linear(in_features, l2=l2, inference=inference)
-    if l2 or inference:
-        raise BadParameter.about("linear", "width", "is for a network's layer; l2 and inference are for none")
-    return LinearBottom(in_features, width, bias, activation)
-
-
 # At a party that has columns --------------------------------------------------------------------------------------
 
 
@@ -143,7 +125,7 @@ class DirectionSearch:
         self._features = features
         self._l2 = l2
         ones = torch.ones(len(features), dtype=torch.float64, device=features.device)
-        self._mean = _add_up(x.sum(0) for _, x in _split(features)) / len(features)
+        self._mean = torch.stack([x.sum(0) for _, x in _split(features)]).sum(0) / len(features)
         scatter = self._sum_products(ones, ones)[0] / len(features)
         variance = scatter.diagonal()
         varies = variance > 1e-12 * (variance + self._mean.square())
@@ -203,7 +185,7 @@ class DirectionSearch:
             (x.T @ (weights[rows, None] * x), x.T @ torch.stack([weights[rows], slope[rows]], 1))
             for rows, x in _split(self._features, self._mean)
         ]
-        products, sums = (_add_up(found) for found in zip(*parts, strict=True))
+        products, sums = (torch.stack(found).sum(0) for found in zip(*parts, strict=True))
         total = weights.sum()
         products = products - torch.outer(sums[:, 0], sums[:, 0]) / total
         return products, sums[:, 1] - sums[:, 0] * slope.sum() / total
@@ -214,10 +196,6 @@ def _split(table: Tensor, centre: Tensor | float = 0.0) -> Iterator[tuple[slice,
     for start in range(0, len(table), _CHUNK):
         rows = slice(start, start + _CHUNK)
         yield rows, table[rows].flatten(1).double() - centre
-
-
-def _add_up(parts: Iterable[Tensor]) -> Tensor:
-    return torch.stack(list(parts)).sum(0)
 
 
 def _find_independent(correlation: Tensor, varies: Tensor) -> Tensor:
@@ -315,9 +293,9 @@ class _Problem:
     def __init__(self, columns: Tensor, loss: RowLoss, l2: float) -> None:
         self._columns = columns
         self._loss = loss
-        self._mean = _add_up(x.sum(0) for _, x in _split(columns)) / len(columns)
+        self._mean = torch.stack([x.sum(0) for _, x in _split(columns)]).sum(0) / len(columns)
         self._penalty = torch.tensor([l2] * columns.shape[1] + [0.0], dtype=torch.float64)
-        scatter = _add_up(x.T @ x for _, x in _split(columns, self._mean)).cpu() / len(columns)
+        scatter = torch.stack([x.T @ x for _, x in _split(columns, self._mean)]).sum(0).cpu() / len(columns)
         deviation = scatter.diagonal().sqrt()
         deviation[deviation == 0] = 1.0
         values, vectors = torch.linalg.eigh(scatter / torch.outer(deviation, deviation))

@@ -147,12 +147,8 @@ class FeaturePreparation(Protocol):
         """Which features each column became."""
 
     @property
-    def outputs(self) -> Sequence[str]:
-        """What each feature is called."""
-
-    @property
-    def slopes(self) -> Mapping[str, float]:
-        """Of features that follow a column's own unit in a straight line, by name."""
+    def slopes(self) -> Sequence[tuple[str, float | None]]:
+        """Every feature's name, and its slope along the column's own unit; None where it is no straight line."""
 
     def describe(self) -> list[dict[str, Any]]: ...
 

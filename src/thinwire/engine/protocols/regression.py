@@ -24,7 +24,7 @@ from torch import Tensor
 from thinwire.base.errors import BadInput, Malformed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity
-from thinwire.engine.models.losses import WeightedLoss, squared_error
+from thinwire.engine.models.losses import WeightedLoss, find_plain_loss, squared_error
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Outcome, SubspaceFit
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.protocols.bottom import RegressionBottom
@@ -40,13 +40,12 @@ _HIDDEN = 1e-8  # of a coefficient: as much of it may be changed without a chang
 
 def send_weights(context: PartyContext, side: LabelSide, fit: SubspaceFit, round: Round) -> None:
     """To every party what its own directions count; to ourselves too."""
-    facts = torch.tensor([1.0 + REGRESSION_LOSSES.index(_find_plain_loss(side)), fit.settled], dtype=torch.float64)
-    weights = fit.split_weights()
+    loss, weights = REGRESSION_LOSSES.index(find_plain_loss(side.loss)), fit.split_weights()
+    facts = torch.tensor([1.0 + loss, fit.settled], dtype=torch.float64)
     for party, mine in zip(context.feature_parties, weights, strict=False):
         context.send(party, Kind.WEIGHTS, round, _pack([*facts, fit.top.l2, *mine]))
     fit.top.facts[:2] = facts
     if isinstance(side.bottom, RegressionBottom):
-        side.bottom.linear.facts[:2] = facts
         side.bottom.combine(weights[-1])
 
 
@@ -58,10 +57,6 @@ def receive_weights(context: PartyContext, bottom: RegressionBottom, round: Roun
         raise BadInput(f"party {context.me!r}: {says}; write the same at all parties")
     bottom.linear.facts[:2] = found[:2]
     bottom.combine(found[3:])
-
-
-def _find_plain_loss(side: LabelSide) -> object:
-    return side.loss.loss if isinstance(side.loss, WeightedLoss) else side.loss
 
 
 # At the end ---------------------------------------------------------------------------------------------------------
@@ -79,9 +74,6 @@ class _Line:
         self._context.send(self._peer, Kind.INFERENCE, self._sent, body)
         self._sent += 1
 
-    def send_numbers(self, numbers: Sequence[float] | Tensor) -> None:
-        self.send(_pack(numbers))
-
     def receive(self) -> bytes:
         self._received += 1
         return bytes(self._context.receive(self._peer, Kind.INFERENCE, self._received - 1))
@@ -93,7 +85,7 @@ class _Line:
 def ask_errors(context: PartyContext, bottom: RegressionBottom, round: Round) -> None:
     """Offers the rest of this party's directions, where it may; sends them, and takes the errors, if told to."""
     line, offers = _Line(context, context.label_party, round), bottom.linear.inference
-    line.send_numbers([offers])
+    line.send(_pack([offers]))
     outcome = int(line.receive_numbers(1))
     if outcome not in set(Outcome) or (outcome == Outcome.KNOWN and not offers):
         raise Malformed(f"{context.label_party!r} answers an offer of directions by {outcome}")
@@ -101,7 +93,7 @@ def ask_errors(context: PartyContext, bottom: RegressionBottom, round: Round) ->
     if outcome != Outcome.KNOWN:
         return
     rest, size = bottom.list_unsent(), bottom.search.found.shape[0]
-    line.send_numbers([len(rest)])
+    line.send(_pack([len(rest)]))
     for direction in rest:
         symbols = Identity().compress(bottom.search.embed(direction).cpu(), torch.Generator())
         line.send(context.encode(symbols))
@@ -115,7 +107,7 @@ def answer_errors(context: PartyContext, side: LabelSide, fit: SubspaceFit, roun
     outcome = _judge(context, side, fit, [bool(line.receive_numbers(1)) for line in lines.values()])
     fit.top.facts[2] = outcome
     for line in lines.values():
-        line.send_numbers([outcome])
+        line.send(_pack([outcome]))
     if outcome is not Outcome.KNOWN:
         return
     for owner, (party, line) in enumerate(lines.items()):
@@ -123,13 +115,12 @@ def answer_errors(context: PartyContext, side: LabelSide, fit: SubspaceFit, roun
     if isinstance(side.bottom, RegressionBottom):
         for direction in side.bottom.list_unsent():
             fit.add(len(lines), side.bottom.search.embed(direction))
-    error, freedom, blocks = fit.estimate_errors(side.measure_losses, _find_plain_loss(side) is squared_error)
+    error, freedom, blocks = fit.estimate_errors(side.measure_losses, find_plain_loss(side.loss) is squared_error)
     for line, block in zip(lines.values(), blocks, strict=False):
         for numbers in ([freedom], *block):
-            line.send_numbers(numbers)
+            line.send(_pack(numbers))
     fit.top.facts[3], fit.top.error[0] = freedom, error
     if isinstance(side.bottom, RegressionBottom):
-        side.bottom.linear.facts[2] = outcome
         _keep_errors(side.bottom, freedom, blocks[-1])
 
 
