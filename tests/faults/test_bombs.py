@@ -34,7 +34,7 @@ SUMMED = Shape(
 )
 REGRESSION = Shape(
     {"method": "svfl"},
-    job={"batch_size": None, "epochs": 20},
+    job={"batch_size": None, "epochs": 20, "metrics": ["mse"]},
     model={"name": "linear", "inference": True},
     label_party={"top": {"name": "regression_top"}, "loss": "squared_error"},
 )

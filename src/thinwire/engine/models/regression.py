@@ -95,7 +95,7 @@ class RegressionTop(nn.Module):
     It is settled, and the run ends, once the coefficients of no party change by more than `tolerance` of the largest.
     """
 
-    def __init__(self, *, l2: float = 0.0, tolerance: float = 1e-6) -> None:
+    def __init__(self, *, l2: float = 0.0, tolerance: float = 1e-5) -> None:
         super().__init__()
         self.l2 = require_number(self, "l2", l2, at_least=0)
         self.tolerance = require_number(self, "tolerance", tolerance, above=0)

@@ -81,16 +81,19 @@ class _Line:
     def receive_numbers(self, count: int) -> Tensor:
         return _unpack(self.receive(), count, f"{self._peer!r}, INFERENCE")
 
+    def receive_whole(self, limit: int) -> int:
+        number = float(self.receive_numbers(1))
+        if number not in range(limit):
+            raise Malformed(f"{self._peer!r}, INFERENCE: {number:g}, not a whole number below {limit}")
+        return int(number)
+
 
 def ask_errors(context: PartyContext, bottom: RegressionBottom, round: Round) -> None:
     """Offers the rest of this party's directions, where it may; sends them, and takes the errors, if told to."""
     line, offers = _Line(context, context.label_party, round), bottom.linear.inference
     line.send(_pack([offers]))
-    outcome = int(line.receive_numbers(1))
-    if outcome not in set(Outcome) or (outcome == Outcome.KNOWN and not offers):
-        raise Malformed(f"{context.label_party!r} answers an offer of directions by {outcome}")
-    bottom.linear.facts[2] = outcome
-    if outcome != Outcome.KNOWN:
+    bottom.linear.facts[2] = outcome = line.receive_whole(len(Outcome))
+    if outcome != Outcome.KNOWN or not offers:
         return
     rest, size = bottom.list_unsent(), bottom.search.found.shape[0]
     line.send(_pack([len(rest)]))
@@ -104,14 +107,15 @@ def ask_errors(context: PartyContext, bottom: RegressionBottom, round: Round) ->
 def answer_errors(context: PartyContext, side: LabelSide, fit: SubspaceFit, round: Round) -> None:
     """Takes what the parties offer, and tells each of them of its own coefficients alone."""
     lines = {party: _Line(context, party, round) for party in context.feature_parties}
-    outcome = _judge(context, side, fit, [bool(line.receive_numbers(1)) for line in lines.values()])
+    outcome = _judge(context, side, fit, [bool(line.receive_whole(2)) for line in lines.values()])
     fit.top.facts[2] = outcome
     for line in lines.values():
         line.send(_pack([outcome]))
     if outcome is not Outcome.KNOWN:
         return
     for owner, (party, line) in enumerate(lines.items()):
-        _receive_directions(context, fit, owner, party, line)
+        for _ in range(line.receive_whole(_MOST_DIRECTIONS)):
+            fit.add(owner, context.decode(line.receive(), party, (context.rows, 1)).to_tensor())
     if isinstance(side.bottom, RegressionBottom):
         for direction in side.bottom.list_unsent():
             fit.add(len(lines), side.bottom.search.embed(direction))
@@ -134,14 +138,6 @@ def _judge(context: PartyContext, side: LabelSide, fit: SubspaceFit, offers: Seq
         Outcome.UNSETTLED: not fit.settled,
     }
     return next((reason for reason, holds in reasons.items() if holds), Outcome.KNOWN)
-
-
-def _receive_directions(context: PartyContext, fit: SubspaceFit, owner: int, party: PartyName, line: _Line) -> None:
-    count = float(line.receive_numbers(1))
-    if count not in range(_MOST_DIRECTIONS):
-        raise Malformed(f"{party!r} would send {count:g} more directions of its columns")
-    for _ in range(int(count)):
-        fit.add(owner, context.decode(line.receive(), party, (context.rows, 1)).to_tensor())
 
 
 def _keep_errors(bottom: RegressionBottom, freedom: float, block: Tensor) -> None:
