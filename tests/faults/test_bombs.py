@@ -33,6 +33,12 @@ SUMMED = Shape(
     model={"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"},
     parties=3,
 )
+REGRESSION = Shape(
+    {"method": "svfl"},
+    job={"batch_size": None, "epochs": 20, "metrics": ["mse"]},
+    model={"name": "linear", "inference": True},
+    label_party={"top": {"name": "regression_top"}, "loss": "squared_error"},
+)
 ROOM = 2 << 30  # bytes beside what a party has taken when it starts
 
 
@@ -90,6 +96,9 @@ BOMBS = [
     Bomb(Kind.TEST, "bank", trains(STEERED), FROM_BANK),
     Bomb(Kind.COLUMN, "bank", trains(MEASURED), FROM_BANK),
     Bomb(Kind.COLUMN, LABEL_PARTY, trains(MEASURED), "'clinic' scores columns by"),
+    Bomb(Kind.WEIGHTS, LABEL_PARTY, trains(REGRESSION), "'clinic', WEIGHTS of round 0: "),
+    Bomb(Kind.INFERENCE, "bank", trains(REGRESSION), "'bank', INFERENCE: "),
+    Bomb(Kind.INFERENCE, LABEL_PARTY, trains(REGRESSION), "'clinic', INFERENCE: "),
     Bomb(Kind.PREDICTION, "bank", predicts, FROM_BANK),
     Bomb(Kind.PREDICTION, LABEL_PARTY, predicts, "Truncated; its own log says more"),
 ]

@@ -32,3 +32,5 @@ class Kind(IntEnum):
     PREDICTION = 16  # after the training: rows that are asked for, and their embeddings
     TEST = 17  # test rows' embeddings, once at the end, where validation rows were evaluated before
     COLUMN = 18  # test rows' embeddings with one column permuted, up; what that costs the score, down
+    WEIGHTS = 19  # what each of a party's directions counts in a regression, down
+    INFERENCE = 20  # the rest of a party's directions, up; its coefficients' covariance, down: once at the end

@@ -38,6 +38,7 @@ class Participants:
     has_test_rows: bool = False
     has_validation_rows: bool = False
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
+    is_regression: bool = False  # exact, over directions of the parties' columns
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -109,6 +110,7 @@ class Consent:
             f"{self.me!r} is asked to take part in {self.recipe.name!r} with {others}",
             f"recipe digest {self.recipe.digest()}",
             *self.list_disclosures(),
+            *self._list_inference(),
             self.protection,
             *([] if self.recipe.repeatable else ["not repeatable to the bit: local steps follow the clock"]),
             f"for all parties: {', '.join(f'{field} = {value}' for field, value in shared.items())}",
@@ -130,6 +132,14 @@ class Consent:
     def _list_code(self) -> list[str]:
         found = find_modules(self.section.path, self.section.model_dump())
         return [f"{place} runs code of this party's own: {module}" for place, module in found.items()]
+
+    def _list_inference(self) -> list[str]:
+        """What standard errors cost a feature party."""
+        label_party, model = self.participants.label_party, self.section.model or {}
+        if not model.get("inference") or self.me == label_party:
+            return []
+        left = f"the directions that are left of {self.me}'s columns"
+        return [f"inference: at the end {label_party} is sent {left}; it then holds all of them up to a rotation"]
 
     def _list_allowances(self) -> list[str]:
         """What a feature party's section allows on-line beyond its answers."""
@@ -186,7 +196,13 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     if participants.measures_columns:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
         sees.append(f"{permuted}, for each column without its name; the score lost by each")
-    return sees
+    return [*sees, _DIRECTIONS] if participants.is_regression else sees
+
+
+_DIRECTIONS = (
+    "with every exchange one more direction of each party's columns: after as many exchanges as a party has columns, "
+    "all of them up to a rotation, which independent component analysis can often undo"
+)
 
 
 def _sends_leaves(recipe: Recipe) -> bool:
@@ -209,6 +225,7 @@ def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
     return [
         *_answers_seen(recipe, participants),
+        *(["its own coefficients"] if participants.is_regression else []),
         *([verdict] if participants.has_validation_rows else []),
         *([losses] if participants.measures_columns else []),
     ]
@@ -257,6 +274,8 @@ def describe_agreement(
         found["job.column_importance"] = _text(True)
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
+    if roster.is_regression:
+        found["model"] = "regression"
     if top is not None:
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss

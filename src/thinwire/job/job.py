@@ -18,6 +18,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
+from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy.accounting import (
     DEFAULT_DELTA,
     Budget,
@@ -45,6 +46,7 @@ from thinwire.job.checks import (
     check_label_party,
     check_module,
     check_names,
+    check_regression_parties,
     check_rows,
     find_embedding_width,
     require_held_out_rows,
@@ -149,6 +151,7 @@ class Job:
             self.test_rows > 0,
             self.validation_rows > 0,
             self.column_importance,
+            isinstance(self.label_party.top, RegressionTop),
         )
 
     @property
@@ -218,6 +221,7 @@ class Job:
             check_column_importance(self.recipe, settings)
         for name, module in self.modules().items():
             check_module(name, module)
+        check_regression_parties(label, self.parties)
         widths = dict(known)
         for party in self.everyone:
             if party.bottom is not None and party.name not in known:

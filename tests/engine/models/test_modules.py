@@ -28,6 +28,7 @@ from thinwire.engine.models import (
     WideAndDeep,
 )
 from thinwire.engine.models.learners import TreeNodes, flatten_tree
+from thinwire.engine.models.regression import RegressionTop
 
 ROWS = 5
 
@@ -84,8 +85,9 @@ CASES = [
     Case("scaled_cosine", ScaledCosine, normal(12), ()),
     Case("bias_top", lambda: BiasTop(12), normal(12), (12,)),
     Case("boosted_trees", one_split, normal(3), (2,)),
+    Case("regression_top", RegressionTop, normal(1), (1,)),
 ]
-NETWORKS = [case for case in CASES if case.name != "boosted_trees"]
+NETWORKS = [case for case in CASES if case.name not in ("boosted_trees", "regression_top")]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -126,7 +128,7 @@ def test_finite_gradients(case: Case) -> None:
 def test_the_global_seed_fixes_the_weights(case: Case) -> None:
     first, again, other = (seeded(case.build, seed).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    if case.name not in ("scaled_cosine", "bias_top", "boosted_trees"):
+    if case.name not in ("scaled_cosine", "bias_top", "boosted_trees", "regression_top"):
         assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
