@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.job.job import Job
@@ -24,6 +25,7 @@ from thinwire.report.record import ALL_PARTIES, BaselineScore
 MOST_ROWS = 200_000  # that a baseline is trained on
 _MANY_CELLS = 5_000_000  # of a table that is worth several threads
 _LEAST_CHANCE = 1e-15
+_LEAST_RATE = 1e-6
 TaskKind: TypeAlias = Literal["classes", "binary", "regression"]
 
 
@@ -35,17 +37,20 @@ class BaselineTask:
     width: int  # logits a row; 1 where the model gives one number
     metric: str
     score: Callable[[Tensor, Tensor], float]  # (outputs, labels)
+    outputs: Outputs = Outputs.RAW  # the model's
 
     @classmethod
     def of(cls, kind: TaskKind, outputs: Tensor, party: LabelParty, metrics: Sequence[str]) -> BaselineTask:
         """`outputs` are the model's, on any rows; scores are the first metric, or the loss."""
         name = next(iter(metrics), "loss")
-        return cls(kind, outputs.shape[1] if outputs.dim() == 2 else 1, name, choose_score(name, party))
+        width = outputs.shape[1] if outputs.dim() == 2 else 1
+        return cls(kind, width, name, choose_score(name, party), Outputs.of(party.loss))
 
     def to_outputs(self, estimator: Any, features: NDArray[np.float32]) -> Tensor:
         """Values [N], log-odds [N] or log-probabilities [N, C]."""
         if self.kind == "regression":
-            return torch.from_numpy(estimator.predict(features)).double()
+            values = torch.from_numpy(estimator.predict(features)).double()
+            return values.clamp(min=_LEAST_RATE).log() if self.outputs is Outputs.COUNT else values
         chances = np.zeros((len(features), max(2, self.width)))
         chances[:, estimator.classes_.astype(int)] = estimator.predict_proba(features)
         logs = torch.from_numpy(np.log(chances.clip(_LEAST_CHANCE, 1)))
@@ -55,7 +60,8 @@ class BaselineTask:
 def choose_score(name: str, party: LabelParty) -> Callable[[Tensor, Tensor], float]:
     """A metric by its name, or the label party's mean loss."""
     if name != "loss":
-        return metric(name).compute
+        kind = Outputs.of(party.loss)
+        return lambda outputs, labels: metric(name).compute(kind.to_scored(outputs), labels)
     return lambda outputs, labels: float(party.loss(outputs, labels).double().mean())
 
 

@@ -108,13 +108,13 @@ class _Answers:
 
 
 def _read_answers(outputs: Tensor, labels: Tensor, kind: Outputs) -> _Answers | None:
-    said = outputs.detach().cpu().double().numpy()
+    said = kind.to_scored(outputs).detach().cpu().double().numpy()
     said = said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
     if said.ndim not in (1, 2) or labels.dim() != 1 or len(said) != len(labels) or not np.isfinite(said).all():
         return None
     truth = labels.cpu().double().numpy()
     are_classes = bool(np.isin(truth, range(2 if said.ndim == 1 else said.shape[1])).all())
-    if said.ndim == 1 and (kind is Outputs.VALUE or not are_classes):
+    if said.ndim == 1 and (kind in (Outputs.VALUE, Outputs.COUNT) or not are_classes):
         return _Answers("regression", said, truth)
     if not are_classes:
         return None

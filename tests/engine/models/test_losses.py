@@ -15,6 +15,7 @@ from thinwire.engine.models import (
     Loss,
     binary_cross_entropy,
     cross_entropy,
+    poisson,
     squared_error,
     with_class_weights,
 )
@@ -51,12 +52,23 @@ def test_squared_error_never_broadcasts(prediction: Tensor, labels: Tensor) -> N
     torch.testing.assert_close(rows, (LOGIT - TARGET) ** 2)
 
 
+def test_poisson_is_the_likelihood_of_counts() -> None:
+    counts = torch.arange(32)
+    expected = functional.poisson_nll_loss(LOGIT, counts.float(), reduction="none")
+    torch.testing.assert_close(poisson(LOGIT[:, None], counts), expected)
+    with pytest.raises(BadTensor, match="counts, 0 or more, got -1"):
+        poisson(LOGIT, counts - 1)
+    with pytest.raises(BadParameter, match="poisson has no classes"):
+        with_class_weights(poisson, [1, 2])
+
+
 @pytest.mark.parametrize(
     ("loss", "outputs", "labels"),
     [
         (cross_entropy, LOGITS, CLASSES),
         (binary_cross_entropy, LOGIT[:, None], BITS.float()),
         (squared_error, LOGIT[:, None], TARGET),
+        (poisson, LOGIT[:, None], BITS),
     ],
 )
 def test_each_row_has_a_loss_of_its_own(loss: Loss, outputs: Tensor, labels: Tensor) -> None:
@@ -112,4 +124,5 @@ def test_names_of_job_files() -> None:
         "cross_entropy": cross_entropy,
         "binary_cross_entropy": binary_cross_entropy,
         "squared_error": squared_error,
+        "poisson": poisson,
     } == LOSSES

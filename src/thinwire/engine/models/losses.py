@@ -43,6 +43,16 @@ def squared_error(prediction: Tensor, labels: Tensor) -> Tensor:
     return (line - target.to(line.dtype)).square()
 
 
+def poisson(log_rate: Tensor, labels: Tensor) -> Tensor:
+    """exp(output) - label * output: counts, by the logarithm of their rate. log_rate [B] or [B, 1], labels from 0."""
+    line = _line(log_rate, "poisson: the output")
+    target = _line(labels, "poisson: labels")
+    _same_rows(len(line), len(target), "poisson")
+    if bool((target < 0).any()):
+        raise BadTensor(f"poisson: labels must be counts, 0 or more, got {target[target < 0][0].item():g}")
+    return line.exp() - target.to(line.dtype) * line
+
+
 @dataclass(frozen=True, slots=True)
 class WeightedLoss:
     """A loss whose rows count by the weight of their class."""
@@ -61,8 +71,8 @@ class WeightedLoss:
 
 def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
     """The loss with each row's value multiplied by its class's weight."""
-    if loss is squared_error:
-        raise BadParameter("weighted: squared_error has no classes; use it without class_weights")
+    if loss in (squared_error, poisson):
+        raise BadParameter(f"weighted: {name_loss(loss)} has no classes; use it without class_weights")
     weights = tuple(
         require_number("weighted", f"class_weights[{i}]", weight, at_least=0)
         for i, weight in enumerate(class_weights)
@@ -70,6 +80,11 @@ def with_class_weights(loss: Loss, class_weights: Sequence[float]) -> Loss:
     if len(weights) < 2 or not any(weights):
         raise BadParameter(f"weighted: class_weights needs one number a class, not all 0, got {list(weights)}")
     return WeightedLoss(loss, weights)
+
+
+def find_plain_loss(loss: Any) -> Any:
+    """Without class weights."""
+    return loss.loss if isinstance(loss, WeightedLoss) else loss
 
 
 def _line(x: Tensor, name: str) -> Tensor:
@@ -102,6 +117,7 @@ LOSSES: dict[str, Loss] = {
     "cross_entropy": cross_entropy,
     "binary_cross_entropy": binary_cross_entropy,
     "squared_error": squared_error,
+    "poisson": poisson,
 }
 
 
@@ -111,17 +127,18 @@ class Outputs(Enum):
     CLASSES = "classes"  # a logit a class
     PROBABILITY = "probability"  # one logit
     VALUE = "value"  # the value itself
+    COUNT = "count"  # the logarithm of a rate
     RAW = "outputs"  # a loss of one's own: nothing is known
 
     @classmethod
     def of(cls, loss: Any) -> Outputs:
-        plain = loss.loss if isinstance(loss, WeightedLoss) else loss
         known: dict[Any, Outputs] = {
             cross_entropy: cls.CLASSES,
             binary_cross_entropy: cls.PROBABILITY,
             squared_error: cls.VALUE,
+            poisson: cls.COUNT,
         }
-        return known.get(plain, cls.RAW)
+        return known.get(find_plain_loss(loss), cls.RAW)
 
     def columns(self, width: int) -> tuple[str, ...]:
         match self:
@@ -129,7 +146,7 @@ class Outputs(Enum):
                 return tuple(f"probability_{one}" for one in range(width))
             case Outputs.PROBABILITY:
                 return ("probability",)
-            case Outputs.VALUE:
+            case Outputs.VALUE | Outputs.COUNT:
                 return ("value",)
         return tuple(f"output_{one}" for one in range(width))
 
@@ -142,7 +159,13 @@ class Outputs(Enum):
             case Outputs.PROBABILITY:
                 # Not sigmoid, which rounds by where a value stands among the others; softmax goes row by row.
                 return torch.softmax(torch.stack([torch.zeros_like(table), table], -1), -1)[..., 1]
+            case Outputs.COUNT:
+                return table.exp()
         return table
+
+    def to_scored(self, outputs: Tensor) -> Tensor:
+        """What metrics look at: logits, or values in the label's own scale."""
+        return self.to_predictions(outputs) if self is Outputs.COUNT else outputs
 
 
 def name_loss(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
