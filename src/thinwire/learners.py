@@ -1,4 +1,6 @@
-"""The public path of learners; they live in `thinwire.engine.models.learners`."""
+"""The public path of learners; they live in `thinwire.engine.models`."""
 
-from thinwire.engine.models.learners import *
-from thinwire.engine.models.learners import __all__ as __all__
+from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.models.regression import Linear, RegressionTop
+
+__all__ = ["BoostedTrees", "Linear", "RegressionTop"]

@@ -32,6 +32,12 @@ SUMMED = Shape(
     model={"name": "mlp", "hidden": [6], "width": 4, "out_activation": "tanh"},
     parties=3,
 )
+REGRESSION = Shape(
+    {"method": "svfl"},
+    job={"batch_size": None, "epochs": 20, "metrics": ["mse"]},
+    model={"name": "linear", "inference": True},
+    label_party={"top": {"name": "regression_top"}, "loss": "squared_error"},
+)
 ROOM = 2 << 30  # bytes beside what a party has taken when it starts
 
 
@@ -87,6 +93,9 @@ BOMBS = [
     Bomb(Kind.MATCH_TAGS, "bank", aligns, "'bank' sent MATCH_TAGS 0 of"),
     Bomb(Kind.COMMON_ROWS, LABEL_PARTY, aligns, "'clinic' sent COMMON_ROWS 0 of"),
     Bomb(Kind.TEST, "bank", trains(STEERED), FROM_BANK),
+    Bomb(Kind.WEIGHTS, LABEL_PARTY, trains(REGRESSION), "'clinic', WEIGHTS of round 0: "),
+    Bomb(Kind.INFERENCE, "bank", trains(REGRESSION), "'bank', INFERENCE: "),
+    Bomb(Kind.INFERENCE, LABEL_PARTY, trains(REGRESSION), "'clinic', INFERENCE: "),
     Bomb(Kind.PREDICTION, "bank", predicts, FROM_BANK),
     Bomb(Kind.PREDICTION, LABEL_PARTY, predicts, "Truncated; its own log says more"),
 ]

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from job.small import write_job
+from job.small import JOB, write_job
 from thinwire.engine.compress import TopK
 from thinwire.engine.methods import cvfl, efvfl, pbm, svfl
 from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.job.disclosure import Participants, describe_budget, describe_training
 from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
+from thinwire.net.handshake import compare_agreements
 from thinwire.training.dry_run import run_dry
 
 ROSTER = Participants("clinic", ("bank", "shop"))
@@ -28,6 +29,41 @@ def test_private_labels() -> None:
     assert describe_training(svfl(), TESTED)["clinic"][1:] == [
         "every party's embeddings of every test row, exactly, at every evaluation"
     ]
+
+
+def test_a_regression_shows_directions_of_columns(tmp_path: Path) -> None:
+    roster = Participants("clinic", ("bank", "shop"), is_regression=True)
+    seen = describe_training(svfl(), roster)
+    assert seen["clinic"][-1] == (
+        "with every exchange one more direction of each party's columns: after as many exchanges as a party has "
+        "columns, all of them up to a rotation, which independent component analysis can often undo"
+    )
+    assert seen["bank"][-1] == "its own coefficients"
+    job = write_job(tmp_path, REGRESSION)
+    bank, shop, clinic = (read_party_view(job, name) for name in ("bank", "shop", "clinic"))
+    inference = (
+        "inference: at the end clinic is sent the directions that are left of bank's columns; it then holds all of "
+        "them up to a rotation"
+    )
+    assert inference in bank.consent.list_terms()
+    assert "inference:" not in "".join([*shop.consent.list_terms(), *clinic.consent.list_terms()])
+    assert seen["clinic"][-1] in bank.consent.describe_training()
+    assert bank.agreement() == shop.agreement() == clinic.agreement()
+    other = read_party_view(write_job(tmp_path, JOB.replace("efvfl", "svfl").replace(COMPRESSED, "")), "clinic")
+    assert "model is regression at 'bank' and not given at 'clinic'" in compare_agreements(
+        bank.agreement(), other.agreement(), "bank", "clinic"
+    )
+
+
+COMPRESSED = 'compressor = { name = "TopK", fraction = 0.25 }\nlabels = "private"\n'
+REGRESSION = (
+    JOB.replace("efvfl", "svfl")
+    .replace(COMPRESSED, "")
+    .replace("batch_size = 32\n", "")
+    .replace('{ name = "mlp", hidden = [8], width = 4 }', '{ name = "linear", inference = true }')
+    .replace('{ name = "linear", width = 4 }', '{ name = "linear" }')
+    .replace('{ name = "linear_top", classes = 2 }', '{ name = "regression_top" }\nloss = "binary_cross_entropy"')
+)
 
 
 def test_error_feedback_sends_changes() -> None:

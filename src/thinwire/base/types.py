@@ -31,3 +31,5 @@ class Kind(IntEnum):
     COMMON_ROWS = 15  # which of a feature party's points all parties hold
     PREDICTION = 16  # after the training: rows that are asked for, and their embeddings
     TEST = 17  # test rows' embeddings, once at the end, where validation rows were evaluated before
+    WEIGHTS = 19  # what each of a party's directions counts in a regression, down
+    INFERENCE = 20  # the rest of a party's directions, up; its coefficients' covariance, down: once at the end

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from thinwire.base.errors import BadInput, BadLabels, BadParameter, IncompatibleRecipe
+from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import PoissonBinomial
-from thinwire.engine.models.losses import WeightedLoss, binary_cross_entropy, cross_entropy
+from thinwire.engine.compress import Identity, PoissonBinomial
+from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
+from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.accounting import (
     Budget,
@@ -28,7 +29,7 @@ from thinwire.engine.privacy.accounting import (
     PrivacyLedger,
     Uses,
 )
-from thinwire.engine.privacy.accounting.ledger import end_to_end_epsilon
+from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows, end_to_end_epsilon
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.privacy.dp_bottom import (
     DPBottom,
@@ -41,7 +42,8 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_nam
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, LocalSteps
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps
+from thinwire.engine.streams import Direct
 from thinwire.job.messages import at
 from thinwire.job.settings import RunSettings
 from thinwire.storage.tensor_file import DTYPES
@@ -246,6 +248,8 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
 
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
+    if isinstance(party.bottom, Linear):
+        _check_regression(where, party, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
@@ -262,12 +266,58 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
         require_row_gradients(where, settings.training, party.bottom, few, width)
 
 
+# An exact regression ------------------------------------------------------------------------------------------
+
+
+def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty]) -> None:
+    """Either all bottom models are `Linear`, under one `RegressionTop` of the same l2, or none is."""
+    everyone: list[FeatureParty | LabelParty] = [*parties, label]
+    for party in (one for one in everyone if one.bottom is not None):
+        bottom, top = party.bottom, label.top
+        if isinstance(bottom, Linear) != isinstance(top, RegressionTop):
+            got = f"{type(bottom).__name__} under {type(top).__name__}"
+            raise BadInput(
+                f"party {party.name!r}: Linear and RegressionTop belong together, at all parties; got {got}"
+            )
+        if isinstance(bottom, Linear) and isinstance(top, RegressionTop) and bottom.l2 != top.l2:
+            held = f"party {party.name!r}: l2 is {bottom.l2:g}, and {top.l2:g} in the top model"
+            raise BadInput(f"{held}; write the same at all parties")
+
+
+def _check_regression(where: str, party: FeatureParty | LabelParty, recipe: Recipe, settings: RunSettings) -> None:
+    """Directions travel as they are, of all rows, once a round; derivatives may be disturbed."""
+    exact = recipe.uplink == Direct(Identity()) and recipe.schedule == EveryBatch()
+    wrong = {
+        f"is not made for {recipe.name}; use svfl": not exact or recipe.labels is not Labels.PRIVATE,
+        "takes all rows at once; leave batch_size out": settings.batch_size is not None,
+        "learns from raw rows; leave training out": not isinstance(settings.training, TrainedOnRawRows),
+        'is exact in its last round; write deliver = "last"': HeldOut.VALIDATION in party.held_out
+        and settings.deliver != "last",
+    }
+    for says, holds in wrong.items():
+        if holds:
+            raise IncompatibleRecipe(f"{where} belongs to an exact regression, which {says}")
+    if party.features is not None and bool((party.features == party.features[:1]).all()):
+        raise BadColumn(f"{where} has nothing to fit: every column has the same value in all rows")
+
+
+def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettings) -> None:
+    where = f"party {party.name!r}: the top model"
+    check_regression_parties(party, ())
+    _check_regression(where, party, recipe, settings)
+    if find_plain_loss(party.loss) not in REGRESSION_LOSSES or party.fusion != "sum":
+        names = ", ".join(map(name_loss, REGRESSION_LOSSES))
+        raise BadInput(f'{where} belongs to a regression, which takes fusion "sum" and one of the losses {names}')
+
+
 # The label party ---------------------------------------------------------------------------------------------
 
 
 def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, settings: RunSettings) -> None:
     """Its top model and loss take the embeddings of these `widths`."""
     check_fusion(party.fusion, list(widths))
+    if isinstance(party.top, RegressionTop):
+        _check_regression_top(party, recipe, settings)
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
     _check_sample_weight(party, recipe)
@@ -310,8 +360,7 @@ def _check_two_classes(party: LabelParty) -> None:
 
 
 def _has_classes(party: LabelParty) -> bool:
-    loss = party.loss.loss if isinstance(party.loss, WeightedLoss) else party.loss
-    return loss in (cross_entropy, binary_cross_entropy)
+    return find_plain_loss(party.loss) in (cross_entropy, binary_cross_entropy)
 
 
 def _check_sample_weight(party: LabelParty, recipe: Recipe) -> None:

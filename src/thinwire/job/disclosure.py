@@ -37,6 +37,7 @@ class Participants:
     label_party_has_features: bool = False
     has_test_rows: bool = False
     has_validation_rows: bool = False
+    is_regression: bool = False  # exact, over directions of the parties' columns
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -108,6 +109,7 @@ class Consent:
             f"{self.me!r} is asked to take part in {self.recipe.name!r} with {others}",
             f"recipe digest {self.recipe.digest()}",
             *self.list_disclosures(),
+            *self._list_inference(),
             self.protection,
             *([] if self.recipe.repeatable else ["not repeatable to the bit: local steps follow the clock"]),
             f"for all parties: {', '.join(f'{field} = {value}' for field, value in shared.items())}",
@@ -129,6 +131,14 @@ class Consent:
     def _list_code(self) -> list[str]:
         found = find_modules(self.section.path, self.section.model_dump())
         return [f"{place} runs code of this party's own: {module}" for place, module in found.items()]
+
+    def _list_inference(self) -> list[str]:
+        """What standard errors cost a feature party."""
+        label_party, model = self.participants.label_party, self.section.model or {}
+        if not model.get("inference") or self.me == label_party:
+            return []
+        left = f"the directions that are left of {self.me}'s columns"
+        return [f"inference: at the end {label_party} is sent {left}; it then holds all of them up to a rotation"]
 
     def _list_allowances(self) -> list[str]:
         """What a feature party's section allows on-line beyond its answers."""
@@ -180,7 +190,13 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     if participants.has_test_rows:
         when = "once, at the end" if participants.has_validation_rows else "at every evaluation"
         sees.append(f"{_embeddings_of('test row', recipe)}, {when}")
-    return sees
+    return [*sees, _DIRECTIONS] if participants.is_regression else sees
+
+
+_DIRECTIONS = (
+    "with every exchange one more direction of each party's columns: after as many exchanges as a party has columns, "
+    "all of them up to a rotation, which independent component analysis can often undo"
+)
 
 
 def _embeddings_of(row: str, recipe: Recipe) -> str:
@@ -196,7 +212,8 @@ def _whose(recipe: Recipe) -> str:
 
 def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
-    return [*_answers_seen(recipe, participants), *([verdict] if participants.has_validation_rows else [])]
+    own = ["its own coefficients"] if participants.is_regression else []
+    return [*_answers_seen(recipe, participants), *own, *([verdict] if participants.has_validation_rows else [])]
 
 
 def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
@@ -238,6 +255,8 @@ def describe_agreement(
         found[f"job.{field}"] = _text(given[field])
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
+    if roster.is_regression:
+        found["model"] = "regression"
     if top is not None:
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss

@@ -18,6 +18,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
+from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy.accounting import (
     DEFAULT_DELTA,
     Budget,
@@ -44,6 +45,7 @@ from thinwire.job.checks import (
     check_label_party,
     check_module,
     check_names,
+    check_regression_parties,
     check_rows,
     find_embedding_width,
     require_validation_rows,
@@ -146,6 +148,7 @@ class Job:
             self.label_party.features is not None,
             self.test_rows > 0,
             self.validation_rows > 0,
+            isinstance(self.label_party.top, RegressionTop),
         )
 
     @property
@@ -214,6 +217,7 @@ class Job:
             check_early_stopping(self.recipe, settings)
         for name, module in self.modules().items():
             check_module(name, module)
+        check_regression_parties(label, self.parties)
         widths = dict(known)
         for party in self.everyone:
             if party.bottom is not None and party.name not in known:

@@ -175,11 +175,12 @@ def _fit_coding(section: LabelSection, training: Cells) -> LabelCoding:
     with at("label_party.labels"):
         classes = None if source.classes is None else tuple(source.classes)
         coding = LabelCoding.fit(training, str(source.column), source.task or "auto", classes)
-    fitting = section.loss == "squared_error"
+    fitting = section.loss in ("squared_error", "poisson")
     if fitting != (coding.task == "regression"):
         right = "squared_error" if coding.task == "regression" else "cross_entropy"
         raise BadLabels.of("label_party.loss", f"is {section.loss!r}, but {coding.says}; write loss = {right!r}")
-    return coding
+    # Counts are not standardised.
+    return coding.model_copy(update={"mean": 0.0, "deviation": 1.0}) if section.loss == "poisson" else coding
 
 
 def _read_label_numbers(reader: TableReader, field: str, source: ColumnSource) -> Tensor:

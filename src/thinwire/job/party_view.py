@@ -370,7 +370,16 @@ def _roster(file: RosterFile, section: PartyEntry) -> Participants:
         label_party_has_features=file.label_party.features is not None,
         has_test_rows=section.test_source is not None or (split is not None and bool(split.test)),
         has_validation_rows=split is not None and bool(split.validation),
+        is_regression=_is_regression(section),
     )
+
+
+def _is_regression(section: PartyEntry) -> bool:
+    """Does this party, with its columns or its top model, take part in an exact regression?"""
+    top = section.top if isinstance(section, LabelEntry) else None
+    model = top or section.model or {}
+    name = str(model.get("name", "")).lower()
+    return name == "regression_top" if top else name == "linear" and "width" not in model
 
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:

@@ -24,6 +24,7 @@ from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, Dimin
 from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
 from thinwire.engine.models import MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec
+from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
@@ -254,7 +255,8 @@ def build_module(
         name, arguments = build.__name__, {key: value for key, value in table.items() if key != "module"}
     else:
         name, arguments = look_up(path, table, "name", MODELS)
-        build = MODELS[name]
+        # Without a width it is no layer of a network, but the exact learner.
+        build = Linear if name == "linear" and "width" not in arguments else MODELS[name]
     arguments |= {
         key: value for key, value in follows.items() if key in list_parameters(build) and key not in arguments
     }

@@ -16,6 +16,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 
 from thinwire.base.errors import BadInput
 from thinwire.report.record import (
+    CoefficientTable,
     Evaluation,
     Heartbeat,
     LedgerEntry,
@@ -77,7 +78,7 @@ def is_run(folder: Path) -> bool:
 def read_openly(folder: Path) -> RunRecord:
     """The same without what is encrypted there: for a page that lies open beside it."""
     record = read_run(folder)
-    return replace(record, quality=None, digests={}) if open_folder(folder).is_encrypted else record
+    return replace(record, quality=None, digests={}, coefficients=()) if open_folder(folder).is_encrypted else record
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -98,6 +99,7 @@ def read_run(folder: Path) -> RunRecord:
     summary, ledger = _optional(folder / layout.RESULT, _Summary), _optional(folder / layout.LEDGER, _Ledger)
     digests = _optional(folder / layout.DATA, _Digests, files)
     repeat = going_on(folder, about.me, anew="NEW_FOLDER")
+    coefficients = sorted((folder / layout.MODELS).glob("*.coefficients.json"))
     return RunRecord(
         name=folder.resolve().name,
         about=about,
@@ -107,6 +109,7 @@ def read_run(folder: Path) -> RunRecord:
         quality=_optional(folder / layout.QUALITY, Quality, files),
         baselines=() if summary is None else summary.baselines,
         importance=None if summary is None else summary.importance,
+        coefficients=tuple(_model(file, CoefficientTable, files) for file in coefficients),
         privacy=summary.privacy if summary is not None else heartbeats[-1].privacy if heartbeats else (),
         state=_state(summary, last_stop(_plain_lines(folder / layout.LOG))),
         repeat=() if repeat is None else (repeat,),

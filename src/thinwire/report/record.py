@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-EVALUATION_KINDS = ("EVALUATION", "TEST")
+EVALUATION_KINDS = ("EVALUATION", "TEST", "INFERENCE")
 
 RunState = Literal["running", "finished", "stopped"]
 
@@ -279,6 +279,30 @@ class Importance(_Plain):
     note: str = ""
 
 
+class Coefficient(_Plain):
+    """One column of a regression, as its owner knows it."""
+
+    column: str
+    coefficient: float  # of the column as it was prepared
+    in_units: float | None = None  # of the table's own column, where the preparation is a straight line
+    error: float | None = None  # standard error; None where it is not known
+    z: float | None = None
+    p: float | None = None
+    low: float | None = None  # of the 95 % interval
+    high: float | None = None
+    ratio: float | None = None  # of odds or rates, for one more of the column as it was prepared
+    note: str = ""
+
+
+class CoefficientTable(_Plain):
+    """A party's own coefficients; the intercept is the label party's."""
+
+    party: str
+    loss: str
+    rows: tuple[Coefficient, ...]
+    note: str = ""
+
+
 class _Summary(_Plain):
     """Of result.json, what nothing else says."""
 
@@ -301,6 +325,7 @@ class RunRecord:
     quality: Quality | None = None
     baselines: tuple[BaselineScore, ...] = ()
     importance: Importance | None = None
+    coefficients: tuple[CoefficientTable, ...] = ()
     privacy: tuple[dict[str, Any], ...] = ()
     state: RunState = "finished"
     repeat: tuple[str, ...] = ()  # commands

@@ -25,7 +25,7 @@ from thinwire.report.figures import (
 from thinwire.report.folder import GENERATOR
 from thinwire.report.quality_figures import answer_figures, confusion_rows, quality_tables, quality_tiles
 from thinwire.report.record import Quality, RunRecord
-from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tiles
+from thinwire.report.summary import RunGroup, comparison, group_runs, on_what, sentence, tabulate_coefficients, tiles
 
 _OBSERVERS = {
     "label_party": "the label party alone",
@@ -150,6 +150,7 @@ def _told(group: RunGroup, several: bool) -> dict[str, Any]:
         "compared": " ".join(describe_run_baselines(run)),
         "importance": [] if run.importance is None else importance_figures(run.importance),
         "importance_note": "" if run.importance is None else run.importance.note,
+        "coefficients": [tabulate_coefficients(table) for table in run.coefficients],
         "traffic": traffic_figures(run),
         "kinds": format_kinds(run),
         "time": time_figures(run),

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import TypeVar
 
 from thinwire.base.format import format_bytes, format_count, format_number, format_seconds
-from thinwire.report.record import RunInfo, RunRecord
+from thinwire.report.record import CoefficientTable, RunInfo, RunRecord
 from thinwire.report.svg.line_chart import Point
 
 T = TypeVar("T")
@@ -119,6 +119,19 @@ class Comparison:
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def tabulate_coefficients(table: CoefficientTable) -> Comparison:
+    """A party's own, with errors where they are known."""
+    ratio = {"binary_cross_entropy": "odds ratio", "poisson": "rate ratio"}.get(table.loss, "")
+    heads = ("column", "coefficient", "in own units", "standard error", "z", "p", "95 % from", "to", ratio, "")
+    rows = []
+    for row in table.rows:
+        figures = (row.coefficient, row.in_units, row.error, row.z, row.p, row.low, row.high)
+        shown = ("-" if one is None else format_number(one) for one in (*figures, row.ratio if ratio else None))
+        rows.append((row.column, *shown, row.note))
+    said = f"; {table.note}" if table.note else ""
+    return Comparison(f"{table.party}, by {table.loss.replace('_', ' ')}{said}", heads, tuple(rows))
 
 
 def tiles(run: RunRecord) -> list[Tile]:

@@ -12,19 +12,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from thinwire.base.errors import BadInput
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import TimedChannel
 from thinwire.engine.compress import Keystream
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.regression import Linear, RegressionTop, SubspaceFit
 from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches, Control, FeatureProgram, LabelProgram, Observers
 from thinwire.engine.protocols import derivatives, representations
-from thinwire.engine.protocols.bottom import Bottom, FrozenLearner, Learner, OwnBottom, PrivateSteps, TreesBottom
+from thinwire.engine.protocols.bottom import (
+    Bottom,
+    FrozenLearner,
+    Learner,
+    OwnBottom,
+    PrivateSteps,
+    RegressionBottom,
+    TreesBottom,
+)
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import Guard, LabelSide
 from thinwire.engine.protocols.evaluation import HeldOut, begin_training
@@ -89,6 +99,10 @@ class ProgramFactory:
         bottom = None
         if party.bottom is not None:
             bottom = self._own_bottom(party, party.bottom)
+        regression = None
+        if isinstance(party.top, RegressionTop):
+            columns = len(self.feature_parties) + (bottom is not None)
+            regression = SubspaceFit(party.top.to(self.settings.device), columns, self.rows)
         return LabelSide(
             top=self._learner(party.name, "top", party.top, party.optimizer),
             labels=party.labels.to(self.settings.device),
@@ -96,6 +110,7 @@ class ProgramFactory:
             fusion=party.fusion,
             bottom=bottom,
             weights=self._moved(party.sample_weight),
+            regression=regression,
         )
 
     def feature_program(
@@ -166,10 +181,15 @@ class ProgramFactory:
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
             return TreesBottom(model, features, held_out, learns=not isinstance(self.settings.training, Frozen))
+        if isinstance(model, Linear):
+            learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
+            return RegressionBottom(learner, features, held_out)
         return OwnBottom(self._own_learner(party.name, model, party.optimizer), features, held_out)
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
-        if isinstance(party.bottom, BoostedTrees):
+        if isinstance(party.bottom, BoostedTrees | Linear):
+            if self.group is not None and isinstance(party.bottom, Linear):
+                raise BadInput(f"party {party.name!r}: Linear runs in one process; start it without other ranks")
             return self._own_bottom(party, party.bottom)
         learner = self._bottom_learner(party, own)
         features = party.features.to(self.settings.device)

@@ -17,13 +17,22 @@ from thinwire.base.extras import require_extra
 from thinwire.base.format import format_bytes, format_number, format_seconds
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.ledger import Ledger, Traffic
+from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.metrics import METRICS, metric
 from thinwire.engine.programs.parties import LabelParty
 from thinwire.engine.programs.program import Batches, EvaluationOutputs
 from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
 from thinwire.job.settings import RunSettings
 from thinwire.report.folder import write_report
-from thinwire.report.record import BaselineScore, ByteCounts, Evaluation, Importance, Quality, RunRecord
+from thinwire.report.record import (
+    BaselineScore,
+    ByteCounts,
+    CoefficientTable,
+    Evaluation,
+    Importance,
+    Quality,
+    RunRecord,
+)
 
 
 def better(metric: str) -> int:
@@ -53,6 +62,7 @@ class Result:
     quality: Quality | None = None  # on the test rows
     baselines: list[BaselineScore] = field(default_factory=list)  # where the job asks for them
     importance: Importance | None = None
+    coefficients: dict[PartyName, CoefficientTable] = field(default_factory=dict)  # of a regression, by party
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -222,12 +232,17 @@ class Evaluator:
 
 
 def compute_scores(
-    outputs: Tensor, labels: Tensor, loss: Callable[[Tensor, Tensor], Tensor], metrics: Sequence[str]
+    outputs: Tensor,
+    labels: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    metrics: Sequence[str],
+    kind: Outputs | None = None,
 ) -> dict[str, float]:
-    """The mean loss and every metric."""
+    """The mean loss and every metric; the kind of outputs follows from the loss unless it is given."""
     outputs = outputs.cpu()
     mean = require_finite_loss(float(loss(outputs, labels).double().mean()))
-    return {"loss": mean, **{name: metric(name).compute(outputs, labels) for name in metrics}}
+    scored = (kind or Outputs.of(loss)).to_scored(outputs)
+    return {"loss": mean, **{name: metric(name).compute(scored, labels) for name in metrics}}
 
 
 def require_finite_loss(loss: float) -> float:

@@ -25,13 +25,14 @@ from thinwire.engine.protocols.evaluation import EvaluationVerdict, HeldOut
 from thinwire.job.checks import keeps_best
 from thinwire.job.job import Job
 from thinwire.report.progress import NotebookProgress, RunProgress, is_notebook
-from thinwire.report.record import Evaluation, Quality
+from thinwire.report.record import CoefficientTable, Evaluation, Quality
 from thinwire.storage import layout
 from thinwire.storage.json_file import dump_indented_json
 from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
 from thinwire.training.baselines import score_baselines
 from thinwire.training.callbacks import Callback, RunStart, follow_run
+from thinwire.training.coefficients import list_coefficients
 from thinwire.training.importance import measure_job_importance
 from thinwire.training.program_factory import keep_threads
 from thinwire.training.quality import assess_held_out
@@ -188,10 +189,12 @@ class _Run:
             run_dir=self._folder,
             privacy=self._privacy(),
             delivered_round=delivered,
+            coefficients=self._coefficients(),
         )
         self._recorder.look(self.parties.label.start)
         quality = result.quality = self._quality()
-        result.record = self._recorder.record(self._history, quality, result.privacy, interrupted)
+        record = self._recorder.record(self._history, quality, result.privacy, interrupted)
+        result.record = replace(record, coefficients=tuple(result.coefficients.values()))
         self._recorder.keep(result.summary(), quality)
         if not interrupted:
             self._compare(result)
@@ -200,6 +203,14 @@ class _Run:
 
     def _privacy(self) -> list[dict[str, Any]]:
         return [spending.ledger.summary() for spending in self.parties.spending.values()]
+
+    def _coefficients(self) -> dict[PartyName, CoefficientTable]:
+        """Of a regression, by party; kept beside the models."""
+        tables = [table for party in self.job.everyone if (table := list_coefficients(party)) is not None]
+        if self.directory is not None:
+            for table in tables:
+                self.directory.keep(table.party, {"coefficients": table.model_dump_json()})
+        return {table.party: table for table in tables}
 
     def _deliver(self) -> Round:
         """From here on the models have the weights of the best evaluation; the last ones stay available by name."""
@@ -274,7 +285,8 @@ class _Run:
         label = self.job.label_party
         # Where there are no test rows, the training rows are what a run is judged by.
         asked = self.job.metrics if self.job.diagnostics or evaluated.outputs is None else ()
-        train = compute_scores(self.parties.training_outputs(), label.labels, label.training_loss, asked)
+        outputs, kind = self.parties.training_outputs(), Outputs.of(label.loss)
+        train = compute_scores(outputs, label.labels, label.training_loss, asked, kind)
         link_seconds = None if clock is None else clock.latest()
         return self._evaluator.evaluate(evaluated, train, self._seconds(), link_seconds, self._diagnostics())
 

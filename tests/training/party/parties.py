@@ -128,6 +128,9 @@ def write_data(folder: Path, regression: bool = False) -> None:
         np.savez(folder / f"{name}.npz", **held)  # type: ignore[arg-type]
 
 
+_SETTINGS = {"epochs": 2, "batch_size": 16, "eval_every": 2, "seed": 3}
+
+
 def _document(shape: Shape, address: str) -> Document:
     label: Document = {
         "name": LABEL_PARTY,
@@ -143,7 +146,7 @@ def _document(shape: Shape, address: str) -> Document:
     if not shape.tests:
         del label["test_labels"]
     return {
-        "job": {"epochs": 2, "batch_size": 16, "eval_every": 2, "seed": 3, **shape.job},
+        "job": {key: value for key, value in {**_SETTINGS, **shape.job}.items() if value is not None},
         "recipe": dict(shape.recipe),
         "optimizer": {"name": "adam", "lr": 0.02},
         "network": {"listen": address, "address": address, "wait_seconds": DEADLINE},

@@ -19,7 +19,15 @@ from torch import Tensor
 from thinwire.base.errors import BadColumn, BadLabels, BadState, BadTable
 from thinwire.base.format import quote_names
 from thinwire.data.prepare import parsing
-from thinwire.data.prepare.columns import AnyColumn, CodedColumn, LeftOutColumn, fit_column
+from thinwire.data.prepare.columns import (
+    AnyColumn,
+    CodedColumn,
+    LeftOutColumn,
+    NumberColumn,
+    Range,
+    Standard,
+    fit_column,
+)
 from thinwire.data.prepare.settings import Finite, Settings, StrictModel
 from thinwire.data.readers.tables import Cells, select_columns
 from thinwire.data.readers.text_format import PLAIN, Decimal, TextFormat, Thousands
@@ -120,6 +128,14 @@ class Preparation(_Fitted):
         coded = [column.name for column in self.columns if self._is_coded(column)]
         others = [column.outputs for column in self.columns if not self._is_coded(column)]
         return (*coded, *chain.from_iterable(others))
+
+    @property
+    def slopes(self) -> list[tuple[str, float | None]]:
+        """Of every output, by name, along its column's own unit; None where it is no straight line."""
+        scales = {column.name: column.scale for column in self.columns if isinstance(column, NumberColumn)}
+        found = {name: 1 / scale.deviation for name, scale in scales.items() if isinstance(scale, Standard)}
+        found |= {name: 2 / (one.high - one.low) for name, one in scales.items() if isinstance(one, Range)}
+        return [(name, found.get(name)) for name in self.outputs]
 
     @property
     def feature_places(self) -> dict[str, list[int]]:

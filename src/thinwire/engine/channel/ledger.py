@@ -10,7 +10,7 @@ from typing import Any
 from thinwire.base.errors import BadState
 from thinwire.base.types import Kind, PartyName
 
-EVALUATION = frozenset({Kind.EVALUATION, Kind.TEST})
+EVALUATION = frozenset({Kind.EVALUATION, Kind.TEST, Kind.INFERENCE})
 TRAINING = frozenset(Kind) - EVALUATION - {Kind.PREDICTION}
 
 

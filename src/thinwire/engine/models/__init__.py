@@ -13,6 +13,7 @@ from thinwire.engine.models.losses import (
     WeightedLoss,
     binary_cross_entropy,
     cross_entropy,
+    poisson,
     squared_error,
     with_class_weights,
 )
@@ -49,6 +50,7 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
+from thinwire.engine.models.regression import RegressionTop
 
 MODELS: dict[str, type[nn.Module]] = {
     "linear": LinearBottom,
@@ -62,13 +64,14 @@ MODELS: dict[str, type[nn.Module]] = {
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
+    "regression_top": RegressionTop,
 }
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "DeepTower", "LinearBottom", "LinearTop", "MLPTop", "ResNet18"]
 __all__ += ["ScaledCosine", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
-__all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "squared_error"]
-__all__ += ["with_class_weights"]
+__all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
+__all__ += ["squared_error", "with_class_weights"]
 __all__ += ["METRICS", "Metric", "metric", "metrics"]
 __all__ += ["OPTIMIZERS", "SGD", "STEP_SIZES", "AdaGrad", "Adam", "Constant", "Cosine", "InverseRoot"]
 __all__ += ["OptimizerSpec", "OverRound", "StepMilestones", "StepSize", "set_lr"]

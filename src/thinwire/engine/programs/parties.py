@@ -146,6 +146,10 @@ class FeaturePreparation(Protocol):
     def feature_places(self) -> Mapping[str, Sequence[int]]:
         """Which features each column became."""
 
+    @property
+    def slopes(self) -> Sequence[tuple[str, float | None]]:
+        """Every feature's name, and its slope along the column's own unit; None where it is no straight line."""
+
     def describe(self) -> list[dict[str, Any]]: ...
 
 

@@ -16,7 +16,7 @@ from thinwire.base.errors import BadParameter
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.programs.best_model import BestModel, Weighted
-from thinwire.engine.protocols.bottom import Bottom
+from thinwire.engine.protocols.bottom import Bottom, RegressionBottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, ProtocolEnd
 from thinwire.engine.protocols.evaluation import (
@@ -28,6 +28,7 @@ from thinwire.engine.protocols.evaluation import (
     send_held_out,
     send_verdict,
 )
+from thinwire.engine.protocols.regression import answer_errors, ask_errors
 from thinwire.engine.protocols.sealing import Sealing
 from thinwire.engine.schedule import Await, Local, Plan, Send
 from thinwire.engine.streams import Rows
@@ -147,6 +148,8 @@ class Program(ABC):
         if self.tests_at_end:
             with self.best.swap_in(), self.context.channel.pause_clock():
                 self._test(self.start)
+        with self.context.channel.pause_clock():
+            self._conclude(self.start)
         return True
 
     def _train(self) -> bool:
@@ -201,6 +204,10 @@ class Program(ABC):
     @abstractmethod
     def _test(self, done: Round) -> None:
         """The test rows, once."""
+
+    @abstractmethod
+    def _conclude(self, done: Round) -> None:
+        """What a regression says at the end."""
 
 
 class FeatureProgram(Program):
@@ -265,6 +272,10 @@ class FeatureProgram(Program):
 
     def _test(self, done: Round) -> None:
         self._send_held_out(Kind.TEST, HeldOut.TEST, done)
+
+    def _conclude(self, done: Round) -> None:
+        if isinstance(self.bottom, RegressionBottom):
+            ask_errors(self.context, self.bottom, done)
 
     def _send_held_out(self, kind: Kind, rows: HeldOut, done: Round) -> None:
         send_held_out(self.context, kind, self.bottom.embed_held_out(rows), done, self._sealing)
@@ -350,13 +361,19 @@ class LabelProgram(Program):
 
     def _finish_evaluation(self, done: Round) -> bool:
         with self.context.channel.pause_clock():
-            send_verdict(self.context, done, replace(self.verdict, steps=self.plan.decide_steps(done)))
-        if self.verdict.best:
+            settled = self.side.regression is not None and self.side.regression.settled
+            verdict = replace(self.verdict, stop=self.verdict.stop or settled, steps=self.plan.decide_steps(done))
+            send_verdict(self.context, done, verdict)
+        if verdict.best:
             self.best.keep(done)
-        return self.verdict.stop
+        return verdict.stop
 
     def _test(self, done: Round) -> None:
         self._observers.test(self._compute(Kind.TEST, HeldOut.TEST, done))
+
+    def _conclude(self, done: Round) -> None:
+        if self.side.regression is not None:
+            answer_errors(self.context, self.side, self.side.regression, done)
 
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from thinwire.engine.compress import Keystream
 from thinwire.engine.compress.randomness import digest_tensors
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.regression import DirectionSearch, Linear, derive_curvature
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
 from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
@@ -294,3 +295,38 @@ class OwnBottom(NetworkBottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)
+
+
+class RegressionBottom(OwnBottom):
+    """Coefficients: an embedding is a direction of the columns, and a derivative is answered by the next one."""
+
+    def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
+        """The learner's module is `Linear`; it has no optimiser."""
+        super().__init__(learner, features, held_out)
+        self.linear = cast(Linear, learner.module)
+        self.search = DirectionSearch(features, self.linear.l2)
+
+    def embed(self, round: Round, rows: Rows) -> Tensor:
+        return self.search.embed_next()
+
+    def combine(self, weights: Tensor) -> None:
+        """How much each of the directions so far counts."""
+        self.linear.coefficients.copy_(self.search.to_coefficients(self.search.found @ weights.to(self.device)))
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        """Of all rows at once: dL/dh is of their mean, the direction wants each row's own."""
+        slope = derivative.detach()[:, 0].double() * len(rows)
+        bends = derive_curvature(slope) if curvature is None else curvature.detach()[:, 0].double() * len(rows)
+        self.search.find_next(slope, bends)
+
+    def list_unsent(self) -> list[Tensor]:
+        """The directions that are left of its columns; those that were sent come before them."""
+        sent = self.search.found.shape[1] - self.search.is_new
+        return list(self.search.complete().T[sent:])
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {"found": self.search.found, "is_new": torch.tensor(self.search.is_new)}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        super().load(tensors)
+        self.search.restore(tensors["found"], bool(tensors["is_new"]))

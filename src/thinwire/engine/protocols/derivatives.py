@@ -4,6 +4,7 @@ feature party                            label party
 send:     h = f(x[rows])
           EMBEDDING  ----------------->  exchange:  h_1 .. h_K; loss; dL/dh_k
 receive:  h.backward(dL/dh)  <---------             DERIVATIVE; step of the top model
+          (a regression's weights <----             WEIGHTS: protocols/regression.py)
           step; remember                            remember
 local:    cached h, dL/dh                local:     cached h_k, dL/dh_k
 """
@@ -20,9 +21,10 @@ from torch import Tensor
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity, Symbols
 from thinwire.engine.models.networks import fusion_width
-from thinwire.engine.protocols.bottom import Bottom
+from thinwire.engine.protocols.bottom import Bottom, RegressionBottom
 from thinwire.engine.protocols.context import PartyContext, add_prefix, cast_like, remove_prefix, select_rows
 from thinwire.engine.protocols.ends import FeatureEnd, Guard, LabelEnd, LabelSide, Uplink, count_classes
+from thinwire.engine.protocols.regression import receive_weights, send_weights
 from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing, unseal
 from thinwire.engine.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, cosine_weights
 from thinwire.engine.streams import Direct, Rows
@@ -133,6 +135,8 @@ class DerivativeFeatureEnd(FeatureEnd):
         symbols = self._context.decode(body, label_party, self._downlink.message_shape(rows))
         derivative = cast_like(h, self._downlink.incoming(rows, symbols, round))
         self._uplink.stream.observe(rows, derivative)
+        if isinstance(self._bottom, RegressionBottom):
+            receive_weights(self._context, self._bottom, round)
         now = self._graph[1] if self._graph and self._graph[0] == round else self._bottom.embed(round, rows)
         self._learn(rows, now, derivative)
         self._memory.add(round, _Exchange(rows, [h], [derivative]))
@@ -202,6 +206,9 @@ class DerivativeLabelEnd(LabelEnd):
         self._bytes = 0
         own = self._side.own(round, rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
+        if self._side.regression is not None:
+            parts = self._side.regression.extend([*received, *own], self._side.measure_losses)
+            received, own = parts[: len(received)], parts[len(received) :]
         like = self._side.like()
         embeddings = [cast_like(like, h).requires_grad_() for h in received]
         ours = [h.detach().requires_grad_() for h in own]
@@ -210,6 +217,8 @@ class DerivativeLabelEnd(LabelEnd):
         every = self._side.derivatives(loss, [*embeddings, *ours])
         derivatives = every[: len(embeddings)]
         self._answer(round, rows, self._guard.protect(derivatives, select_rows(self._side.labels, rows), round))
+        if self._side.regression is not None:
+            send_weights(self._context, self._side, self._side.regression, round)
         self._step(rows, own, every[len(embeddings) :])  # while the answer is on its way
         self._memory.add(round, _Exchange(rows, [h.detach() for h in embeddings], derivatives))
         return BatchOutcome(loss.item(), 8 * self._bytes / (2 * len(rows) * self._columns))

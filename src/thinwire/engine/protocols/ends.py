@@ -18,6 +18,7 @@ from thinwire.engine.compress import Symbols
 from thinwire.engine.compress.randomness import digest_tensors
 from thinwire.engine.models.losses import name_loss
 from thinwire.engine.models.networks import fuse
+from thinwire.engine.models.regression import SubspaceFit
 from thinwire.engine.privacy import NoiseKey, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
 from thinwire.engine.protocols.bottom import Bottom, Learner
@@ -47,6 +48,7 @@ class LabelSide:
     fusion: str
     bottom: Bottom | None = None
     weights: Tensor | None = None  # of each row's loss [N]
+    regression: SubspaceFit | None = None  # embeddings are directions, and we say what comes of them
     _running: tuple[float, int] = (0.0, 0)  # the batches' losses since the last look: sum and rows
 
     def own(self, round: Round, rows: Rows) -> list[Tensor]:
@@ -64,6 +66,11 @@ class LabelSide:
     def weigh(self, losses: Tensor, rows: Rows) -> Tensor:
         """Each row's loss times its weight."""
         return losses if self.weights is None else losses * select_rows(self.weights, rows).to(losses)
+
+    def measure_losses(self, outputs: Tensor, rows: slice) -> Tensor:
+        """One loss a row of these outputs, whatever made them."""
+        losses = self.loss(outputs, self.labels[rows])
+        return losses if self.weights is None else losses * self.weights[rows].to(losses)
 
     def derivatives(self, loss: Tensor, embeddings: list[Tensor]) -> list[Tensor]:
         """dL/dh for each embedding; the top model's gradients are then in place.
@@ -106,12 +113,15 @@ class LabelSide:
 
     def tensors(self) -> dict[str, Tensor]:
         found = add_prefix("top", self.top.tensors()) | {"running": torch.tensor(self._running, dtype=torch.float64)}
+        found |= {} if self.regression is None else add_prefix("regression", self.regression.tensors())
         return found | ({} if self.bottom is None else add_prefix("bottom", self.bottom.tensors()))
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         self.top.load(remove_prefix("top", tensors))
         total, rows = tensors["running"].tolist()
         self._running = (total, int(rows))
+        if self.regression is not None:
+            self.regression.load(remove_prefix("regression", tensors))
         if self.bottom is not None:
             self.bottom.load(remove_prefix("bottom", tensors))
 

@@ -16,6 +16,7 @@ from thinwire.engine.programs.program import Control, FeatureProgram, LabelProgr
 from thinwire.report.record import Quality
 from thinwire.storage import layout
 from thinwire.storage.json_file import canonical_json
+from thinwire.training.coefficients import list_coefficients
 from thinwire.training.party.life_cycle import LifeCycle, Meeting, PartyOutcome, digest_state
 from thinwire.training.party.party_checkpoints import PartyCheckpoints
 from thinwire.training.party.session import PartySession
@@ -209,11 +210,18 @@ class PartyRun:
             session.write_persistently(lambda: session.directory.keep_last(models))
             self.program.best.deliver()
         session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
+        self._keep_coefficients()
         summary |= self.role.assess()
         session.write_persistently(lambda: session.directory.write(layout.RESULT, canonical_json(summary)))
         session.write_persistently(lambda: session.private.set_finished(True))
         self._recorder.keep(None, self.role.quality())
         return summary
+
+    def _keep_coefficients(self) -> None:
+        table, session = list_coefficients(self._prepared.party), self.session
+        if table is not None:
+            kept = {"coefficients": table.model_dump_json()}
+            session.write_persistently(lambda: session.directory.keep(session.own.me, kept))
 
     def _is_repeatable(self) -> bool:
         session = self.session
