@@ -135,10 +135,11 @@ def test_names_of_job_files() -> None:
         (cross_entropy, CLASSES, 5),
         (binary_cross_entropy, BITS, 1),
         (squared_error, TARGET, 1),
+        (poisson, CLASSES, 1),
         (with_class_weights(cross_entropy, [1, 2, 0.5, 3, 1]), CLASSES, 5),
         (with_class_weights(binary_cross_entropy, [1, 4]), BITS, 1),
     ],
-    ids=["classes", "binary", "value", "weighted classes", "weighted binary"],
+    ids=["classes", "binary", "value", "count", "weighted classes", "weighted binary"],
 )
 @pytest.mark.parametrize("weights", [None, torch.rand(32, generator=RNG)], ids=["alike", "by weight"])
 def test_no_other_constant_fits_better_than_the_base_rate(

@@ -92,8 +92,9 @@ def find_base_rate(loss: Loss, labels: Tensor, width: int, weights: Tensor | Non
         return torch.zeros(width)
     loss(torch.zeros(len(labels), width), labels)  # refuses labels that are none
     rows = torch.ones(len(labels), dtype=torch.float64) if weights is None else weights.double()
-    if kind is Outputs.VALUE:
-        return (labels.flatten().double() @ rows / rows.sum()).expand(width)
+    if kind in (Outputs.VALUE, Outputs.COUNT):
+        mean = labels.flatten().double() @ rows / rows.sum()
+        return (mean if kind is Outputs.VALUE else mean.clamp(min=0.5 / len(rows)).log()).expand(width)
     classes = labels.flatten().long()
     if isinstance(loss, WeightedLoss):
         rows = rows * torch.tensor(loss.class_weights, dtype=torch.float64)[classes]
