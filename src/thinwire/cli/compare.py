@@ -37,9 +37,13 @@ class _MethodRun:
     out: str  # its folder
 
 
+_FOR_NETWORKS = "svfl,celu,efvfl,thin"
+_FOR_TREES = "svfl,boosting"  # the others reuse derivatives, or send none
+
+
 def compare(
     job: Path,
-    methods: str = "svfl,celu,efvfl,thin",
+    methods: str = _FOR_NETWORKS,
     target: str | None = None,
     seeds: str = "0",
     workers: int = 2,
@@ -58,6 +62,8 @@ def compare(
     shared = [*settings, *parse_target(target)]
     with within(str(job)):
         file = read_job_file(job, shared)
+    if methods == _FOR_NETWORKS and file.has_trees:
+        methods = _FOR_TREES
     recipes = {method: build_recipe_table(method, file.recipe) for method in _parse_methods(methods)}
     overrides = {method: (*shared, f"recipe={inline(table)}") for method, table in recipes.items()}
     for method, given in overrides.items():

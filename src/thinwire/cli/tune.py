@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from thinwire.lab.tune import Prediction, ProbeResult, TuningRequest, TuningResult
 
 
+def _require_networks(asked: TuningRequest) -> None:
+    from thinwire.job.job_file import read_job_file
+
+    if read_job_file(asked.job, asked.settings).has_trees:
+        raise BadInput(
+            f"{asked.job}: tune searches recipes of networks, and boosted trees have one, boosting; search leaves, "
+            "shrinkage and down_step with `thinwire sweep`"
+        )
+
+
 def tune(
     job: Path,
     *,
@@ -48,6 +58,7 @@ def tune(
     )
     if out is not None:
         _require_new(out)
+    _require_networks(asked)
     try:
         tuned = _run(asked)
     except KeyboardInterrupt:

@@ -30,7 +30,7 @@ from thinwire.engine.privacy.accounting import (
     PrivacyLedger,
     Uses,
 )
-from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows, end_to_end_epsilon
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows, end_to_end_epsilon
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.privacy.dp_bottom import (
     DPBottom,
@@ -276,7 +276,7 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
     if not isinstance(model, BoostedTrees):
         return
     if settings.batch_size is not None:
-        raise BadInput.of("batch_size", f"{where} is fitted to all rows of an exchange; leave batch_size out")
+        raise BadInput.of("batch_size", "is not for boosted trees, fitted to all rows of an exchange; leave it out")
     if recipe.labels is Labels.SHARED:
         raise IncompatibleRecipe(
             f"{where} follows the label party's derivatives, and with shared labels none travel; use boosting or svfl"
@@ -288,6 +288,10 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
     if isinstance(settings.training, DPBottom):
         raise IncompatibleRecipe(
             f"{where} has no gradients that DPBottom could clip; use an mlp, or LabelDP to protect the labels"
+        )
+    if isinstance(settings.training, Frozen) and not model.count:
+        raise IncompatibleRecipe(
+            f"{where} is frozen and has no trees; start from an earlier run (--from), or leave training out"
         )
 
 

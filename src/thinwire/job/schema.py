@@ -298,6 +298,11 @@ class JobFile(_Shared):
     party: Annotated[list[PartySection], Field(min_length=1)]
     label_party: LabelSection
 
+    @property
+    def has_trees(self) -> bool:
+        """Is a party's bottom model made of trees?"""
+        return any(section.has_trees for section in (*self.party, self.label_party))
+
 
 class RosterFile(_Shared):
     """A job as one of its parties needs it."""

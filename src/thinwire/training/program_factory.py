@@ -188,7 +188,8 @@ class ProgramFactory:
         """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
-            return TreesBottom(model, features, held_out, learns=not isinstance(self.settings.training, Frozen))
+            learns = not isinstance(self.settings.training, Frozen)
+            return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
             return RegressionBottom(learner, features, held_out)

@@ -123,6 +123,50 @@ def test_rows_are_scored_as_they_were_in_training(trees: int) -> None:
     assert np.array_equal(alone.numpy(), outputs[:50].astype(np.float32)), "a row's score depends on its company"
 
 
+def test_sparse_columns_that_meet_in_a_row_are_scored_as_they_were_fitted() -> None:
+    """LightGBM would bundle columns that are hardly ever filled together, and lose a value where they are."""
+    rng = np.random.default_rng(1)
+    x = np.zeros((40_000, 3), np.float32)
+    x[np.arange(40_000), rng.integers(0, 3, 40_000)] = rng.integers(1, 9, 40_000)
+    x[:2] = [3.0, 7.0, 2.0]
+    y = ((x[:, 0] > 4) | (x[:, 2] > 6)).astype(np.float32)[:, None]
+    model = BoostedTrees(leaves=8)
+    nodes, outputs = TreeFitter(model, torch.from_numpy(x)).fit(0.5 - y, np.full_like(y, 0.25))
+    model.add(nodes)
+    assert np.array_equal(model.evaluate(x.astype(np.float64)), outputs)
+
+
+def test_large_codes_are_found_again() -> None:
+    rng = np.random.default_rng(2)
+    x = rng.choice([10, 500, 70_000, 80_000], 400).astype(np.float32)[:, None]
+    y = np.isin(x, [500, 80_000]).astype(np.int64)[:, 0]
+    trees = BoostedTrees(leaves=4, fields_vocab=(90_000,), l2=0.0, shrinkage=0.5)
+    tw.train(make_job({"bank": (x, trees)}, y, Bias(0.0), tw.methods.svfl(), epochs=3), callbacks=[])
+    scores = trees(torch.from_numpy(x)).numpy()[:, 0]
+    assert scores[y == 1].min() > scores[y == 0].max()
+
+
+@pytest.mark.parametrize("weight", [1.0, 30.0])
+def test_weights_do_not_lengthen_a_step(weight: float) -> None:
+    x, y = make_table()
+    label = tw.LabelParty(
+        "shop", y, Bias(0.0), loss=tw.losses.binary_cross_entropy, sample_weight=np.full(ROWS, weight)
+    )
+    job = tw.Job([tw.FeatureParty("bank", x, BoostedTrees())], label, tw.methods.svfl(), epochs=8, metrics=["auc"])
+    losses = [one["train"]["loss"] / weight for one in tw.train(job, callbacks=[]).history]
+    assert losses == sorted(losses, reverse=True)
+
+
+def test_many_parties_do_not_overshoot() -> None:
+    rng = np.random.default_rng(3)
+    value = rng.standard_normal(400).astype(np.float32)
+    tables = {f"p{k}": (value + 0.3 * rng.standard_normal(400))[:, None] for k in range(20)}
+    parties = {name: (table, BoostedTrees(curvature=2.0)) for name, table in tables.items()}
+    job = make_job(parties, value, nn.Identity(), tw.methods.svfl(), loss=tw.losses.squared_error)
+    job.metrics = ["r2"]
+    assert tw.train(job, callbacks=[]).history[-1]["train"]["loss"] < 0.2
+
+
 def test_several_classes_and_values_are_learned() -> None:
     x, _ = make_table()
     clean = np.nan_to_num(x)
@@ -200,6 +244,10 @@ DAMAGE = {
     "a column below 0": lambda held: held["feature"].__setitem__(0, -2),
     "a set that is not there": lambda held: held["categories"].__setitem__(0, 10_000),
     "a set of endless length": lambda held: held["sets"].__setitem__(0, 1 << 40),
+    "a set whose length is no number": lambda held: held["sets"].__setitem__(0, (1 << 63) - 1),
+    "a split without a threshold": lambda held: held["threshold"].__setitem__(0, float("nan")),
+    "a node without children": lambda held: held.__setitem__("child", held["child"][:-1]),
+    "three children": lambda held: held.__setitem__("child", held["child"][:, [0, 1, 1]]),
     "a leaf without a value": lambda held: held["value"].__setitem__(-1, float("nan")),
 }
 
@@ -213,6 +261,13 @@ def test_damaged_trees_are_refused(damage: str) -> None:
     DAMAGE[damage](held)
     with pytest.raises(BadState, match="damaged"):
         BoostedTrees(fields_vocab=(40,)).load_state_dict(held)
+
+
+def test_trees_of_more_outputs_are_refused() -> None:
+    held = {name: tensor.clone() for name, tensor in fitted().state_dict().items()}
+    held["output"][0] = 2
+    with pytest.raises(BadState, match="3 outputs a row, this model has 1"):
+        BoostedTrees().load_state_dict(held)
 
 
 # Rows that training never saw, and bad input ---------------------------------------------------------------------
@@ -256,7 +311,8 @@ def test_gaps_are_for_trees_alone_and_infinity_for_nobody() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "says"),
     [
-        ({"batch_size": 64}, BadInput, "leave batch_size out"),
+        ({"batch_size": 64}, BadInput, "batch_size is not for boosted trees"),
+        ({"training": tw.privacy.Frozen()}, IncompatibleRecipe, "has no trees"),
         ({"recipe": tw.methods.celu(2, 3)}, IncompatibleRecipe, "fresh derivative"),
         ({"recipe": tw.methods.efvfl(tw.compress.TopK(0.5))}, IncompatibleRecipe, "none travel"),
         ({"training": tw.privacy.DPBottom(1.0, 1.0)}, IncompatibleRecipe, "DPBottom"),

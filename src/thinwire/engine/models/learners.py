@@ -25,7 +25,7 @@ from thinwire.engine.models.losses import Loss, Outputs
 _LEAF_STEP = 2.0**-19
 _TIE = 1e-3  # of a step: a value as near to the middle of two multiples may be rounded either way
 _CELLS = 1 << 20  # rows times trees that are looked up at once
-_MOST_CLASSES_OF_A_CATEGORY = 1 << 16
+_MOST_CODES = 1 << 31  # of a category
 _WORD = 32  # categories to a word of a bit set
 
 Floats = NDArray[np.float32]
@@ -76,6 +76,8 @@ class TreeNodes:
     def require_sound(self) -> None:
         """Refuses arrays in which a row could get lost, wherever they come from."""
         nodes = len(self.feature)
+        if self.child.shape != (nodes, 2):
+            raise BadState(f"the saved trees are damaged: {nodes} nodes have children of shape {self.child.shape}")
         places = np.arange(nodes)
         leaf = self.child[:, 0] == places
         inner = (self.child > places[:, None]).all(axis=1) & (self.child < nodes).all(axis=1)
@@ -90,8 +92,8 @@ class TreeNodes:
             and bool(((self.root >= 0) & (self.root < nodes)).all())
             and bool((self.feature >= 0).all() and (self.output >= 0).all())
             and bool((starts < len(self.sets)).all())
-            and bool((self.sets[starts] >= 0).all() and (starts + self.sets[starts] < len(self.sets)).all())
-            and bool(np.isfinite(self.value).all())
+            and bool((self.sets[starts] >= 0).all() and (self.sets[starts] < len(self.sets) - starts).all())
+            and bool(np.isfinite(self.value).all() and np.isfinite(self.threshold).all())
         )
         if not sound:
             raise BadState("the saved trees are damaged: a node has no place, a child or a value that is missing")
@@ -131,7 +133,7 @@ class TreeNodes:
 
     def _is_in_set(self, cell: Doubles, start: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Categories that no training row had, and gaps, are in no set: they go right."""
-        known = np.isfinite(cell) & (cell >= 0) & (cell < _MOST_CLASSES_OF_A_CATEGORY)
+        known = np.isfinite(cell) & (cell >= 0) & (cell < _MOST_CODES)
         code = np.where(known, cell, 0).astype(np.int64)
         known &= code // _WORD < self.sets[start]
         word = self.sets[np.where(known, start + 1 + code // _WORD, 0)]
@@ -165,17 +167,17 @@ class BoostedTrees(nn.Module):
         threads: int = 1,
     ) -> None:
         super().__init__()
-        self.width = _whole("width", width, 1)
-        self.trees = _whole("trees", trees, 1)
-        self.leaves = _whole("leaves", leaves, 2)
-        self.shrinkage = require_number("BoostedTrees", "shrinkage", shrinkage, above=0)
-        self.min_rows = _whole("min_rows", min_rows, 1)
+        self.width = _whole("width", width, 1, 10_000)
+        self.trees = _whole("trees", trees, 1, 1000)
+        self.leaves = _whole("leaves", leaves, 2, 131_072)
+        self.shrinkage = require_number("BoostedTrees", "shrinkage", shrinkage, above=0, at_most=1)
+        self.min_rows = _whole("min_rows", min_rows, 1, 2**31 - 1)
         self.l2 = require_number("BoostedTrees", "l2", l2, at_least=0)
-        self.bins = _whole("bins", bins, 2)
+        self.bins = _whole("bins", bins, 2, 65_535)
         self.curvature = _curvature(curvature)
         self.least_curvature = require_number("BoostedTrees", "least_curvature", least_curvature, at_least=0)
-        self.fields_vocab = tuple(fields_vocab)
-        self.threads = _whole("threads", threads, 1)
+        self.fields_vocab = _vocabularies(fields_vocab)
+        self.threads = _whole("threads", threads, 1, 256)
         self._set_nodes(TreeNodes.empty(), 0)
 
     @property
@@ -221,8 +223,10 @@ class BoostedTrees(nn.Module):
         """d2L/dh2 of each row, from its derivative alone or the same for all."""
         if isinstance(self.curvature, float):
             return np.full_like(gradient, self.curvature)
-        size = np.abs(gradient)
-        curvature: Floats = np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
+        # Beyond 1 it is the weight of a row that speaks: in units of the largest, as if that were a row's whole loss.
+        largest = np.maximum(np.abs(gradient).max(initial=0), gradient.dtype.type(1))
+        size = np.abs(gradient) / largest
+        curvature: Floats = largest * np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
         return curvature
 
     def find_gains(self) -> dict[int, float]:
@@ -246,16 +250,25 @@ class BoostedTrees(nn.Module):
                 raise BadState(f"the saved trees are damaged: {name} is {tensor.dtype} with {tensor.dim()} axes")
         nodes = TreeNodes(**{name: tensor.clone().numpy() for name, tensor in held.items()})
         nodes.require_sound()
+        if int(nodes.output.max(initial=0)) >= self.width:
+            outputs = int(nodes.output.max()) + 1
+            raise BadState(f"the saved trees have {outputs} outputs a row, this model has {self.width}")
         self._set_nodes(nodes, nodes.find_depth())
 
     def extra_repr(self) -> str:
         return f"{self.count} trees, width={self.width}, leaves={self.leaves}, shrinkage={self.shrinkage:g}"
 
 
-def _whole(name: str, value: int, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise BadParameter(f"BoostedTrees: {name} must be a whole number from {least}, got {value!r}")
+def _whole(name: str, value: int, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadParameter(f"BoostedTrees: {name} must be a whole number from {least} to {most}, got {value!r}")
     return value
+
+
+def _vocabularies(sizes: Sequence[int]) -> tuple[int, ...]:
+    if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+        raise BadParameter(f"BoostedTrees: fields_vocab must list how many codes each category has, got {sizes!r}")
+    return tuple(_whole("fields_vocab", size, 1, _MOST_CODES) for size in sizes)
 
 
 def _curvature(value: float | str) -> float | str:
@@ -286,9 +299,10 @@ class TreeFitter:
 
     def __init__(self, model: BoostedTrees, features: Tensor) -> None:
         lightgbm = _import_lightgbm()
-        if features.dim() != 2:
+        if features.dim() != 2 or len(model.fields_vocab) > features.shape[1]:
             raise BadInput(
-                f"boosted trees take a table [rows, columns], got features of shape {list(features.shape)}"
+                "boosted trees take a table [rows, columns], with a column for each entry of fields_vocab; got "
+                f"features of shape {list(features.shape)} and {len(model.fields_vocab)} categories"
             )
         self._model = model
         self._settings = {
@@ -303,6 +317,10 @@ class TreeFitter:
             "deterministic": True,
             "force_col_wise": True,
             "feature_pre_filter": False,
+            # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
+            # then be scored otherwise than it was fitted.
+            "enable_bundle": False,
+            "bin_construct_sample_cnt": max(200_000, len(features)),
             "num_threads": model.threads,
             "verbosity": -1,
         }

@@ -190,11 +190,20 @@ class Bottom(ABC):
 
 
 class TreesBottom(Bottom):
-    """Boosted trees: the embedding is the sum of their outputs, and a derivative is answered by new trees."""
+    """Boosted trees: the embedding is the sum of their outputs, and a derivative is answered by new trees.
+
+    All `parties` answer the same derivative: where their steps together could go past the optimum, each is shortened.
+    """
 
     def __init__(
-        self, trees: BoostedTrees, features: Tensor, held_out: Mapping[HeldOut, Tensor], learns: bool = True
+        self,
+        trees: BoostedTrees,
+        features: Tensor,
+        held_out: Mapping[HeldOut, Tensor],
+        learns: bool = True,
+        parties: int = 1,
     ) -> None:
+        self._crowd = np.float32(max(1.0, parties * (1 - (1 - trees.shrinkage) ** trees.trees)))
         self.device = features.device
         self.trained = ()
         self._trees = trees
@@ -233,7 +242,7 @@ class TreesBottom(Bottom):
             bends = self._trees.derive_curvature(gradient)
         else:
             bends = curvature.detach().cpu().float().numpy() * np.float32(len(rows))
-        nodes, outputs = self._fitter.fit(gradient, bends)
+        nodes, outputs = self._fitter.fit(gradient, self._crowd * bends)
         self._trees.add(nodes)
         self._outputs = None if self._outputs is None else self._outputs + outputs
 
