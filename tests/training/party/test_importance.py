@@ -61,7 +61,7 @@ def test_the_delivered_model_s_are_the_simulators_and_columns_stay_with_their_ow
 def test_trees_are_measured_like_networks(tmp_path: Path) -> None:
     """At the label party too; those of the round that is delivered, not of the last one."""
     job = {**STEERED, "batch_size": None, "column_importance": True}
-    trees = {"name": "boosted_trees", "width": 2, "leaves": 8, "min_rows": 4, "shrinkage": 0.3, "l2": 1.0}
+    trees = {"name": "boosted_trees", "width": 2, "leaves": 8, "min_rows": 4, "shrinkage": 0.6, "l2": 1.0}
     top = {"top": {"name": "linear_top", "classes": 2}}
     place = made(tmp_path, Shape({"method": "boosting"}, job, top, trees, ids=True, own_features=True))
     summaries = ran(place)
