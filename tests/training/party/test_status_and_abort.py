@@ -215,7 +215,7 @@ def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, t
     board = Board(job.parent / "runs/job")
     runs = {run.name: run for _, run in board.select_runs([])}
     assert {name: run.state() for name, run in runs.items()} == dict.fromkeys(("bank", "shop", "clinic"), "stopped")
-    assert sections(board, [])["overview"].count("To go on: <code>thinwire party ") == 3
+    assert sections(board, [])["overview"].count("To resume: <code>thinwire party ") == 3
     assert read_run(job.parent / "runs/job/shop").state == "stopped"
     others = {one.party: one.state for one in health(runs["clinic"], None, "stopped")}
     assert others["shop"] == "stopped"
