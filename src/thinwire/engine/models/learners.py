@@ -24,6 +24,7 @@ from thinwire.engine.models.losses import Loss, Outputs
 # the difference of two embeddings is again the value of a leaf.
 _LEAF_STEP = 2.0**-19
 _TIE = 1e-3  # of a step: a value as near to the middle of two multiples may be rounded either way
+_WEIGHTED = 2.0  # a derivative of a logistic loss that is larger than this has a weight
 _CELLS = 1 << 20  # rows times trees that are looked up at once
 _MOST_CODES = 1 << 31  # of a category
 _WORD = 32  # categories to a word of a bit set
@@ -223,8 +224,9 @@ class BoostedTrees(nn.Module):
         """d2L/dh2 of each row, from its derivative alone or the same for all."""
         if isinstance(self.curvature, float):
             return np.full_like(gradient, self.curvature)
-        # Beyond 1 it is the weight of a row that speaks: in units of the largest, as if that were a row's whole loss.
-        largest = np.maximum(np.abs(gradient).max(initial=0), gradient.dtype.type(1))
+        # Rounding goes a little beyond 1. Farther out it is the weights of rows: then the largest is one row's whole loss.
+        most = np.abs(gradient).max(initial=0)
+        largest = gradient.dtype.type(most if most > _WEIGHTED else 1)
         size = np.abs(gradient) / largest
         curvature: Floats = largest * np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
         return curvature
