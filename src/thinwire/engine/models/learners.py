@@ -224,7 +224,7 @@ class BoostedTrees(nn.Module):
         """d2L/dh2 of each row, from its derivative alone or the same for all."""
         if isinstance(self.curvature, float):
             return np.full_like(gradient, self.curvature)
-        # Rounding goes a little beyond 1. Farther out it is the weights of rows: then the largest is one row's whole loss.
+        # Rounding goes a little beyond 1; farther out rows have weights, and the largest is one row's whole loss.
         most = np.abs(gradient).max(initial=0)
         largest = gradient.dtype.type(most if most > _WEIGHTED else 1)
         size = np.abs(gradient) / largest
