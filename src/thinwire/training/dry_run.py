@@ -8,6 +8,7 @@ from typing import Any
 
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.ledger import EVALUATION
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy import Labels
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps
@@ -74,14 +75,22 @@ def describe_preparation(job: Job) -> dict[PartyName, list[dict[str, Any]]]:
 
 
 def _first_round(job: Job) -> tuple[dict[str, int], int]:
-    """Bytes of the first exchange, as really sent, and of what travels once."""
+    """Bytes of the first exchange, as really sent, and of what travels once; trees say nothing before the second."""
+    first, once = _send_rounds(job, 1)
+    if not any(isinstance(party.bottom, BoostedTrees) for party in job.everyone):
+        return first, once
+    both, _ = _send_rounds(job, 2)
+    return {way: both[way] - first[way] for way in first}, once
+
+
+def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
     copied = job.duplicate()
     label = copied.label_party
     one = replace(
         copied,
         parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
         label_party=label.without_held_out_rows(),
-        epochs=1 / job.divide_rows().rounds_per_epoch,
+        epochs=count / job.divide_rows().rounds_per_epoch,
         eval_every=None,
         patience=None,
         diagnostics=False,

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import thinwire as tw
 from thinwire.base.errors import BadInput, BadParameter, BadState, IncompatibleRecipe, NotFinite
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
+from thinwire.training.dry_run import run_dry
 
 ROWS, ROUNDS = 600, 12
 
@@ -197,6 +198,13 @@ def test_leaf_numbers_say_what_exact_outputs_say() -> None:
     ]
     assert all(torch.equal(one, coded.state_dict()[name]) for name, one in exact.state_dict().items())
     assert results[1].bytes.up < results[0].bytes.up / 5
+
+
+def test_a_dry_run_counts_an_exchange_in_which_there_are_trees() -> None:
+    x, y = make_table()
+    job = make_job({"bank": (x, BoostedTrees())}, y, Bias(0.0), tw.methods.boosting())
+    forecast = run_dry(job).all_rounds_bytes
+    assert 0.5 < forecast / tw.train(job, callbacks=[]).bytes.total < 2
 
 
 def replace_downlink(recipe: tw.Recipe, downlink: Any) -> tw.Recipe:
