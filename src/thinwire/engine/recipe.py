@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
-from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale
+from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale, StdGrid
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
 from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap, Schedule
@@ -116,11 +116,11 @@ class Recipe:
                 f"scoring={self.scoring} would send a party's own embeddings, and under secure sum only their sum is "
                 "seen; leave scoring out"
             )
-        by_row = isinstance(self.scoring, (Cast, RowScale))
-        if not by_row or (isinstance(self.scoring, RowScale) and not self.scoring.is_fixed):
+        by_row = isinstance(self.scoring, (Cast, RowScale, StdGrid))
+        if not by_row or (isinstance(self.scoring, RowScale | StdGrid) and not self.scoring.is_fixed):
             raise IncompatibleRecipe(
                 f"scoring={self.scoring}: a row must have one score, whichever rows it travels with; use Cast, or "
-                "RowScale with one number of bits, not stochastic"
+                "RowScale with one number of bits, or StdGrid with a fixed scale, not stochastic"
             )
 
     def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:

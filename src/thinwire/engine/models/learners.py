@@ -193,6 +193,10 @@ class BoostedTrees(nn.Module):
     def add(self, nodes: TreeNodes) -> None:
         self._set_nodes(self._nodes.append(nodes), max(self._depth, nodes.find_depth()))
 
+    def replace(self, nodes: TreeNodes) -> None:
+        """These trees in place of those that are there."""
+        self._set_nodes(nodes, nodes.find_depth())
+
     def _set_nodes(self, nodes: TreeNodes, depth: int) -> None:
         self._nodes = nodes
         self._depth = depth

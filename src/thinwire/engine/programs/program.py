@@ -28,13 +28,10 @@ from thinwire.engine.protocols.evaluation import (
     answer_columns,
     ask_columns,
     compute_outputs,
-    receive_held_out,
     receive_verdict,
-    send_held_out,
     send_verdict,
 )
 from thinwire.engine.protocols.regression import answer_errors, ask_errors
-from thinwire.engine.protocols.sealing import Sealing
 from thinwire.engine.schedule import Await, Local, Plan, Send
 from thinwire.engine.streams import Rows
 
@@ -236,7 +233,6 @@ class FeatureProgram(Program):
         held_out: Collection[HeldOut],
         eval_every: int,
         control: Control,
-        sealing: Sealing | None = None,
         columns: ColumnTable | None = None,
     ) -> None:
         """`columns` are those whose importance is measured."""
@@ -247,7 +243,6 @@ class FeatureProgram(Program):
         self.end.save_with("best", self.best)
         self.bottom = bottom
         self.column_losses: ColumnLosses | None = None
-        self._sealing = sealing
         self._columns = columns
 
     def _begin_round(self, t: Round) -> None:
@@ -274,7 +269,7 @@ class FeatureProgram(Program):
         if done:
             self.end.show_surrogates(done)
         with self.context.channel.pause_clock():
-            self._send_held_out(Kind.EVALUATION, self._evaluated, done)
+            self.end.send_held_out(Kind.EVALUATION, self._evaluated, done)
         stop = self._finish_evaluation(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop
@@ -288,7 +283,7 @@ class FeatureProgram(Program):
         return verdict.stop
 
     def _test(self, done: Round) -> None:
-        self._send_held_out(Kind.TEST, HeldOut.TEST, done)
+        self.end.send_held_out(Kind.TEST, HeldOut.TEST, done)
 
     def _measure_columns(self, done: Round) -> None:
         if self._columns is not None:
@@ -297,9 +292,6 @@ class FeatureProgram(Program):
     def _conclude(self, done: Round) -> None:
         if isinstance(self.bottom, RegressionBottom):
             ask_errors(self.context, self.bottom, done)
-
-    def _send_held_out(self, kind: Kind, rows: HeldOut, done: Round) -> None:
-        send_held_out(self.context, kind, self.bottom.embed_held_out(rows), done, self._sealing)
 
 
 @dataclass(frozen=True)
@@ -406,11 +398,11 @@ class LabelProgram(Program):
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""
         labels = self._held_out.get(rows, ())
-        received = receive_held_out(self.context, kind, len(labels), self._widths, done)
+        received = self.end.receive_held_out(kind, len(labels), self._widths, done)
         if received is None:
             return EvaluationOutputs(done, None, rows)
         own = None if self.side.bottom is None else self.side.bottom.embed_held_out(rows)
         if own is not None:
-            received.append(own)
+            received = [*received, own]
         outputs = compute_outputs(self.side.top.module, self.side.fusion, received)
         return EvaluationOutputs(done, outputs, rows, tuple(received) if rows is HeldOut.TEST else ())

@@ -17,6 +17,7 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Keystream
 from thinwire.engine.compress.randomness import digest_tensors
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import DirectionSearch, Linear, derive_curvature
@@ -304,6 +305,20 @@ class OwnBottom(NetworkBottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)
+
+
+class EncoderBottom(OwnBottom):
+    """Fitted to its own rows before the first of them is embedded; a derivative changes nothing."""
+
+    def __init__(self, learner: FrozenLearner, features: Tensor, held_out: Mapping[HeldOut, Tensor]) -> None:
+        """The learner's module is an `Encoder`."""
+        super().__init__(learner, features, held_out)
+        self._encoder = cast(Encoder, learner.module)
+
+    def begin(self, round: Round) -> None:
+        super().begin(round)
+        if not self._encoder.fitted:
+            self._encoder.fit(self._features)
 
 
 class RegressionBottom(OwnBottom):
