@@ -14,6 +14,7 @@ from torch.nn.parameter import is_lazy
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import Identity, PoissonBinomial
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
@@ -43,7 +44,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_nam
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay
 from thinwire.engine.streams import Direct
 from thinwire.job.messages import at
 from thinwire.job.settings import RunSettings
@@ -70,7 +71,8 @@ class PrivacyPlan:
         mechanism: Mechanism = Exact()
         if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
             mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
-        return Exposure(mechanism, self.parties, to_accounting(self.training))
+        answered = not isinstance(self.recipe.schedule, OneWay)
+        return Exposure(mechanism, self.parties, to_accounting(self.training), answered)
 
     def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
         """Where nothing bounds what leaves, every row counts as shown from the start."""
@@ -271,6 +273,16 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
         )
 
 
+def check_one_way(where: str, model: nn.Module, recipe: Recipe, settings: RunSettings) -> None:
+    """Where nothing comes back, a feature party's model must be finished before it sends."""
+    if not isinstance(recipe.schedule, OneWay) or isinstance(model, Encoder) or isinstance(settings.training, Frozen):
+        return
+    raise IncompatibleRecipe(
+        f"{where} learns from derivatives, and {recipe.name} sends none; use principal_directions for numbers and "
+        'pictures, bins for tables, or start from an earlier run (--from) with training = "frozen"'
+    )
+
+
 def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings: RunSettings) -> None:
     """Refuses what boosted trees cannot follow: they are fitted to one fresh derivative of all rows."""
     if not isinstance(model, BoostedTrees):
@@ -297,6 +309,7 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
 
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
+    check_one_way(where, party.bottom, recipe, settings)
     check_learner(where, party.bottom, recipe, settings)
     if isinstance(party.bottom, Linear):
         _check_regression(where, party, recipe, settings)
@@ -368,6 +381,7 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
     check_fusion(party.fusion, list(widths))
     if isinstance(party.top, RegressionTop):
         _check_regression_top(party, recipe, settings)
+    _check_one_way_labels(party, recipe, settings)
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
     check_learner(f"party {party.name!r}: the bottom model", party.bottom, recipe, settings)
@@ -376,6 +390,23 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
         if module is not None:
             check_batch_norm(party.name, module, settings, len(party.labels))
     _check_shared_labels(party, _fused(party, widths), recipe, settings)
+
+
+def _check_one_way_labels(party: LabelParty, recipe: Recipe, settings: RunSettings) -> None:
+    """The label party learns by itself, from every row once; trees can only do that."""
+    trees = isinstance(party.top, BoostedTrees)
+    if not isinstance(recipe.schedule, OneWay):
+        if trees:
+            says = f"have no derivative that {recipe.name} could send down; use once, or a network"
+            raise IncompatibleRecipe(f"party {party.name!r}: boosted trees as a top model {says}")
+        return
+    if settings.epochs > 1:
+        raise IncompatibleRecipe.of("epochs", f"must be at most 1 with {recipe.name}, which sends every row once")
+    if trees and party.bottom is not None and not isinstance(party.bottom, Encoder):
+        raise IncompatibleRecipe(
+            f"party {party.name!r}: the bottom model learns from derivatives, which trees above it do not have; use "
+            "columns, or bins"
+        )
 
 
 def _fused(party: LabelParty, widths: Sequence[int]) -> int:

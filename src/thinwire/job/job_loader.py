@@ -36,6 +36,7 @@ from thinwire.job.registry import (
     build_recipe,
     build_settings,
     complete_model,
+    complete_top,
     count_outputs,
     derive_weight_seed,
 )
@@ -122,7 +123,7 @@ class TableReader:
                 source.columns,
                 source.all_but or (),
                 source.text_format,
-                self.section.has_trees,
+                self.section.keeps_gaps,
             )
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -304,7 +305,8 @@ class PartyLoader:
         seed = derive_weight_seed(self.seed, section.name, "top")
         follows = {} if coding is None else {"classes": coding.outputs(section.loss)}
         with at("label_party"):
-            return build_module("top", section.top, [width], seed, self.code, follows)
+            table = complete_top(section, follows.get("classes"))
+            return build_module("top", table, [width], seed, self.code, follows)
 
     def build_bottom(self, section: PartyEntry, held: PartyTables) -> nn.Module:
         """The section's bottom model for rows like these."""

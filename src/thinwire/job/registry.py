@@ -35,7 +35,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
+from thinwire.job.schema import JobSection, LabelEntry, PartyEntry, is_trees
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
@@ -291,6 +291,17 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
                 'class otherwise) and curvature ("derived" for classes, 2.0 for a value) here',
             )
     return section.model_copy(update={"model": found})
+
+
+def complete_top(label: LabelEntry, outputs: int | None) -> dict[str, Any]:
+    """The top model's table; boosted trees with what follows from the labels and the loss."""
+    found = dict(label.top or {})
+    if not is_trees(found):
+        return found
+    if outputs is None and label.loss == "cross_entropy" and "width" not in found:
+        raise BadInput.of("top.width", "is missing: boosted trees need to know how many classes there are")
+    curvature = choose_curvature(LOSSES.get(label.loss, cross_entropy), decides_alone=True)
+    return {"width": outputs or 1, "curvature": curvature, **found}
 
 
 def count_outputs(label: LabelEntry) -> int | None:

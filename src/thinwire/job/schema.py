@@ -198,7 +198,16 @@ class EncryptionSection(JobFileSection):
 
 def is_trees(model: Any) -> bool:
     """Does a section's table name boosted trees?"""
-    return isinstance(model, dict) and str(model.get("name")).lower() == "boosted_trees"
+    return _name(model) == "boosted_trees"
+
+
+def takes_raw_columns(model: Any) -> bool:
+    """Does a section's table name a model that takes numbers and gaps as they are?"""
+    return _name(model) in ("boosted_trees", "bins", "columns")
+
+
+def _name(model: Any) -> str | None:
+    return str(model.get("name")).lower() if isinstance(model, dict) else None
 
 
 class PartyEntry(JobFileSection):
@@ -225,15 +234,19 @@ class PartyEntry(JobFileSection):
     @model_validator(mode="before")
     @classmethod
     def _prepare_for_model(cls, table: Any) -> Any:
-        """Trees take a table as it is, where the section says nothing else."""
+        """Trees and bins take a table as it is, where the section says nothing else."""
         settings = table.get("prepare") if isinstance(table, dict) else None
-        if isinstance(settings, dict) and is_trees(table.get("model")):
+        if isinstance(settings, dict) and takes_raw_columns(table.get("model")):
             return {**table, "prepare": {**FOR_TREES, **settings}}
         return table
 
     @property
     def has_trees(self) -> bool:
         return is_trees(self.model)
+
+    @property
+    def keeps_gaps(self) -> bool:
+        return takes_raw_columns(self.model)
 
     @property
     def path(self) -> str:

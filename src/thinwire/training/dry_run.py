@@ -11,7 +11,7 @@ from thinwire.engine.channel.ledger import EVALUATION
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy import Labels
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps
+from thinwire.engine.schedule import CachedSteps, OneWay
 from thinwire.job.disclosure import describe_budget, describe_training
 from thinwire.job.job import Job
 from thinwire.training.train import train
@@ -85,11 +85,14 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
 
 def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
     copied = job.duplicate()
-    label = copied.label_party
+    label, recipe = copied.label_party, copied.recipe
+    if isinstance(recipe.schedule, OneWay):  # what the label party learns by itself costs time, not bytes
+        recipe = replace(recipe, schedule=OneWay(passes=1))
     one = replace(
         copied,
         parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
         label_party=label.without_held_out_rows(),
+        recipe=recipe,
         epochs=count / job.divide_rows().rounds_per_epoch,
         eval_every=None,
         patience=None,

@@ -201,8 +201,8 @@ class ProgramFactory:
             learns = not isinstance(self.settings.training, Frozen)
             return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
         if isinstance(model, Encoder):
-            learner = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
-            return EncoderBottom(learner, features, held_out)
+            frozen = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
+            return EncoderBottom(frozen, features, held_out)
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
             return RegressionBottom(learner, features, held_out)

@@ -7,6 +7,7 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
+from thinwire.engine.models.encoders import Bins, Columns, PrincipalDirections
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
@@ -64,6 +65,9 @@ MODELS: dict[str, type[nn.Module]] = {
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
+    "principal_directions": PrincipalDirections,
+    "bins": Bins,
+    "columns": Columns,
     "bias_top": BiasTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
@@ -71,8 +75,8 @@ MODELS: dict[str, type[nn.Module]] = {
     "regression_top": RegressionTop,
 }
 
-__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
-__all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "Bins", "BoostedTrees", "Columns", "DeepTower"]
+__all__ += ["LinearBottom", "LinearTop", "MLPTop", "PrincipalDirections", "ResNet18", "ScaledCosine", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]

@@ -1,7 +1,8 @@
 """Bottom models that no label touches: each is fitted to its party's own rows, and never learns from others.
 
 `PrincipalDirections` for numbers, pictures and series; `Bins` for tables of numbers and categories. What they put out
-counts in steps, so that rounding to whole numbers is all that is lost on the way to the label party.
+counts in steps, so that rounding to whole numbers is all that is lost on the way to the label party. `Columns` are
+for a party's own use: nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _KEEP = 0.7  # steps that rows must vary by along a direction
 _HALVINGS = 24  # of the interval in which a step lies
 _MOST_COLUMNS = 8192  # of principal directions: their covariance is a square of that
 
-__all__ = ["Bins", "Encoder", "PrincipalDirections"]
+__all__ = ["Bins", "Columns", "Encoder", "PrincipalDirections"]
 
 
 class Encoder(nn.Module):
@@ -47,7 +48,7 @@ class Encoder(nn.Module):
 
     @abstractmethod
     def _encode(self, x: Tensor) -> Tensor:
-        """[N, inputs] -> [N, width], in steps."""
+        """[N, in_features] -> [N, width], in steps."""
 
 
 class PrincipalDirections(Encoder):
@@ -60,15 +61,15 @@ class PrincipalDirections(Encoder):
     mean: Tensor
     basis: Tensor
 
-    def __init__(self, inputs: int, width: int = 16, bits_per_row: float = 16.0) -> None:
+    def __init__(self, in_features: int, width: int = 16, bits_per_row: float = 16.0) -> None:
         super().__init__()
-        if require_size("PrincipalDirections", "inputs", inputs) > _MOST_COLUMNS:
-            says = f"must be at most {_MOST_COLUMNS}, got {inputs}; use fewer columns, or a network that is pre-trained"
-            raise BadParameter.about("PrincipalDirections", "inputs", says)
-        self.width = min(require_size("PrincipalDirections", "width", width), inputs)
+        if require_size("PrincipalDirections", "in_features", in_features) > _MOST_COLUMNS:
+            says = f"must be at most {_MOST_COLUMNS}, got {in_features}; use fewer columns"
+            raise BadParameter.about("PrincipalDirections", "in_features", says)
+        self.width = min(require_size("PrincipalDirections", "width", width), in_features)
         self.bits_per_row = require_number("PrincipalDirections", "bits_per_row", bits_per_row, above=0)
-        self.register_buffer("mean", torch.zeros(inputs))
-        self.register_buffer("basis", torch.zeros(inputs, self.width))
+        self.register_buffer("mean", torch.zeros(in_features))
+        self.register_buffer("basis", torch.zeros(in_features, self.width))
 
     def _fit(self, features: Tensor) -> None:
         table = features.flatten(1).double()
@@ -84,7 +85,7 @@ class PrincipalDirections(Encoder):
         return (x - self.mean) @ self.basis
 
     def extra_repr(self) -> str:
-        return f"inputs={len(self.mean)}, width={self.width}, bits_per_row={self.bits_per_row:g}"
+        return f"in_features={len(self.mean)}, width={self.width}, bits_per_row={self.bits_per_row:g}"
 
 
 def find_directions(table: Tensor, width: int) -> Tensor:
@@ -92,7 +93,8 @@ def find_directions(table: Tensor, width: int) -> Tensor:
     _, vectors = torch.linalg.eigh(table.T @ table)
     vectors = vectors.flip(1)[:, :width]
     signs = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True)).sign()
-    return vectors * signs
+    found: Tensor = vectors * signs
+    return found
 
 
 def find_step(places: Tensor, bits_per_row: float) -> float:
@@ -130,17 +132,17 @@ class Bins(Encoder):
     edges: Tensor
     places: Tensor
 
-    def __init__(self, inputs: int, bins: int = 16, fields_vocab: Sequence[int] = ()) -> None:
+    def __init__(self, in_features: int, bins: int = 16, fields_vocab: Sequence[int] = ()) -> None:
         super().__init__()
-        require_size("Bins", "inputs", inputs)
+        require_size("Bins", "in_features", in_features)
         self.bins = require_size("Bins", "bins", bins, 2)
         self.fields_vocab = require_sizes("Bins", "fields_vocab", fields_vocab)
-        if len(self.fields_vocab) > inputs:
-            says = f"has {len(self.fields_vocab)} entries, there are {inputs} columns"
+        if len(self.fields_vocab) > in_features:
+            says = f"has {len(self.fields_vocab)} entries, there are {in_features} columns"
             raise BadParameter.about("Bins", "fields_vocab", says)
-        self.width = inputs
+        self.width = in_features
         unknown = max(self.fields_vocab, default=0)  # the code of a category that no vocabulary has
-        self.register_buffer("edges", torch.full((inputs - len(self.fields_vocab), bins - 1), torch.inf))
+        self.register_buffer("edges", torch.full((in_features - len(self.fields_vocab), bins - 1), torch.inf))
         self.register_buffer("places", torch.full((len(self.fields_vocab), unknown + 1), bins - 1))
 
     def _fit(self, features: Tensor) -> None:
@@ -180,4 +182,17 @@ def find_quantiles(values: Tensor, bins: int) -> Tensor:
     if not len(values):
         return values
     places = torch.linspace(0, len(values) - 1, bins + 1, device=values.device)[1:-1].long()
-    return values.sort().values[places].unique()
+    found: Tensor = values.sort().values[places].unique()
+    return found
+
+
+class Columns(Encoder):
+    """The columns as they are, gaps too: the label party's own, which need not travel."""
+
+    accepts_gaps: ClassVar[bool] = True
+
+    def _fit(self, features: Tensor) -> None:
+        """There is nothing to find."""
+
+    def _encode(self, x: Tensor) -> Tensor:
+        return x

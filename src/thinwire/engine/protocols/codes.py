@@ -26,7 +26,7 @@ from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter, TreeNodes
 from thinwire.engine.models.networks import fuse
 from thinwire.engine.protocols.bottom import Bottom
-from thinwire.engine.protocols.context import PartyContext, cast_like
+from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, Uplink
 from thinwire.engine.protocols.evaluation import HeldOut, compute_outputs
 from thinwire.engine.protocols.sealing import TRAINING, Sealing

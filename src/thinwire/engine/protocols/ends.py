@@ -308,7 +308,9 @@ class LabelEnd(ProtocolEnd):
         self._saved |= {f"uplink.{party}": stream for party, stream in self._uplinks.items()}
         return wide
 
-    def _receive_symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> tuple[dict[PartyName, Symbols], int]:
+    def _receive_symbols(
+        self, kind: Kind, round: Round, rows: Rows, use: str
+    ) -> tuple[dict[PartyName, Symbols], int]:
         """By the owner of the stream; and the bytes that came."""
         bodies = self._receive_bodies(kind, round)
         symbols = self._decode_bodies(bodies, rows)
