@@ -1,4 +1,4 @@
-"""One exchange of codes: every row goes up once, nothing but verdicts comes down, and the label party learns alone."""
+"""One exchange of codes: every row goes up once, only verdicts come down, and the label party learns alone."""
 
 from __future__ import annotations
 

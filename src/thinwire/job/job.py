@@ -18,6 +18,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy.accounting import (
     DEFAULT_DELTA,
@@ -96,6 +97,7 @@ class Job:
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
     encryption_key: str | Path | None = None  # a key file: run folders are encrypted with it
+    pretraining: Pretraining | None = None
     training: Training = TrainedOnRawRows()
     budget: Budget | None = None
     memories: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # optimisers', from an earlier run

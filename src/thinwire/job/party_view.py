@@ -261,7 +261,8 @@ class PartyView:
     @property
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
-        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code)
+        pretrains = self.settings.pretraining is not None
+        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code, pretrains)
 
     @property
     def modules(self) -> dict[str, str]:
@@ -389,7 +390,7 @@ def _is_regression(section: PartyEntry) -> bool:
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:
     """What all parties read alike: names, [job], and that the recipe fits as many parties."""
-    settings = build_settings(file.job, folder)
+    settings = build_settings(file, folder)
     check_names([*(party.name for party in file.party), file.label_party.name])
     with at("recipe"):
         recipe.check(len(file.party), file.label_party.fusion, settings.batches)

@@ -25,6 +25,7 @@ from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
 from thinwire.engine.models import LOSSES, MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, cross_entropy
 from thinwire.engine.models.learners import choose_curvature
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
@@ -35,7 +36,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobSection, LabelEntry, PartyEntry, is_trees
+from thinwire.job.schema import JobFile, LabelEntry, PartyEntry, RosterFile, is_trees
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
@@ -61,8 +62,9 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     return replace(call(path, METHODS[name], name, _read(path, METHODS[name], arguments)), **beside)
 
 
-def build_settings(section: JobSection, folder: Path) -> RunSettings:
-    """What `[job]` says; `folder` is the job file's."""
+def build_settings(file: JobFile | RosterFile, folder: Path) -> RunSettings:
+    """What `[job]` and `[pretrain]` say; `folder` is the job file's."""
+    section, pretrain = file.job, file.pretrain
     storage, budget, target = ("memory_limit_mb", "scratch"), section.budget, section.target
     with at("job.scratch"):
         scratch = None if section.scratch is None else folder / section.scratch
@@ -74,6 +76,7 @@ def build_settings(section: JobSection, folder: Path) -> RunSettings:
             storage=room,
             training=_one_of("training", section.training, _TRAININGS),
             budget=None if budget is None else Budget(budget.epsilon, budget.delta, Observer(budget.observer)),
+            pretraining=None if pretrain is None else Pretraining(**pretrain.model_dump()),
         )
 
 

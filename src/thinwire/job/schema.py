@@ -137,6 +137,15 @@ class JobSection(JobFileSection):
     split: SplitSection | None = None  # test rows come from the same tables as training rows
 
 
+class PretrainSection(JobFileSection):
+    """Networks learn from their party's own rows, aligned or not, before the first round; no label, no message."""
+
+    epochs: Count = 10
+    lr: Positive = 0.001
+    batch_rows: Annotated[int, Field(ge=2)] = 256
+    hidden_share: Annotated[Finite, Field(ge=0, lt=1)] = 0.25
+
+
 class LinkSection(JobFileSection):
     """The simulated link; `parties` holds whole links for single feature parties."""
 
@@ -245,6 +254,11 @@ class PartyEntry(JobFileSection):
         return is_trees(self.model)
 
     @property
+    def has_encoder(self) -> bool:
+        """Is the model fitted to its party's own rows, without labels?"""
+        return _name(self.model) in ("principal_directions", "bins")
+
+    @property
     def keeps_gaps(self) -> bool:
         return takes_raw_columns(self.model)
 
@@ -298,6 +312,7 @@ class _Shared(JobFileSection):
     job: JobSection = JobSection()
     recipe: Table
     optimizer: Table = {"name": "sgd", "lr": 0.1}
+    pretrain: PretrainSection | None = None
     link: LinkSection | None = None
     network: NetworkSection | None = None
     serve: ServeSection | None = None

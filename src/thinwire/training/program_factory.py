@@ -33,6 +33,7 @@ from thinwire.engine.protocols.bottom import (
     FrozenLearner,
     Learner,
     OwnBottom,
+    OwnRows,
     PrivateSteps,
     RegressionBottom,
     TreesBottom,
@@ -202,11 +203,12 @@ class ProgramFactory:
             return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
         if isinstance(model, Encoder):
             frozen = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
-            return EncoderBottom(frozen, features, held_out)
+            return EncoderBottom(frozen, features, held_out, self._own_rows(party))
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
             return RegressionBottom(learner, features, held_out)
-        return OwnBottom(self._own_learner(party.name, model, party.optimizer), features, held_out)
+        learner = self._own_learner(party.name, model, party.optimizer)
+        return OwnBottom(learner, features, held_out, self._own_rows(party))
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         if isinstance(party.bottom, BoostedTrees | Linear | Encoder):
@@ -218,9 +220,13 @@ class ProgramFactory:
         features = party.features.to(self.settings.device)
         held_out = self._held_out_features(party)
         if self.group is None:
-            return OwnBottom(learner, features, held_out)
+            return OwnBottom(learner, features, held_out, self._own_rows(party))
         part = RankModel(learner, 0, self.group.shares, features, held_out)
         return GroupBottom(self.group.ranks, part, self.batches, width, self.group.held_out_shares)
+
+    def _own_rows(self, party: FeatureParty | LabelParty) -> OwnRows:
+        rows, seed = party.all_rows.to(self.settings.device), derive_seed(self.settings.seed, party.name, "own rows")
+        return OwnRows(rows, seed, self.settings.pretraining)
 
     def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter
 from thinwire.engine.compress.parameters import require_number, require_size, require_sizes
+from thinwire.engine.models.pretraining import Pretraining
 
+_CHUNK = 4096  # rows that a network embeds at once
 _SAMPLE = 20_000  # rows to find directions, quantiles and steps from
 _KEEP = 0.7  # steps that rows must vary by along a direction
 _HALVINGS = 24  # of the interval in which a step lies
 _MOST_COLUMNS = 8192  # of principal directions: their covariance is a square of that
 
-__all__ = ["Bins", "Columns", "Encoder", "PrincipalDirections"]
+__all__ = ["Bins", "Columns", "Encoder", "Pretrained", "PrincipalDirections"]
 
 
 class Encoder(nn.Module):
@@ -34,14 +36,13 @@ class Encoder(nn.Module):
         super().__init__()
         self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
 
-    def fit(self, features: Tensor) -> None:
-        """From rows that are evenly spread over the table, at most so many."""
-        sample = features[:: max(1, -(-len(features) // _SAMPLE))].detach()
-        self._fit(sample)
+    def fit(self, features: Tensor, seed: int = 0) -> None:
+        """To a party's own rows [N, ...]; `seed` is for encoders that draw."""
+        self._fit(features.detach(), seed)
         self.fitted.fill_(True)
 
     @abstractmethod
-    def _fit(self, features: Tensor) -> None: ...
+    def _fit(self, features: Tensor, seed: int) -> None: ...
 
     def forward(self, x: Tensor) -> Tensor:
         return self._encode(x.flatten(1))
@@ -71,8 +72,8 @@ class PrincipalDirections(Encoder):
         self.register_buffer("mean", torch.zeros(in_features))
         self.register_buffer("basis", torch.zeros(in_features, self.width))
 
-    def _fit(self, features: Tensor) -> None:
-        table = features.flatten(1).double()
+    def _fit(self, features: Tensor, seed: int) -> None:
+        table = take_sample(features).flatten(1).double()
         mean = table.mean(dim=0)
         vectors = find_directions(table - mean, self.width)
         places = (table - mean) @ vectors
@@ -86,6 +87,11 @@ class PrincipalDirections(Encoder):
 
     def extra_repr(self) -> str:
         return f"in_features={len(self.mean)}, width={self.width}, bits_per_row={self.bits_per_row:g}"
+
+
+def take_sample(features: Tensor) -> Tensor:
+    """Rows that are evenly spread over the table, at most so many."""
+    return features[:: max(1, -(-len(features) // _SAMPLE))]
 
 
 def find_directions(table: Tensor, width: int) -> Tensor:
@@ -121,6 +127,38 @@ def measure_entropy(column: Tensor) -> float:
     return float(-(shares * shares.log2()).sum())
 
 
+class Pretrained(Encoder):
+    """A network of yours that learns to rebuild its party's rows, then the principal directions of its outputs.
+
+    For pictures and series, whose variance is not along single directions of their values.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        width: int = 16,
+        bits_per_row: float = 16.0,
+        pretraining: Pretraining | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.pretraining = pretraining or Pretraining()
+        self.directions = PrincipalDirections(width, width, bits_per_row)
+
+    def _fit(self, features: Tensor, seed: int) -> None:
+        self.pretraining.run(self.network, features, seed)
+        self.network.eval()
+        with torch.no_grad():
+            outputs = [self.network(part) for part in take_sample(features).split(_CHUNK)]
+        self.directions.fit(torch.cat(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.directions(self.network(x))  # type: ignore[no-any-return]
+
+    def _encode(self, x: Tensor) -> Tensor:
+        raise NotImplementedError("its network takes rows in their own shape")
+
+
 class Bins(Encoder):
     """Of every column the number of its bin: quantiles of numbers, the most frequent categories by themselves.
 
@@ -145,10 +183,10 @@ class Bins(Encoder):
         self.register_buffer("edges", torch.full((in_features - len(self.fields_vocab), bins - 1), torch.inf))
         self.register_buffer("places", torch.full((len(self.fields_vocab), unknown + 1), bins - 1))
 
-    def _fit(self, features: Tensor) -> None:
+    def _fit(self, features: Tensor, seed: int) -> None:
         if features.dim() != 2:
             raise BadInput(f"Bins take a table [rows, columns], got features of shape {list(features.shape)}")
-        categories, numbers = self._split(features)
+        categories, numbers = self._split(take_sample(features))
         for place, column in enumerate(categories.T):
             counts = torch.bincount(self._to_codes(column), minlength=self.places.shape[1])[:-1]
             frequent = counts.argsort(descending=True, stable=True)[: self.bins - 1]
@@ -191,7 +229,7 @@ class Columns(Encoder):
 
     accepts_gaps: ClassVar[bool] = True
 
-    def _fit(self, features: Tensor) -> None:
+    def _fit(self, features: Tensor, seed: int) -> None:
         """There is nothing to find."""
 
     def _encode(self, x: Tensor) -> Tensor:

@@ -160,6 +160,7 @@ class Program(ABC):
 
     def _train(self) -> bool:
         if self.fresh:
+            self._prepare()
             self._begin_round(0)
             self.end.begin()
             if self.context.recipe.warm_start:
@@ -191,6 +192,10 @@ class Program(ABC):
 
     def _evaluates_after(self, done: Round) -> bool:
         return done % self._eval_every == 0 or done == self._batches.rounds
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """What a party's model learns before the first round, without anybody."""
 
     @abstractmethod
     def _begin_round(self, t: Round) -> None:
@@ -244,6 +249,9 @@ class FeatureProgram(Program):
         self.bottom = bottom
         self.column_losses: ColumnLosses | None = None
         self._columns = columns
+
+    def _prepare(self) -> None:
+        self.bottom.prepare()
 
     def _begin_round(self, t: Round) -> None:
         self.bottom.begin(t)
@@ -339,6 +347,10 @@ class LabelProgram(Program):
         self._widths = widths
         self._held_out = held_out
         self._observers = observers
+
+    def _prepare(self) -> None:
+        if self.side.bottom is not None:
+            self.side.bottom.prepare()
 
     def _begin_round(self, t: Round) -> None:
         self.side.begin(t)

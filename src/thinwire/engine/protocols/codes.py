@@ -161,7 +161,7 @@ class KnownCodes:
 
     rows: Rows  # whose codes are here
     tables: Sequence[Tensor]  # of all rows, by owner
-    held_out: HeldOutCodes | None
+    held_out: HeldOutCodes | None = None
 
     def select(self, rows: Rows) -> list[Tensor]:
         return [table.index_select(0, rows) for table in self.tables]

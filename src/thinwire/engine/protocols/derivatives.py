@@ -18,15 +18,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity, Symbols
 from thinwire.engine.models.networks import fusion_width
 from thinwire.engine.protocols.bottom import Bottom, RegressionBottom
+from thinwire.engine.protocols.codes import KnownCodes, fit_network
 from thinwire.engine.protocols.context import PartyContext, add_prefix, cast_like, remove_prefix, select_rows
 from thinwire.engine.protocols.ends import FeatureEnd, Guard, LabelEnd, LabelSide, Uplink, count_classes
 from thinwire.engine.protocols.regression import receive_weights, send_weights
 from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing
-from thinwire.engine.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, cosine_weights
+from thinwire.engine.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, OneWay, cosine_weights
 from thinwire.engine.streams import Direct, Rows
 
 
@@ -198,6 +200,10 @@ class DerivativeLabelEnd(LabelEnd):
     def warm_start(self, rows: Rows) -> None:
         for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
             self._uplinks[owner].incoming(rows, symbols, 0)
+        passes = self._context.recipe.warm_passes
+        if passes:
+            known = KnownCodes(rows, [uplink.tensors()["surrogate"] for uplink in self._uplinks.values()])
+            fit_network(self._side, known, OneWay(passes), 0, derive_seed(self._context.seed, "passes", 0))
 
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
