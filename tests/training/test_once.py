@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import thinwire as tw
-from thinwire.base.errors import IncompatibleRecipe
+from thinwire.base.errors import BadParameter, IncompatibleRecipe
 from thinwire.engine.privacy.accounting.ledger import Frozen
+from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.job.disclosure import describe_training
 from thinwire.training.dry_run import run_dry
 
@@ -35,7 +36,7 @@ def coded_job(top: nn.Module | None = None, validation: bool = True, own: bool =
         return {"features": table[CUT["rows"]], "test_features": table[CUT["test"]], **steering}
 
     parties = [tw.FeatureParty("bank", bottom=tw.learners.PrincipalDirections(4, 4, 10), **held(x[:, :4]))]
-    columns = {**held(x[:, 4:]), "bottom": tw.learners.Columns()} if own else {}
+    columns = {**held(x[:, 4:]), "bottom": tw.learners.RawColumns()} if own else {}
     if not own:
         parties.append(tw.FeatureParty("shop", bottom=tw.learners.Bins(4, bins=8), **held(x[:, 4:])))
     label = tw.LabelParty(
@@ -90,7 +91,7 @@ def test_codes_are_what_the_label_party_learns_from() -> None:
     for party, encoder in zip(twin.parties, coded, strict=True):
         encoder.fit(party.features)
         party.features = encoder(party.features).round()
-        party.bottom = tw.learners.Columns()
+        party.bottom = tw.learners.RawColumns()
     tw.train(replace(twin, recipe=tw.methods.once(passes=2)), callbacks=[])
     for mine, theirs in zip(job.label_party.top.parameters(), twin.label_party.top.parameters(), strict=True):
         assert torch.equal(mine, theirs)
@@ -139,3 +140,51 @@ def test_a_frozen_network_may_send_too() -> None:
     job = coded_job(training=Frozen())
     job.parties[0].bottom = nn.Linear(4, 4)
     job.check()
+
+
+def test_pre_training_lowers_the_error_of_rebuilding_and_sends_nothing() -> None:
+    x = draw_rows()[0][:, :4]
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 4))
+    short, long = (tw.learners.Pretraining(epochs=one, lr=0.01, hidden_share=0.1) for one in (1, 30))
+    assert long.run(network, x, 0) < 0.7 * short.run(nn.Linear(4, 4), x, 0)
+
+
+def test_pre_training_begins_the_same_everywhere_and_learns_from_unaligned_rows() -> None:
+    def run(unaligned: Tensor | None) -> tuple[dict[str, Tensor], int]:
+        job = coded_job(recipe=tw.methods.svfl(), pretraining=tw.learners.Pretraining(epochs=2), batch_size=100)
+        torch.manual_seed(1)
+        for party in job.parties:
+            party.bottom = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        job.parties[0].unaligned_features = unaligned
+        result = tw.train(job, callbacks=[])
+        return job.parties[0].bottom.state_dict(), result.bytes.total
+
+    (one, size), (again, _), (more, same) = run(None), run(None), run(torch.randn(500, 4))
+    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert not torch.equal(one["0.weight"], more["0.weight"])
+    assert size == same
+
+
+def test_thin_goes_on_from_one_exchange() -> None:
+    job = coded_job(recipe=tw.methods.thin(reuse=1, warm_passes=5), batch_size=100, eval_every=6)
+    job.parties[0].bottom, job.parties[1].bottom = nn.Linear(4, 4), nn.Linear(4, 4)
+    result = tw.train(job, callbacks=[])
+    assert {entry["kind"] for entry in result.ledger.entries()} >= {"WARM_START", "EMBEDDING", "DERIVATIVE"}
+    cold = coded_job(recipe=tw.methods.thin(reuse=1), batch_size=100, eval_every=6)
+    cold.parties[0].bottom, cold.parties[1].bottom = nn.Linear(4, 4), nn.Linear(4, 4)
+    assert result.history[0]["validation"]["loss"] < tw.train(cold, callbacks=[]).history[0]["validation"]["loss"]
+
+
+def test_pre_training_is_refused_where_rows_are_protected() -> None:
+    with pytest.raises(BadParameter, match="pretraining"):
+        coded_job(pretraining=tw.learners.Pretraining(), training=DPBottom(1.0, 1.0))
+
+
+def test_a_network_of_ones_own_becomes_an_encoder() -> None:
+    x = draw_rows()[0]
+    encoder = tw.learners.Pretrained(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 6)), width=6)
+    encoder.fit(x, seed=1)
+    codes = encoder(x).round()
+    assert codes.abs().max() > 0
+    assert codes.mean(0).abs().max() < 1

@@ -107,9 +107,7 @@ class Recipe:
             raise IncompatibleRecipe("warm_start fills surrogates; use efvfl or thin")
         check_whole(self, "warm_passes", 0, 10_000)
         if self.warm_passes and not (self.warm_start and self.labels is Labels.PRIVATE):
-            raise IncompatibleRecipe(
-                "warm_passes learn from filled surrogates; use warm_start and private labels"
-            )
+            raise IncompatibleRecipe("warm_passes learn from filled surrogates; use warm_start and private labels")
         if self.broadcast == "surrogates" and not (feedback and self.labels is Labels.SHARED):
             raise IncompatibleRecipe("broadcast='surrogates' needs error feedback and shared labels")
         if isinstance(self.downlink, ErrorFeedback) and self.downlink.scope == "table":

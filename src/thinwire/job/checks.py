@@ -405,7 +405,7 @@ def _check_one_way_labels(party: LabelParty, recipe: Recipe, settings: RunSettin
     if trees and party.bottom is not None and not isinstance(party.bottom, Encoder):
         raise IncompatibleRecipe(
             f"party {party.name!r}: the bottom model learns from derivatives, which trees above it do not have; use "
-            "columns, or bins"
+            "raw_columns, or bins"
         )
 
 

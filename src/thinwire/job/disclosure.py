@@ -189,6 +189,10 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if _sends_leaves(recipe):
         sees.append("of every exchange which training rows share a leaf of a party's trees")
+    if _is_one_way(recipe):
+        sees.append(
+            "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
+        )
     if participants.has_validation_rows:
         often = "once" if _is_one_way(recipe) else "at every evaluation"
         sees.append(f"{_embeddings_of('validation row', recipe)}, {often}")

@@ -212,7 +212,7 @@ def is_trees(model: Any) -> bool:
 
 def takes_raw_columns(model: Any) -> bool:
     """Does a section's table name a model that takes numbers and gaps as they are?"""
-    return _name(model) in ("boosted_trees", "bins", "columns")
+    return _name(model) in ("boosted_trees", "bins", "raw_columns")
 
 
 def _name(model: Any) -> str | None:

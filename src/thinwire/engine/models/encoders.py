@@ -1,7 +1,7 @@
 """Bottom models that no label touches: each is fitted to its party's own rows, and never learns from others.
 
 `PrincipalDirections` for numbers, pictures and series; `Bins` for tables of numbers and categories. What they put out
-counts in steps, so that rounding to whole numbers is all that is lost on the way to the label party. `Columns` are
+counts in steps, so that rounding to whole numbers is all that is lost on the way to the label party. `RawColumns` are
 for a party's own use: nothing is lost.
 """
 
@@ -22,9 +22,9 @@ _CHUNK = 4096  # rows that a network embeds at once
 _SAMPLE = 20_000  # rows to find directions, quantiles and steps from
 _KEEP = 0.7  # steps that rows must vary by along a direction
 _HALVINGS = 24  # of the interval in which a step lies
-_MOST_COLUMNS = 8192  # of principal directions: their covariance is a square of that
+MOST_COLUMNS = 8192  # of principal directions: their covariance is a square of that
 
-__all__ = ["Bins", "Columns", "Encoder", "Pretrained", "PrincipalDirections"]
+__all__ = ["Bins", "Encoder", "Pretrained", "PrincipalDirections", "RawColumns"]
 
 
 class Encoder(nn.Module):
@@ -64,8 +64,8 @@ class PrincipalDirections(Encoder):
 
     def __init__(self, in_features: int, width: int = 16, bits_per_row: float = 16.0) -> None:
         super().__init__()
-        if require_size("PrincipalDirections", "in_features", in_features) > _MOST_COLUMNS:
-            says = f"must be at most {_MOST_COLUMNS}, got {in_features}; use fewer columns"
+        if require_size("PrincipalDirections", "in_features", in_features) > MOST_COLUMNS:
+            says = f"must be at most {MOST_COLUMNS}, got {in_features}; use fewer columns"
             raise BadParameter.about("PrincipalDirections", "in_features", says)
         self.width = min(require_size("PrincipalDirections", "width", width), in_features)
         self.bits_per_row = require_number("PrincipalDirections", "bits_per_row", bits_per_row, above=0)
@@ -134,11 +134,7 @@ class Pretrained(Encoder):
     """
 
     def __init__(
-        self,
-        network: nn.Module,
-        width: int = 16,
-        bits_per_row: float = 16.0,
-        pretraining: Pretraining | None = None,
+        self, network: nn.Module, width: int = 16, bits_per_row: float = 16.0, pretraining: Pretraining | None = None
     ) -> None:
         super().__init__()
         self.network = network
@@ -224,7 +220,7 @@ def find_quantiles(values: Tensor, bins: int) -> Tensor:
     return found
 
 
-class Columns(Encoder):
+class RawColumns(Encoder):
     """The columns as they are, gaps too: the label party's own, which need not travel."""
 
     accepts_gaps: ClassVar[bool] = True

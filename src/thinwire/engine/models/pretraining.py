@@ -58,7 +58,7 @@ class Pretraining:
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-                error += float(loss) * len(rows) / len(features)
+                error += loss.item() * len(rows) / len(features)
         return error
 
 
