@@ -188,3 +188,24 @@ def test_a_network_of_ones_own_becomes_an_encoder() -> None:
     codes = encoder(x).round()
     assert codes.abs().max() > 0
     assert codes.mean(0).abs().max() < 1
+
+
+def test_sums_with_noise_cost_one_release_a_row() -> None:
+    x, y = draw_rows()
+    parties = [
+        tw.FeatureParty(
+            f"p{place}", x[:ROWS, 2 * place : 2 * place + 2], tw.learners.RandomProjections(2, 6, party_seed=place)
+        )
+        for place in range(4)
+    ]
+    label = tw.LabelParty("clinic", y[:ROWS], nn.Linear(6, 2))
+    recipe = tw.methods.once(passes=2, noise=tw.compress.PoissonBinomial(16, 0.1))
+    result = tw.train(tw.Job(parties, label, recipe, epochs=1, training=Frozen()), callbacks=[])
+    told = result.summary()["privacy"][0]
+    assert told["most_uses_of_a_row"] == {"releases": 1, "steps": 0}
+    assert 0 < told["observers"][0]["end_to_end_epsilon"] < 100
+    parties[0].bottom = tw.learners.PrincipalDirections(2, 2)
+    for party in parties[1:]:
+        party.bottom = tw.learners.RandomProjections(2, 2)
+    with pytest.raises(IncompatibleRecipe, match="fitted to its party's rows"):
+        tw.Job(parties, tw.LabelParty("clinic", y[:ROWS], nn.Linear(2, 2)), recipe, epochs=1).check()

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import Identity, PoissonBinomial
-from thinwire.engine.models.encoders import Encoder
+from thinwire.engine.models.encoders import Encoder, RandomProjections
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
@@ -315,6 +315,11 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
         _check_regression(where, party, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
+    if isinstance(party.bottom, Encoder) and not isinstance(party.bottom, RandomProjections):
+        raise IncompatibleRecipe(
+            f"{where} is fitted to its party's rows, which a guarantee for single rows does not cover; use "
+            "random_projections"
+        )
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
     if looked_at:
         raise IncompatibleRecipe(

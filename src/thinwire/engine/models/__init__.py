@@ -7,7 +7,7 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
-from thinwire.engine.models.encoders import Bins, PrincipalDirections, RawColumns
+from thinwire.engine.models.encoders import Bins, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
@@ -66,6 +66,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
     "principal_directions": PrincipalDirections,
+    "random_projections": RandomProjections,
     "bins": Bins,
     "raw_columns": RawColumns,
     "bias_top": BiasTop,
@@ -77,7 +78,7 @@ MODELS: dict[str, type[nn.Module]] = {
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "Bins", "BoostedTrees", "DeepTower"]
 __all__ += ["LinearBottom", "LinearTop", "MLPTop", "PrincipalDirections", "RawColumns", "ResNet18", "ScaledCosine"]
-__all__ += ["WideAndDeep"]
+__all__ += ["RandomProjections", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]
