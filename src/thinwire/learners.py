@@ -2,5 +2,6 @@
 
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.regression import Linear, RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
-__all__ = ["BoostedTrees", "Linear", "RegressionTop"]
+__all__ = ["BoostedTrees", "Linear", "RegressionTop", "Scorecard", "ScorecardTop"]

@@ -53,6 +53,7 @@ from thinwire.engine.models.optimizers import (
     set_lr,
 )
 from thinwire.engine.models.regression import RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
 MODELS: dict[str, type[nn.Module]] = {
     "linear": LinearBottom,
@@ -64,11 +65,13 @@ MODELS: dict[str, type[nn.Module]] = {
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
+    "scorecard": Scorecard,
     "bias_top": BiasTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
     "regression_top": RegressionTop,
+    "scorecard_top": ScorecardTop,
 }
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
