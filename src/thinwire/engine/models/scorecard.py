@@ -33,6 +33,7 @@ from thinwire.engine.models.regression import Linear, RegressionTop
 __all__ = ["Scorecard", "ScorecardTop"]
 
 _CHUNK = 1 << 16  # rows that are looked at at once
+POINTS_TO_DOUBLE_ODDS = 20.0
 _MOST_BINS = 100
 _MOST_CODES = 1 << 20
 
@@ -72,7 +73,7 @@ class Scorecard(Linear):
         monotone: bool = True,
         min_iv: float = 0.02,
         smoothing: float = 1.0,
-        points_to_double_odds: float = 20.0,
+        points_to_double_odds: float = POINTS_TO_DOUBLE_ODDS,
         l2: float = 0.0,
         inference: bool = False,
         fields_vocab: Sequence[int] = (),
@@ -213,7 +214,8 @@ class Scorecard(Linear):
     @property
     def _total(self) -> Doubles:
         """Good and bad rows of all, which every column's slots hold."""
-        return self._split_counts()[0].sum(0)
+        found: Doubles = self._split_counts()[0].sum(0)
+        return found
 
     def _split_counts(self) -> list[Doubles]:
         """By column."""
@@ -287,7 +289,7 @@ class ScorecardTop(RegressionTop):
         *,
         base_score: float = 600.0,
         base_odds: float = 50.0,
-        points_to_double_odds: float = 20.0,
+        points_to_double_odds: float = POINTS_TO_DOUBLE_ODDS,
         l2: float = 0.0,
         tolerance: float = 1e-5,
     ) -> None:
