@@ -198,7 +198,7 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
         sees.append(f"{permuted}, for each column without its name; the score lost by each")
     if participants.points_to_double_odds is not None:
-        sees.append(_BINS)
+        return [*sees, _DIRECTIONS_OF_BINS]
     return [*sees, _DIRECTIONS] if participants.is_regression else sees
 
 
@@ -208,9 +208,9 @@ _DIRECTIONS = (
 )
 
 
-_BINS = (
-    "of each party's columns their weight of evidence, a number for each bin: rows with the same numbers are in the "
-    "same bins, and the numbers often tell which"
+_DIRECTIONS_OF_BINS = (
+    "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as many "
+    "exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have few bins"
 )
 
 

@@ -250,7 +250,7 @@ class Scorecard(Linear):
 
     def score(self, column: int, woe: float) -> float:
         """Points of a cell: the less its odds of being bad, the more."""
-        return -find_factor(self.points_to_double_odds) * float(self.coefficients[column]) * woe
+        return 0.0 - find_factor(self.points_to_double_odds) * float(self.coefficients[column]) * woe
 
 
 def _find_rate(counts: Doubles) -> float:
