@@ -199,7 +199,10 @@ def test_a_job_file_gives_tables_in_the_columns_own_words(tmp_path: Path) -> Non
     edges = [one.split(" ")[-1] for one in bins["income"][:-2]]
     assert all(one.startswith(f"> {low}") for one, low in zip(bins["income"][1:-1], edges, strict=True))
     (base,) = (tmp_path / "run" / "models" / "bureau.scorecard.csv").read_text().splitlines()[1:]
-    assert base.startswith("(base),every row,,,,,,,,3")
+    assert base.startswith("(base),every row,,,,,,,,")
+    top: Any = result.models["top"]
+    expected = 500 - 20 / np.log(2) * (np.log(50) + float(top.intercept))
+    assert float(base.split(",")[-1]) == pytest.approx(expected, rel=1e-6)
     assert [float(row["points"]) for row in table] == pytest.approx(
         [row.points for row in result.scorecards["bank"]], rel=1e-8
     )

@@ -178,7 +178,7 @@ def _build_regression(like: Linear | None, data: EstimatorData) -> dict[str, nn.
     return {**found, "top": RegressionTop(l2=l2)}
 
 
-def warn_unsettled(top: nn.Module) -> None:
+def check_convergence(top: nn.Module) -> None:
     """Where the exchanges ended before the optimum."""
     if isinstance(top, RegressionTop) and not Facts(*top.facts.tolist()).settled:
         says = "coefficients still changed in the last exchange; give more epochs, or none: then it ends by itself"

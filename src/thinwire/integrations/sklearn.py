@@ -30,10 +30,10 @@ from thinwire.engine.recipe import Recipe
 from thinwire.integrations.estimator_models import (
     EstimatorData,
     ModelKind,
+    check_convergence,
     choose_models,
     convert_to_units,
     find_class_weights,
-    warn_unsettled,
 )
 from thinwire.integrations.party_tables import (
     Table,
@@ -199,7 +199,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         self.models_ = self._kind.build(data)
         self.result_ = train(self._job(data), callbacks=[])
         if self._kind.is_exact:
-            warn_unsettled(self.models_["top"])
+            check_convergence(self.models_["top"])
             self.coefficients_ = self.result_.coefficients
         return self
 

@@ -209,8 +209,9 @@ _DIRECTIONS = (
 
 
 _DIRECTIONS_OF_BINS = (
-    "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as many "
-    "exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have few bins"
+    "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as "
+    "many exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have "
+    "few bins"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from math import inf
 from typing import NamedTuple
@@ -30,40 +30,33 @@ class ScorecardRow(NamedTuple):
 
 
 def list_scorecard(party: FeatureParty | LabelParty) -> tuple[ScorecardRow, ...]:
-    """None where the party has no part in one, or nothing was fitted."""
-    top, card = getattr(party, "top", None), party.bottom
-    base: list[ScorecardRow] = []
+    """Empty where the party has no part in one, or nothing was fitted."""
+    top, found = getattr(party, "top", None), list[ScorecardRow]()
     if isinstance(top, ScorecardTop) and top.facts.any():
-        base = [ScorecardRow(BASE, "every row", points=top.find_base_points())]
-    if not isinstance(card, Scorecard) or not card.is_fitted:
-        return tuple(base)
-    bins, information = list(card.list_bins()), card.find_information().tolist()
-    rows = sum(one.good + one.bad for one in bins if one.column == 0)
-    names = _name_columns(card, party.preparation)
-    return (*base, *(_describe(card, names[one.column], one, rows, information, party.preparation) for one in bins))
+        found.append(ScorecardRow(BASE, "every row", points=top.find_base_points()))
+    if isinstance(party.bottom, Scorecard):
+        found += _list_bins(party.bottom, party.preparation)
+    return tuple(found)
 
 
-def _describe(
-    card: Scorecard,
-    name: str,
-    one: Bin,
-    rows: float,
-    information: Sequence[float],
-    preparation: FeaturePreparation | None,
-) -> ScorecardRow:
-    here = one.good + one.bad
-    return ScorecardRow(
-        column=name,
-        bin=_name_bin(card, name, one, preparation),
-        rows=here,
-        share=here / rows,
-        bad_rate=one.bad / here,
-        woe=one.woe,
-        iv=one.iv,
-        column_iv=information[one.column],
-        coefficient=float(card.coefficients[one.column]),
-        points=card.score(one.column, one.woe),
-    )
+def _list_bins(card: Scorecard, preparation: FeaturePreparation | None) -> Iterator[ScorecardRow]:
+    names, information = _name_columns(card, preparation), card.find_information().tolist()
+    bins = list(card.list_bins())
+    total = sum(one.good + one.bad for one in bins if one.column == 0)
+    for one in bins:
+        name, rows = names[one.column], one.good + one.bad
+        yield ScorecardRow(
+            column=name,
+            bin=_name_bin(card, name, one, preparation),
+            rows=rows,
+            share=rows / total,
+            bad_rate=one.bad / rows,
+            woe=one.woe,
+            iv=one.iv,
+            column_iv=information[one.column],
+            coefficient=float(card.coefficients[one.column]),
+            points=card.score(one.column, one.woe),
+        )
 
 
 def format_scorecard(rows: Sequence[ScorecardRow]) -> str:

@@ -52,7 +52,7 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
-from thinwire.engine.models.regression import RegressionTop
+from thinwire.engine.models.regression import Linear, RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
 MODELS: dict[str, type[nn.Module]] = {
@@ -76,6 +76,7 @@ MODELS: dict[str, type[nn.Module]] = {
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
 __all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
+__all__ += ["Linear", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]

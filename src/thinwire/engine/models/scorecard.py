@@ -223,10 +223,6 @@ class Scorecard(Linear):
 
     # What was found ----------------------------------------------------------------------------------------------
 
-    @property
-    def is_fitted(self) -> bool:
-        return bool(self.counts.any())
-
     def list_bins(self) -> Iterator[Bin]:
         """Of all columns in order; those that no row was in are left out."""
         groups, total = self.groups.tolist(), self._total
