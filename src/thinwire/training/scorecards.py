@@ -65,7 +65,7 @@ def format_scorecard(rows: Sequence[ScorecardRow]) -> str:
     table = csv.writer(text, lineterminator="\n")
     table.writerow(ScorecardRow._fields)
     for row in rows:
-        table.writerow("" if cell is None else f"{cell:.9g}" if isinstance(cell, float) else cell for cell in row)
+        table.writerow("" if cell is None else f"{cell:.7g}" if isinstance(cell, float) else cell for cell in row)
     return text.getvalue()
 
 

@@ -32,6 +32,7 @@ def fit(weights: Any = 1.0, **settings: Any) -> Scorecard:
     card = Scorecard(4, fields_vocab=[7], **settings)
     weights = np.broadcast_to(weights, LABELS.shape)
     slope = weights * (np.average(LABELS, weights=weights) - LABELS)
+    slope *= 1 + 1e-7 * (np.arange(ROWS) % 3)  # as float32 rounds
     card.fit(torch.from_numpy(TABLE), torch.from_numpy(slope.astype(np.float32)).double())
     return card
 
@@ -57,7 +58,8 @@ def test_every_bin_has_the_weight_of_evidence_of_its_rows() -> None:
             shares = [(chosen & (label == LABELS)).sum() / (label == LABELS).sum() for label in (0, 1)]
             total[column] += (shares[0] - shares[1]) * weigh(chosen)
     np.testing.assert_allclose(card.find_information(), total, rtol=1e-5)
-    assert card.counts.sum() == pytest.approx(4 * ROWS)
+    assert card.counts.sum() == 4 * ROWS
+    assert (card.counts == card.counts.round()).all()
     missing = encoded[np.isnan(TABLE[:, 1]), 1]
     assert set(missing) == {missing[0]}  # a bin of their own
     assert missing[0] not in encoded[~np.isnan(TABLE[:, 1]), 1]

@@ -34,6 +34,7 @@ __all__ = ["Scorecard", "ScorecardTop"]
 
 _CHUNK = 1 << 16  # rows that are looked at at once
 POINTS_TO_DOUBLE_ODDS = 20.0
+_SAME = 1e-6
 _MOST_BINS = 100
 _MOST_CODES = 1 << 20
 
@@ -164,6 +165,7 @@ class Scorecard(Linear):
         size, is_bad = slope.abs().cpu().numpy(), (slope < 0).cpu().numpy()
         weights = np.stack([np.where(is_bad, 0.0, size), np.where(is_bad, size, 0.0)])
         weights *= (np.array([(~is_bad).sum(), is_bad.sum()]) / weights.sum(1))[:, None]
+        weights[np.abs(weights - 1) < _SAME] = 1.0  # p - y of rows that weigh the same, but for its last bits
         found = np.zeros((self._ends[-1], 2))
         for start in range(0, len(features), _CHUNK):
             slots = self._locate(features[start : start + _CHUNK]).T.cpu().numpy()
