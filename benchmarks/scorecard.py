@@ -89,10 +89,11 @@ def main() -> None:
             lender = tw.learners.Scorecard(tables[0].shape[1], fields_vocab=list(_CODES.values()), **settings)
             cards = [lender, tw.learners.Scorecard(tables[1].shape[1], **settings)]
             runs.setdefault(name, []).append(measure(tables, labels, cards, tw.learners.ScorecardTop(), rows))
-    for name, found in runs.items():
-        means = {key: fmean(one[key] for one in found) for key in found[0]}
-        worst = {"coefficient error": max(one["coefficient error"] for one in found)} if len(means) > 4 else {}
-        print(name, {key: float(f"{value:.4g}") for key, value in (means | worst).items()})
+    for name, several in runs.items():
+        means = {key: fmean(one[key] for one in several) for key in several[0]}
+        if "coefficient error" in means:
+            means["coefficient error"] = max(one["coefficient error"] for one in several)
+        print(name, {key: float(f"{value:.4g}") for key, value in means.items()})
 
 
 if __name__ == "__main__":
