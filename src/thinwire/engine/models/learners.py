@@ -296,6 +296,29 @@ def _import_lightgbm() -> Any:
     return lightgbm
 
 
+def list_settings(model: BoostedTrees, rows: int) -> dict[str, Any]:
+    """LightGBM's parameters for these trees, and for the table of so many rows that they are fitted to."""
+    return {
+        "objective": "none",
+        "num_class": model.width,
+        "learning_rate": model.shrinkage,
+        "num_leaves": model.leaves,
+        "min_data_in_leaf": model.min_rows,
+        "min_sum_hessian_in_leaf": 1e-3,
+        "lambda_l2": model.l2,
+        "max_bin": model.bins,
+        "deterministic": True,
+        "force_col_wise": True,
+        "feature_pre_filter": False,
+        # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
+        # then be scored otherwise than it was fitted.
+        "enable_bundle": False,
+        "bin_construct_sample_cnt": max(200_000, rows),
+        "num_threads": model.threads,
+        "verbosity": -1,
+    }
+
+
 class TreeFitter:
     """Fits trees to derivatives of one table, which is binned once."""
 
@@ -307,30 +330,12 @@ class TreeFitter:
                 f"features of shape {list(features.shape)} and {len(model.fields_vocab)} categories"
             )
         self._model = model
-        self._settings = {
-            "objective": "none",
-            "num_class": model.width,
-            "learning_rate": model.shrinkage,
-            "num_leaves": model.leaves,
-            "min_data_in_leaf": model.min_rows,
-            "min_sum_hessian_in_leaf": 1e-3,
-            "lambda_l2": model.l2,
-            "max_bin": model.bins,
-            "deterministic": True,
-            "force_col_wise": True,
-            "feature_pre_filter": False,
-            # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
-            # then be scored otherwise than it was fitted.
-            "enable_bundle": False,
-            "bin_construct_sample_cnt": max(200_000, len(features)),
-            "num_threads": model.threads,
-            "verbosity": -1,
-        }
+        settings = list_settings(model, len(features))
         categories = list(range(len(model.fields_vocab)))
         table = lightgbm.Dataset(
-            features.detach().cpu().numpy(), params=self._settings, categorical_feature=categories, free_raw_data=True
+            features.detach().cpu().numpy(), params=settings, categorical_feature=categories, free_raw_data=True
         )
-        self._booster = lightgbm.Booster(self._settings, table.construct())
+        self._booster = lightgbm.Booster(settings, table.construct())
         self._rows = len(features)
         self._sums = np.zeros((self._rows, model.width))
 
