@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter, BadState
-from thinwire.engine.compress.message import blocks
 from thinwire.engine.compress.parameters import require_number
 from thinwire.engine.models.losses import Loss, Outputs
 
@@ -364,15 +363,13 @@ class TreeFitter:
         booster.update(fobj=lambda _, __: tuple(flat))
         if booster.num_trees() == count:  # no column separates anything
             return TreeNodes.empty(), np.zeros(gradient.shape)
-        added = self._read_changes()
         # In a quarter of the time that its JSON takes.
         trees = read_trees(booster.model_to_string(num_iteration=1, start_iteration=count // self._model.width))
-        for column, tree in enumerate(trees):
-            snap(added[:, column], tree.read("leaf_value", np.float64))
+        added = self._read_changes([tree.read("leaf_value", float) for tree in trees])
         return TreeNodes.join([tree.flatten(column) for column, tree in enumerate(trees)]), added
 
-    def _read_changes(self) -> Doubles:
-        """What the last iteration added to the sum of every row."""
+    def _read_changes(self, leaves: Sequence[Doubles]) -> Doubles:
+        """What trees of these leaves, the last, added to the sum of every row."""
         changes = np.empty_like(self._sums)
 
         def look(scores: NDArray[Any], _: Any) -> tuple[str, float, bool]:
@@ -382,26 +379,32 @@ class TreeFitter:
             return "seen", 0.0, False
 
         self._booster.eval_train(feval=look)
+        for column, known in enumerate(leaves):
+            if have_ties(known):
+                changes[:, column] = find_nearest(known, changes[:, column])
+        round_leaves(changes)
         return changes
 
 
 def round_leaves(values: Doubles) -> None:
     """To multiples of the step, as float32 holds them, in place."""
-    for block in blocks(len(values)):
-        part = values[block]
-        part *= 1 / _LEAF_STEP
-        np.rint(part, out=part)
-        part *= _LEAF_STEP
-        part[:] = part.astype(np.float32)
+    values *= 1 / _LEAF_STEP
+    np.rint(values, out=values)
+    values *= _LEAF_STEP
+    values[:] = values.astype(np.float32)
 
 
-def snap(outputs: Doubles, leaves: Doubles) -> None:
-    """To the rounded value of the leaf that each output is, but for the last bits of a difference, in place."""
+def have_ties(leaves: Doubles) -> bool:
+    """Whether a difference of sums, which is a leaf but for its last bits, could be rounded otherwise than the leaf."""
     steps = leaves / _LEAF_STEP
-    if np.abs(steps - np.floor(steps) - 0.5).min() <= _TIE:
-        known = np.unique(leaves)
-        outputs[:] = known[np.searchsorted((known[1:] + known[:-1]) / 2, outputs)]
-    round_leaves(outputs)
+    return bool(np.abs(steps - np.floor(steps) - 0.5).min() <= _TIE)
+
+
+def find_nearest(leaves: Doubles, outputs: Doubles) -> Doubles:
+    """The leaf that each output is."""
+    known = np.unique(leaves)
+    found: Doubles = known[np.searchsorted((known[1:] + known[:-1]) / 2, outputs)]
+    return found
 
 
 # A tree in LightGBM's model text: lines of name=value ---------------------------------------------------------------
@@ -419,51 +422,53 @@ class TreeText:
 
     lines: Mapping[str, str]
 
-    def read(self, name: str, kind: Any) -> NDArray[Any]:
+    def read(self, name: str, kind: type[int] | type[float]) -> NDArray[Any]:
         """None where the tree has none."""
-        return np.array(self.lines.get(name, "").split(), kind)
+        return np.array([kind(number) for number in self.lines.get(name, "").split()], kind)
 
     def flatten(self, column: int) -> TreeNodes:
         """Splits, then leaves."""
-        values = self.read("leaf_value", np.float64)
+        values, feature, kind = self.read("leaf_value", float), self.read("split_feature", int), self._read_kinds()
         round_leaves(values)
-        feature = self.read("split_feature", np.int32)
-        splits, leaves = len(feature), np.zeros(len(values), np.int32)
-        coded, child = (self.read("decision_type", np.int8) & _CODED) != 0, self._read_children()
-        sets, starts = self._read_sets()
-        threshold = self.read("threshold", np.float64)
-        categories = np.full(splits, -1, np.int32)
+        splits, none = len(feature), np.zeros(len(values))
+        child, coded, (sets, starts) = self._read_children(), (kind & _CODED) != 0, self._read_sets()
+        threshold, categories = self.read("threshold", float), np.full(splits, -1)
         categories[coded] = starts[threshold[coded].astype(np.intp)]
+        threshold[coded] = 0
         return TreeNodes(
-            feature=np.append(feature, leaves),
-            threshold=np.append(np.where(coded, 0.0, threshold), leaves.astype(np.float64)),
+            feature=np.append(feature, none).astype(np.int32),
+            threshold=np.append(threshold, none),
             child=child,
-            gap_left=np.append(self._send_gaps_left(child[:splits]), leaves.astype(np.bool_)),
-            categories=np.append(categories, leaves - np.int32(1)),
+            gap_left=np.append(self._send_gaps_left(child[:splits], kind), none).astype(np.bool_),
+            categories=np.append(categories, none - 1).astype(np.int32),
             sets=sets,
-            value=np.append(np.zeros(splits, np.float32), values.astype(np.float32)),
-            gain=np.append(self.read("split_gain", np.float32), leaves.astype(np.float32)),
+            value=np.append(np.zeros(splits), values).astype(np.float32),
+            gain=np.append(self.read("split_gain", float), none).astype(np.float32),
             root=np.zeros(1, np.int32),
             output=np.array([column], np.int32),
         )
 
+    def _read_kinds(self) -> NDArray[np.int64]:
+        """Whether categories decide a split, and what becomes of gaps."""
+        return self.read("decision_type", int)
+
     def _read_children(self) -> NDArray[np.int32]:
         """[nodes, 2]; in the text leaf i is -1 - i."""
-        child = np.stack([self.read(side, np.int32) for side in ("left_child", "right_child")], axis=1)
+        child = np.stack([self.read(side, int) for side in ("left_child", "right_child")], axis=1)
         splits = len(child)
-        own = np.arange(splits, 2 * splits + 1, dtype=np.int32)
-        return np.concatenate([np.where(child < 0, splits - 1 - child, child), np.stack([own, own], axis=1)])
+        own = np.repeat(np.arange(splits, 2 * splits + 1)[:, None], 2, axis=1)
+        return np.concatenate([np.where(child < 0, splits - 1 - child, child), own]).astype(np.int32)
 
-    def _read_sets(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def _read_sets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Bit sets of categories, the length of each before it; and where each begins."""
-        words, bounds = self.read("cat_threshold", np.int64), self.read("cat_boundaries", np.int64)
-        starts = bounds[:-1] + np.arange(max(0, len(bounds) - 1))
-        return np.insert(words, bounds[:-1], np.diff(bounds)), starts.astype(np.int32)
+        words, bounds = self.read("cat_threshold", int), self.read("cat_boundaries", int)
+        if not len(words):
+            return words, words
+        return np.insert(words, bounds[:-1], np.diff(bounds)), bounds[:-1] + np.arange(len(bounds) - 1)
 
-    def _send_gaps_left(self, child: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def _send_gaps_left(self, child: NDArray[np.int32], kind: NDArray[np.int64]) -> NDArray[np.bool_]:
         """As it was fitted; where no training row had a gap, to where most rows went. Of categories none."""
-        kind = self.read("decision_type", np.int8)
-        rows = np.append(self.read("internal_count", np.int64), self.read("leaf_count", np.int64))
+        rows = np.append(self.read("internal_count", int), self.read("leaf_count", int))
         most_left = rows[child[:, 0]] >= rows[child[:, 1]]
         found: NDArray[np.bool_] = np.where(kind >> 2 == _GAPS, (kind & _GAPS_LEFT) != 0, most_left)
         return found & ((kind & _CODED) == 0)

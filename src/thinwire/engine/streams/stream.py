@@ -220,8 +220,8 @@ class _ErrorFeedbackStream(Stream):
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         _require_rows(rows, self._flow)
         _require_shape(x, self.message_shape(rows), self._flow)
-        estimate = self._surrogate.table if self._whole_table else self._surrogate.at(rows)
-        error = require_message(x).float() - estimate
+        x = require_message(x).float()
+        error = x - self._surrogate.table if self._whole_table else self._surrogate.subtract_from(rows, x)
         chosen = None if self._whole_table else rows
         with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", chosen):
             symbols = self._compressor.compress(error, self._flow.randomness(round, error), Hint(round))

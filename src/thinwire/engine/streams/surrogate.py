@@ -57,6 +57,10 @@ class Surrogate:
         found = [self._table.index_select(0, part) for part in self._parts(rows)]
         return found[0] if len(found) == 1 else torch.cat(found)
 
+    def subtract_from(self, rows: Tensor, x: Tensor) -> Tensor:
+        """x - G[rows], of as many rows."""
+        return x - (self._table if are_all(rows, len(self._table)) else self.at(rows))
+
     def add(self, rows: Tensor, change: Tensor) -> None:
         """G[rows] += change, in the same order at both ends."""
         if are_all(rows, len(self._table)):
