@@ -63,8 +63,8 @@ class Surrogate:
 
     def add(self, rows: Tensor, change: Tensor) -> None:
         """G[rows] += change, in the same order at both ends."""
-        if are_all(rows, len(self._table)):
-            self.add_all(change)
+        if self.in_memory and are_all(rows, len(self._table)):
+            self._table += change
             return
         done = 0
         for part in self._parts(rows):
