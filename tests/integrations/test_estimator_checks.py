@@ -25,7 +25,13 @@ def list_checks() -> list[Any]:
     for estimator in (*networks, VerticalClassifier(**trees), VerticalRegressor(**trees)):
         checks = estimator_checks_generator(estimator, expected_failed_checks=EXPECTED_FAILURES, mark="xfail")
         found += [check for check in checks if "check_array_api" not in str(check)]
-    return found
+    return [pytest.param(*one, marks=pytest.mark.long) if _is_slow(one) else one for one in found]
+
+
+def _is_slow(one: Any) -> bool:
+    """Regression by trees differs from classification by trees in its loss alone."""
+    estimator = one[0]
+    return isinstance(estimator, VerticalRegressor) and estimator.model == "boosted_trees" and len(one) == 2
 
 
 def name_part(part: Any) -> str:
