@@ -35,6 +35,7 @@ from benchmarks.results import compare, middle
 from thinwire.base.process import configure_grpc, share_memory_pool
 from thinwire.engine.models.learners import TreeFitter, list_settings
 from thinwire.engine.models.networks import BiasTop
+from thinwire.engine.wire.entropy import Effort
 from thinwire.net.pki.authority import issue
 
 _ROWS, _COLUMNS = 100_000, 50
@@ -51,20 +52,21 @@ def make_table(rows: int, columns: int) -> Tables:
     return x, (score > 0).astype(np.int64)
 
 
-def train_round_times(x: Any, y: Any, effort: str) -> list[float]:
+def train_round_times(x: Any, y: Any, effort: Effort) -> list[float]:
     """When each round of two parties ended."""
     halves = np.split(x, 2, axis=1)
     trees = [tw.learners.BoostedTrees(leaves=_LEAVES) for _ in halves]
     parties = [tw.FeatureParty(f"party{i}", *one) for i, one in enumerate(zip(halves, trees, strict=True))]
     label = tw.LabelParty("label", y, BiasTop(1), loss=tw.losses.binary_cross_entropy)
-    often = {"epochs": _ROUNDS, "eval_every": _ROUNDS + 1, "metrics": ["auc"]}
     times: list[float] = []
-    job = tw.Job(parties, label, tw.methods.boosting(), effort=effort, **often)
+    job = tw.Job(
+        parties, label, tw.methods.boosting(), epochs=_ROUNDS, eval_every=_ROUNDS + 1, metrics=["auc"], effort=effort
+    )
     tw.train(job, callbacks=[], on_round=lambda _: times.append(perf_counter()))
     return times
 
 
-def simulated_ms(x: Any, y: Any, effort: str) -> float:
+def simulated_ms(x: Any, y: Any, effort: Effort) -> float:
     """The median round, after the first, which bins the parties' tables."""
     return float(1e3 * median(np.diff(train_round_times(x, y, effort))))
 

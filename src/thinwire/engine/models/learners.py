@@ -473,4 +473,5 @@ class TreeText:
         rows = np.append(self.read("internal_count"), self.read("leaf_count"))
         most_left = rows[child[:, 0]] >= rows[child[:, 1]]
         found: NDArray[np.bool_] = np.where(kind >> 2 == _GAPS, (kind & _GAPS_LEFT) != 0, most_left)
-        return found & ((kind & _CODED) == 0)
+        found &= (kind & _CODED) == 0
+        return found
