@@ -3,9 +3,10 @@
     OMP_NUM_THREADS=1 python benchmarks/tree_speed.py [--repeats 7] [--wan ../shared/tools/wan]
 
 In one process: 100,000 rows x 50 columns, half of them at each of two parties; a round of the simulator against the
-library's fitting of the same trees from the same derivatives, in turns. Between two processes: 45,000 x 17, 100
-exchanges, each party fitting a tree in each, without the start of the processes; on loopback, and with --wan (root; a
-folder with up.sh and down.sh) at 10 Mbit/s and 50 ms one way.
+library's fitting of the same trees from the same derivatives, in turns and in seconds of computing, so that what else
+the machine does counts for neither. Between two processes: 45,000 x 17, 100 exchanges, each party fitting a tree in
+each, without the start of the processes; on loopback, and with --wan (root; a folder with up.sh and down.sh) at 10
+Mbit/s and 50 ms one way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 from unittest.mock import patch
 
@@ -53,7 +54,7 @@ def make_table(rows: int, columns: int) -> Tables:
 
 
 def train_round_times(x: Any, y: Any, effort: Effort) -> list[float]:
-    """When each round of two parties ended."""
+    """When each round of two parties ended, in seconds of computing."""
     halves = np.split(x, 2, axis=1)
     trees = [tw.learners.BoostedTrees(leaves=_LEAVES) for _ in halves]
     parties = [tw.FeatureParty(f"party{i}", *one) for i, one in enumerate(zip(halves, trees, strict=True))]
@@ -62,7 +63,7 @@ def train_round_times(x: Any, y: Any, effort: Effort) -> list[float]:
     job = tw.Job(
         parties, label, tw.methods.boosting(), epochs=_ROUNDS, eval_every=_ROUNDS + 1, metrics=["auc"], effort=effort
     )
-    tw.train(job, callbacks=[], on_round=lambda _: times.append(perf_counter()))
+    tw.train(job, callbacks=[], on_round=lambda _: times.append(process_time()))
     return times
 
 
@@ -95,10 +96,10 @@ def library_ms(x: Any, fits: Sequence[Fit]) -> float:
     boosters = [lightgbm.Booster(settings, table) for table in tables]
     times = []
     for start in range(0, len(fits), len(boosters)):
-        began = perf_counter()
+        began = process_time()
         for booster, derivatives in zip(boosters, fits[start:], strict=False):
             booster.update(fobj=partial(_give, derivatives))
-        times.append(perf_counter() - began)
+        times.append(process_time() - began)
     return 1e3 * median(times[1:])
 
 
