@@ -59,7 +59,8 @@ class Surrogate:
 
     def subtract_from(self, rows: Tensor, x: Tensor) -> Tensor:
         """x - G[rows], of as many rows."""
-        return x - (self._table if are_all(rows, len(self._table)) else self.at(rows))
+        whole = self.in_memory and are_all(rows, len(self._table))
+        return x - (self._table if whole else self.at(rows))
 
     def add(self, rows: Tensor, change: Tensor) -> None:
         """G[rows] += change, in the same order at both ends."""
