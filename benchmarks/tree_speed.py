@@ -53,8 +53,8 @@ def make_table(rows: int, columns: int) -> Tables:
     return x, (score > 0).astype(np.int64)
 
 
-def train_round_times(x: Any, y: Any, effort: Effort) -> list[float]:
-    """When each round of two parties ended, in seconds of computing."""
+def train_rounds(x: Any, y: Any, effort: Effort) -> tuple[list[float], int]:
+    """When each round of two parties ended, in seconds of computing; and the bytes of all."""
     halves = np.split(x, 2, axis=1)
     trees = [tw.learners.BoostedTrees(leaves=_LEAVES) for _ in halves]
     parties = [tw.FeatureParty(f"party{i}", *one) for i, one in enumerate(zip(halves, trees, strict=True))]
@@ -63,13 +63,13 @@ def train_round_times(x: Any, y: Any, effort: Effort) -> list[float]:
     job = tw.Job(
         parties, label, tw.methods.boosting(), epochs=_ROUNDS, eval_every=_ROUNDS + 1, metrics=["auc"], effort=effort
     )
-    tw.train(job, callbacks=[], on_round=lambda _: times.append(process_time()))
-    return times
+    result = tw.train(job, callbacks=[], on_round=lambda _: times.append(process_time()))
+    return times, result.bytes.total
 
 
 def simulated_ms(x: Any, y: Any, effort: Effort) -> float:
     """The median round, after the first, which bins the parties' tables."""
-    return float(1e3 * median(np.diff(train_round_times(x, y, effort))))
+    return float(1e3 * median(np.diff(train_rounds(x, y, effort)[0])))
 
 
 def record_fits(x: Any, y: Any) -> list[Fit]:
@@ -82,7 +82,7 @@ def record_fits(x: Any, y: Any) -> list[Fit]:
         return fit(fitter, gradient, curvature)
 
     with patch.object(TreeFitter, "fit", note):
-        train_round_times(x, y, "fast")
+        train_rounds(x, y, "fast")
     return fits
 
 
@@ -185,9 +185,10 @@ def main() -> int:
     fits = record_fits(x, y)
     for effort in ("fast", "small"):
         found = middle([compare(simulated_ms(x, y, effort), library_ms(x, fits)) for _ in range(asked.repeats)])
+        sent = train_rounds(x, y, effort)[1] / _ROUNDS
         print(
             f"one exchange of {_ROWS:,} x {_COLUMNS}, two parties, effort {effort!r}: {found.ours:.1f} ms, "
-            f"LightGBM alone {found.other:.1f} ms: {found.ratio:.2f}x"
+            f"LightGBM alone {found.other:.1f} ms: {found.ratio:.2f}x; {sent:,.0f} bytes"
         )
     local = run_parties(f"127.0.0.1:{free_port()}")
     print(

@@ -140,8 +140,8 @@ def test_all_rows_in_order_give_what_the_same_rows_in_parts_do() -> None:
         at_once.add(every, change)
         for part in every.split(3):
             in_parts.add(part, change[part])
-    assert are_all(every, 7) and are_all(torch.arange(7), 7)
-    assert not are_all(every.flip(0), 7) and not are_all(every[:6], 7)
+    assert [are_all(rows, 7) for rows in (every, torch.arange(7))] == [True, True]
+    assert [are_all(rows, 7) for rows in (every.flip(0), every[:6])] == [False, False]
     assert torch.equal(at_once.table, in_parts.table)
     assert torch.equal(at_once.subtract_from(every, x), x - in_parts.at(every.flip(0)).flip(0))
     copy = at_once.at(every)
