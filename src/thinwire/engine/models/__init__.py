@@ -27,6 +27,7 @@ from thinwire.engine.models.networks import (
     MVCNN,
     BiasTop,
     DeepTower,
+    InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
@@ -65,14 +66,15 @@ MODELS: dict[str, type[nn.Module]] = {
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
     "bias_top": BiasTop,
+    "interaction_top": InteractionTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
     "regression_top": RegressionTop,
 }
 
-__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
-__all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower"]
+__all__ += ["InteractionTop", "LinearBottom", "LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]
