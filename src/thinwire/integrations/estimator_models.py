@@ -20,8 +20,15 @@ from thinwire.data.prepare import Preparation
 from thinwire.data.prepare.settings import FOR_TREES
 from thinwire.engine.compress import RowScale
 from thinwire.engine.methods import METHODS, boosting, thin
-from thinwire.engine.models.learners import BoostedTrees, choose_curvature
-from thinwire.engine.models.losses import Loss, WeightedLoss, binary_cross_entropy, cross_entropy, find_base_rate
+from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.models.losses import (
+    Loss,
+    WeightedLoss,
+    binary_cross_entropy,
+    choose_curvature,
+    cross_entropy,
+    find_base_rate,
+)
 from thinwire.engine.models.networks import MLP, BiasTop, InteractionTop, LinearTop
 from thinwire.engine.models.optimizers import SGD, Adam, OptimizerSpec
 from thinwire.engine.privacy.defences import NoDefence

@@ -243,7 +243,9 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         # In float64: then what stands beside a row changes its prediction by less than anybody compares.
         models = {name: deepcopy(model).double() for name, model in self.models_.items()}
         found = compute_outputs(
-            models["top"], self._kind.fusion, [embed_in_chunks(models[name], features[name].double()) for name in order]
+            models["top"],
+            self._kind.fusion,
+            [embed_in_chunks(models[name], features[name].double()) for name in order],
         )
         return found.numpy()
 

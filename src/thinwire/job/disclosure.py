@@ -39,6 +39,7 @@ class Participants:
     has_validation_rows: bool = False
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
     is_regression: bool = False  # exact, over directions of the parties' columns
+    tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -276,6 +277,9 @@ def describe_agreement(
     found["label_party"] = roster.label_party
     if roster.is_regression:
         found["model"] = "regression"
+    if roster.tree_curvature is not None:
+        whose = "of the label party's top, fusion, loss and class_weights"
+        found[f"trees.curvature ({whose})"] = _text(roster.tree_curvature)
     if top is not None:
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss

@@ -192,7 +192,8 @@ class Job:
         """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
         earlier = InitFrom(Path(folder), fresh, optimizers)
         earlier.require_no_guarantee(self.recipe, self.training)
-        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion)
+        prepared = {party.name: party.preparation for party in self.everyone}
+        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion, prepared)
         self.memories, self.begun_from = taken.memories, taken.to_record()
         return taken
 

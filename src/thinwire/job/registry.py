@@ -23,8 +23,16 @@ from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
-from thinwire.engine.models import LOSSES, MODELS, OPTIMIZERS, STEP_SIZES, InteractionTop, OptimizerSpec, cross_entropy
-from thinwire.engine.models.learners import choose_curvature
+from thinwire.engine.models import (
+    LOSSES,
+    MODELS,
+    OPTIMIZERS,
+    STEP_SIZES,
+    InteractionTop,
+    OptimizerSpec,
+    cross_entropy,
+)
+from thinwire.engine.models.losses import choose_curvature
 from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
@@ -285,7 +293,7 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
     found = {
         "width": None if outputs is None else outputs * (1 + pairs),
         "pairs": pairs,
-        "curvature": _choose_curvature(label, recipe),
+        "curvature": find_curvature(label, recipe),
         **section.model,
     }
     for key, value in found.items():
@@ -320,7 +328,7 @@ def _count_pairs(label: LabelEntry) -> int:
     return stated if isinstance(stated, int) else 0  # the top model itself refuses it
 
 
-def _choose_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
+def find_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
     """d2L/dh2, as far as the file says what it follows from."""
     if label.top is None:
         return None

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadInput, BadParameter, BadState
 from thinwire.engine.compress.parameters import require_number
 from thinwire.engine.compress.randomness import Keystream
-from thinwire.engine.models.losses import Loss, Outputs
 
 # A leaf's value is a multiple of this: sums of leaves below 32 are then exact in float32, whatever their order, and
 # the difference of two embeddings is again the value of a leaf.
 _LEAF_STEP = 2.0**-19
+LEAST_DEVIATION = 64 * _LEAF_STEP  # of labels: below it, leaves are too coarse for what is left to learn
 _TIE = 1e-3  # of a step: a value as near to the middle of two multiples may be rounded either way
 _WEIGHTED = 2.0  # a derivative of a logistic loss that is larger than this has a weight
 _COINS_BEND = 0.25  # the largest curvature of a logistic loss: outputs begin small
@@ -309,15 +309,6 @@ def _curvature(value: float | str) -> float | str:
 def mean_square(gradient: Floats) -> Floats:
     """Of each output: Fisher's information, which is the mean curvature where the loss is a likelihood's."""
     return np.full_like(gradient, np.square(gradient).mean(axis=0))
-
-
-def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
-    """Of trees under this loss; `decides_alone`: nothing but a bias and the loss stand behind a row's derivative."""
-    if Outputs.of(loss) is Outputs.VALUE:
-        return 2.0
-    if Outputs.of(loss) is Outputs.COUNT:  # it is the rate, which no derivative shows
-        return "mean_square"
-    return "derived" if decides_alone else 0.25  # the largest that a logistic loss has
 
 
 def _import_lightgbm() -> Any:

@@ -152,9 +152,9 @@ class BiasTop(nn.Module):
 class InteractionTop(BiasTop):
     """The parties' first outputs added up, a bias, and products of the others: [B, in_features] -> [B, classes].
 
-    Of every party come `classes` outputs that are summed, then `pairs` for each of them: output c gains the sum over
-    its pairs k and over all two parties of their products v_ck w_ck (a factorisation machine; Rendle, 2010). So bottom
-    models that see one party's columns say together what depends on two parties' at once. Fusion is concat.
+    Of every party come `classes` outputs that are summed, then `pairs` for each of them: output c gains the
+    products v_ck w_ck of any two parties, summed over its pairs k (a factorisation machine; Rendle, 2010). So models
+    that see one party's columns each say together what depends on two parties' at once. Fusion is concat.
     """
 
     def __init__(self, in_features: int, classes: int = 1, pairs: int = 2) -> None:
