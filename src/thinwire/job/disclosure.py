@@ -105,7 +105,9 @@ class Consent:
         """The whole agreement."""
         everyone = (*self.participants.feature_parties, self.participants.label_party)
         others = ", ".join(party for party in everyone if party != self.me)
-        shared = {field: value for field, value in self.agreement.items() if not field.startswith("recipe")}
+        # What trees follow from is the label party's matter, and a run's own file does not say it.
+        unsaid = ("recipe", "trees.")
+        shared = {field: value for field, value in self.agreement.items() if not field.startswith(unsaid)}
         own = self.section.model_dump(mode="json", include={"prepare", "model", "top"}, exclude_none=True)
         return [
             f"{self.me!r} is asked to take part in {self.recipe.name!r} with {others}",
