@@ -39,6 +39,7 @@ class Participants:
     has_validation_rows: bool = False
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
     is_regression: bool = False  # exact, over directions of the parties' columns
+    has_products: bool = False  # the top model multiplies outputs of different parties
     tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
 
 
@@ -208,6 +209,12 @@ _DIRECTIONS = (
 )
 
 
+_PRODUCTS = (
+    "of every training row, about, the sum of the other parties' outputs that its own are multiplied with: a "
+    "quotient of derivatives"
+)
+
+
 def _sends_leaves(recipe: Recipe) -> bool:
     return isinstance(recipe.uplink.compressor, Codebook)
 
@@ -229,6 +236,7 @@ def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]
     return [
         *_answers_seen(recipe, participants),
         *(["its own coefficients"] if participants.is_regression else []),
+        *([_PRODUCTS] if participants.has_products else []),
         *([verdict] if participants.has_validation_rows else []),
         *([losses] if participants.measures_columns else []),
     ]

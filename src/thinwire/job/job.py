@@ -17,6 +17,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
+from thinwire.engine.models.networks import InteractionTop
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy.accounting import (
@@ -152,6 +153,7 @@ class Job:
             self.validation_rows > 0,
             self.column_importance,
             isinstance(self.label_party.top, RegressionTop),
+            isinstance(self.label_party.top, InteractionTop),
         )
 
     @property

@@ -385,8 +385,14 @@ def _roster(file: RosterFile, section: PartyEntry, recipe: Recipe) -> Participan
         has_validation_rows=split is not None and bool(split.validation),
         measures_columns=file.job.column_importance,
         is_regression=_is_regression(section),
+        has_products=bool((section.model or {}).get("pairs")) or _has_top(section, "interaction_top"),
         tree_curvature=find_curvature(file.label_party, recipe) if boosts else None,
     )
+
+
+def _has_top(section: PartyEntry, name: str) -> bool:
+    top = section.top if isinstance(section, LabelEntry) else None
+    return str((top or {}).get("name", "")).lower() == name
 
 
 def _is_regression(section: PartyEntry) -> bool:

@@ -234,6 +234,9 @@ def test_products_across_parties_in_a_job_file(path: Path) -> None:
     assert bias_of(job.label_party).item() != 0
     bank = read_party_view(path, "bank", top).load_features().bottom
     assert (bank.width, bank.pairs) == (2, 1)
+    seen = [read_party_view(path, name, top).who_sees()["bank"] for name in ("bank", "shop")]
+    assert seen[0] == seen[1]
+    assert "the sum of the other parties' outputs that its own are multiplied with" in seen[0][-1]
     assert tw.train(job, callbacks=[]).summary()["test"]["auc"] > 0.85
     with pytest.raises(BadInput, match=r"InteractionTop: embeddings of 2 numbers a party.*fusion = 'concat'"):
         load_job(path, top[:1])
