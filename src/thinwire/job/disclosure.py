@@ -39,6 +39,7 @@ class Participants:
     has_validation_rows: bool = False
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
     is_regression: bool = False  # exact, over directions of the parties' columns
+    points_to_double_odds: Any = None  # of a scorecard
     has_products: bool = False  # the top model multiplies outputs of different parties
     tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
 
@@ -200,6 +201,8 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     if participants.measures_columns:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
         sees.append(f"{permuted}, for each column without its name; the score lost by each")
+    if participants.points_to_double_odds is not None:
+        return [*sees, _DIRECTIONS_OF_BINS]
     return [*sees, _DIRECTIONS] if participants.is_regression else sees
 
 
@@ -212,6 +215,13 @@ _DIRECTIONS = (
 _PRODUCTS = (
     "of every training row, about, the sum of the other parties' outputs that its own are multiplied with: a "
     "quotient of derivatives"
+)
+
+
+_DIRECTIONS_OF_BINS = (
+    "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as "
+    "many exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have "
+    "few bins"
 )
 
 
@@ -233,10 +243,12 @@ def _whose(recipe: Recipe) -> str:
 def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
+    is_card = participants.points_to_double_odds is not None
     return [
         *_answers_seen(recipe, participants),
         *(["its own coefficients"] if participants.is_regression else []),
         *([_PRODUCTS] if participants.has_products else []),
+        *(["how many rows of each class are in every bin of its columns"] if is_card else []),
         *([verdict] if participants.has_validation_rows else []),
         *([losses] if participants.measures_columns else []),
     ]
@@ -286,7 +298,8 @@ def describe_agreement(
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if roster.is_regression:
-        found["model"] = "regression"
+        points = roster.points_to_double_odds
+        found["model"] = "regression" if points is None else f"scorecard, {_text(points)} points to double the odds"
     if roster.tree_curvature is not None:
         whose = "of the label party's top, fusion, loss and class_weights"
         found[f"trees.curvature ({whose})"] = _text(roster.tree_curvature)
