@@ -233,6 +233,7 @@ def test_products_across_parties_in_a_job_file(path: Path) -> None:
         assert (party.bottom.width, party.bottom.pairs, party.bottom.curvature) == (2, 1, "derived")
     assert bias_of(job.label_party).item() != 0
     bank = read_party_view(path, "bank", top).load_features().bottom
+    assert isinstance(bank, tw.learners.BoostedTrees)
     assert (bank.width, bank.pairs) == (2, 1)
     seen = [read_party_view(path, name, top).who_sees()["bank"] for name in ("bank", "shop")]
     assert seen[0] == seen[1]

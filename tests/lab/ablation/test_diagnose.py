@@ -62,9 +62,9 @@ def test_centralised_training_is_scored_on_the_rows_that_evaluations_look_at() -
     x, y = torch.randn(100, 2), torch.arange(100) % 2
     for kinds in (("validation", "test"), ("validation",), ("test",)):
         torch.manual_seed(1)
-        held = {f"{kind}_features": x[rows[kind]] for kind in kinds}
+        held: dict[str, Any] = {f"{kind}_features": x[rows[kind]] for kind in kinds}
         party = tw.FeatureParty("bank", x[40:], nn.Linear(2, 2), **held)
-        answers = {f"{kind}_labels": y[rows[kind]] for kind in kinds}
+        answers: dict[str, Any] = {f"{kind}_labels": y[rows[kind]] for kind in kinds}
         label = tw.LabelParty("shop", y[40:], nn.Linear(2, 2), **answers)
         found.append(train_centrally(tw.Job([party], label, tw.methods.svfl(), epochs=1, batch_size=30))["loss"])
     assert found[0] == found[1] != found[2]
