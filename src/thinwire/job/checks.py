@@ -13,8 +13,8 @@ from torch.nn.parameter import is_lazy
 
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import Identity, PoissonBinomial
-from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.compress import Codebook, Identity, PoissonBinomial
+from thinwire.engine.models.learners import LEAST_DEVIATION, BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
@@ -377,6 +377,7 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
         _check_regression_top(party, recipe, settings)
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
+    _check_label_scale(party, recipe)
     check_learner(f"party {party.name!r}: the bottom model", party.bottom, recipe, settings)
     _check_sample_weight(party, recipe)
     for module in (party.top, party.bottom):
@@ -415,6 +416,19 @@ def _check_two_classes(party: LabelParty) -> None:
     if _has_classes(party) and len(party.labels.unique()) == 1:
         label = int(party.labels.flatten()[0])
         raise BadLabels(f"all {len(party.labels)} rows are of class {label}; training needs two").at("labels")
+
+
+def _check_label_scale(party: LabelParty, recipe: Recipe) -> None:
+    """Leaves of trees are multiples of a fixed step, which must be small beside the labels."""
+    has_trees = isinstance(party.bottom, BoostedTrees) or isinstance(recipe.uplink.compressor, Codebook)
+    if not has_trees or name_loss(party.loss) != "squared_error":
+        return
+    deviation = float(party.labels.double().std(correction=0))
+    if deviation < LEAST_DEVIATION:
+        raise BadLabels(
+            f"a deviation of {deviation:.2g} is too small for boosted trees, whose outputs are rounded to 2e-06; "
+            "give the labels in a smaller unit, or as deviations from their mean"
+        ).at("labels")
 
 
 def _has_classes(party: LabelParty) -> bool:

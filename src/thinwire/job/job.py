@@ -17,6 +17,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
+from thinwire.engine.models.networks import InteractionTop
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy.accounting import (
@@ -153,6 +154,7 @@ class Job:
             self.column_importance,
             isinstance(self.label_party.top, RegressionTop),
             getattr(self.label_party.top, "points_to_double_odds", None),
+            isinstance(self.label_party.top, InteractionTop),
         )
 
     @property
@@ -193,7 +195,8 @@ class Job:
         """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
         earlier = InitFrom(Path(folder), fresh, optimizers)
         earlier.require_no_guarantee(self.recipe, self.training)
-        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion)
+        prepared = {party.name: party.preparation for party in self.everyone}
+        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion, prepared)
         self.memories, self.begun_from = taken.memories, taken.to_record()
         return taken
 

@@ -30,6 +30,7 @@ from thinwire.engine.protocols import derivatives, representations
 from thinwire.engine.protocols.bottom import (
     Bottom,
     FrozenLearner,
+    FrozenTrees,
     Learner,
     OwnBottom,
     PrivateSteps,
@@ -190,8 +191,9 @@ class ProgramFactory:
         """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
-            learns = not isinstance(self.settings.training, Frozen)
-            return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
+            boosted = FrozenTrees if isinstance(self.settings.training, Frozen) else TreesBottom
+            seed = derive_seed(self.settings.seed, party.name, "trees")
+            return boosted(model, features, held_out, len(self.feature_parties) + 1, seed)
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
             kind = ScorecardBottom if isinstance(model, Scorecard) else RegressionBottom

@@ -27,6 +27,7 @@ from thinwire.engine.models.networks import (
     MVCNN,
     BiasTop,
     DeepTower,
+    InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
@@ -67,6 +68,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "boosted_trees": BoostedTrees,
     "scorecard": Scorecard,
     "bias_top": BiasTop,
+    "interaction_top": InteractionTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
@@ -74,8 +76,8 @@ MODELS: dict[str, type[nn.Module]] = {
     "scorecard_top": ScorecardTop,
 }
 
-__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
-__all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower"]
+__all__ += ["InteractionTop", "LinearBottom", "LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
 __all__ += ["Linear", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]

@@ -18,13 +18,15 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter, BadState
 from thinwire.engine.compress.parameters import require_number
-from thinwire.engine.models.losses import Loss, Outputs
+from thinwire.engine.compress.randomness import Keystream
 
 # A leaf's value is a multiple of this: sums of leaves below 32 are then exact in float32, whatever their order, and
 # the difference of two embeddings is again the value of a leaf.
 _LEAF_STEP = 2.0**-19
+LEAST_DEVIATION = 64 * _LEAF_STEP  # of labels: below it, leaves are too coarse for what is left to learn
 _TIE = 1e-3  # of a step: a value as near to the middle of two multiples may be rounded either way
 _WEIGHTED = 2.0  # a derivative of a logistic loss that is larger than this has a weight
+_COINS_BEND = 0.25  # the largest curvature of a logistic loss: outputs begin small
 _CELLS = 1 << 20  # rows times trees that are looked up at once
 _MOST_CODES = 1 << 31  # of a category
 _WORD = 32  # categories to a word of a bit set
@@ -146,18 +148,20 @@ class TreeNodes:
 class BoostedTrees(nn.Module):
     """Gradient-boosted trees as a bottom model: every exchange adds trees that are fitted to its derivative.
 
-    `width` is how many numbers a row's embedding has: one for a single logit or a value, one a class otherwise.
-    `curvature` is "derived", |g| (1 - |g|) of a row's derivative g, which is right for logistic and softmax losses
-    where embeddings are summed and the top model only adds a bias; or one number for all rows. The first columns, as
-    many as `fields_vocab` has entries, hold codes of categories; missing values are NaN.
+    `width` is how many numbers a row's embedding has: one for a single logit or a value, one a class otherwise, and
+    under an `InteractionTop` behind them `pairs` for each. `curvature` is "derived", |g| (1 - |g|) of a row's
+    derivative g, which is right for logistic and softmax losses where outputs are summed and the top model adds a
+    bias; "mean_square" of all rows' derivatives, its mean for any likelihood; or one number. The first columns,
+    as many as `fields_vocab` has entries, hold codes of categories; missing values are NaN.
     """
 
     accepts_gaps: ClassVar[bool] = True
 
     def __init__(
         self,
-        width: int = 1,
+        width: int | None = None,
         *,
+        pairs: int = 0,
         trees: int = 1,
         leaves: int = 31,
         shrinkage: float = 0.15,
@@ -170,7 +174,11 @@ class BoostedTrees(nn.Module):
         threads: int = 1,
     ) -> None:
         super().__init__()
-        self.width = _whole("width", width, 1, 10_000)
+        self.pairs = _whole("pairs", pairs, 0, 1000)
+        self.width = _whole("width", 1 + self.pairs if width is None else width, 1, 10_000)
+        self.outputs, odd = divmod(self.width, 1 + self.pairs)  # that are summed
+        if odd:
+            raise BadParameter(f"BoostedTrees: width must be a multiple of 1 + pairs = {1 + pairs}, got {width}")
         self.trees = _whole("trees", trees, 1, 1000)
         self.leaves = _whole("leaves", leaves, 2, 131_072)
         self.shrinkage = require_number("BoostedTrees", "shrinkage", shrinkage, above=0, at_most=1)
@@ -223,6 +231,22 @@ class BoostedTrees(nn.Module):
                 rows = slice(start, start + size)
                 found[rows, column] = self._nodes.evaluate(table[rows], roots, self._depth)
         return found
+
+    def find_curvature(self, gradient: Floats) -> Floats:
+        """d2L/dh2 of each row and output; in products it scales with the other party's, and only a mean is known."""
+        summed = gradient[:, : self.outputs]
+        summed = mean_square(summed) if self.curvature == "mean_square" else self.derive_curvature(summed)
+        # All pairs of an output, at both parties, follow the same interaction: together they would go past it.
+        paired = np.float32(2 * self.pairs) * mean_square(gradient[:, self.outputs :])
+        return np.concatenate([summed, paired], axis=1) if self.pairs else summed
+
+    def begin_products(self, gradient: Floats, curvature: Floats, seed: int) -> None:
+        """Coins for the first trees of outputs in products, in place: from 0 no derivative leads away."""
+        if self.count or not self.pairs:
+            return
+        coins = Keystream.from_seed(seed).words(gradient[:, self.outputs :].size) % 2
+        gradient[:, self.outputs :] = 2.0 * coins.reshape(len(gradient), -1) - 1.0
+        curvature[:, self.outputs :] = _COINS_BEND
 
     def derive_curvature(self, gradient: Floats) -> Floats:
         """d2L/dh2 of each row, from its derivative alone or the same for all."""
@@ -284,18 +308,17 @@ def _vocabularies(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _curvature(value: float | str) -> float | str:
-    if value == "derived":
+    if value in ("derived", "mean_square"):
         return value
     if isinstance(value, str):
-        raise BadParameter(f'BoostedTrees: curvature must be "derived" or a number above 0, got {value!r}')
+        says = '"derived", "mean_square" or a number above 0'
+        raise BadParameter(f"BoostedTrees: curvature must be {says}, got {value!r}")
     return require_number("BoostedTrees", "curvature", value, above=0)
 
 
-def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
-    """Of trees under this loss; `decides_alone`: nothing but a bias and the loss stand behind a row's derivative."""
-    if Outputs.of(loss) is Outputs.VALUE:
-        return 2.0
-    return "derived" if decides_alone else 0.25  # the largest that a logistic loss has
+def mean_square(gradient: Floats) -> Floats:
+    """Of each output: Fisher's information, which is the mean curvature where the loss is a likelihood's."""
+    return np.full_like(gradient, np.square(gradient).mean(axis=0))
 
 
 def _import_lightgbm() -> Any:
