@@ -32,6 +32,7 @@ from thinwire.engine.protocols.bottom import (
     Bottom,
     EncoderBottom,
     FrozenLearner,
+    FrozenTrees,
     Learner,
     OwnBottom,
     OwnRows,
@@ -201,8 +202,9 @@ class ProgramFactory:
         """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
-            learns = not isinstance(self.settings.training, Frozen)
-            return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
+            boosted = FrozenTrees if isinstance(self.settings.training, Frozen) else TreesBottom
+            seed = derive_seed(self.settings.seed, party.name, "trees")
+            return boosted(model, features, held_out, len(self.feature_parties) + 1, seed)
         if isinstance(model, Encoder):
             frozen = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
             return EncoderBottom(frozen, features, held_out, self._own_rows(party))

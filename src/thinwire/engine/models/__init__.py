@@ -28,6 +28,7 @@ from thinwire.engine.models.networks import (
     MVCNN,
     BiasTop,
     DeepTower,
+    InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
@@ -73,6 +74,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "raw_columns": RawColumns,
     "scorecard": Scorecard,
     "bias_top": BiasTop,
+    "interaction_top": InteractionTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
@@ -82,7 +84,7 @@ MODELS: dict[str, type[nn.Module]] = {
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "Bins", "BoostedTrees", "DeepTower"]
 __all__ += ["LinearBottom", "LinearTop", "MLPTop", "PrincipalDirections", "RawColumns", "ResNet18", "ScaledCosine"]
-__all__ += ["RandomProjections", "WideAndDeep"]
+__all__ += ["InteractionTop", "RandomProjections", "WideAndDeep"]
 __all__ += ["Linear", "Pretrained", "Pretraining", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]

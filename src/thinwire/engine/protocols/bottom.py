@@ -199,6 +199,7 @@ class TreesBottom(Bottom):
     """Boosted trees: the embedding is the sum of their outputs, and a derivative is answered by new trees.
 
     All `parties` answer the same derivative: where their steps together could go past the optimum, each is shortened.
+    Outputs that are multiplied with other parties' begin at random trees, by `seed`: from 0 no derivative leads away.
     """
 
     def __init__(
@@ -206,8 +207,8 @@ class TreesBottom(Bottom):
         trees: BoostedTrees,
         features: Tensor,
         held_out: Mapping[HeldOut, Tensor],
-        learns: bool = True,
         parties: int = 1,
+        seed: int = 0,
     ) -> None:
         self._crowd = np.float32(max(1.0, parties * (1 - (1 - trees.shrinkage) ** trees.trees)))
         self.device = features.device
@@ -215,7 +216,7 @@ class TreesBottom(Bottom):
         self._trees = trees
         self._features = features
         self._held_out = held_out
-        self._learns = learns
+        self._seed = seed
         self._fitter: TreeFitter | None = None  # made in the thread that fits: LightGBM logs by thread
         self._outputs: NDArray[np.float64] | None = None  # of all training rows, while no other trees are loaded
 
@@ -240,17 +241,17 @@ class TreesBottom(Bottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         """Of all rows at once: dL/dh is of their mean, the trees want each row's own."""
-        if not self._learns:
-            return
         self._fitter = self._fitter or TreeFitter(self._trees, self._features)
         gradient = derivative.detach().cpu().float().numpy() * np.float32(len(rows))
         if curvature is None:
-            bends = self._trees.derive_curvature(gradient)
+            bends = self._trees.find_curvature(gradient)
         else:
             bends = curvature.detach().cpu().float().numpy() * np.float32(len(rows))
-        nodes, outputs = self._fitter.fit(gradient, self._crowd * bends)
+        self._trees.begin_products(gradient, bends, self._seed)
+        nodes, outputs = self._fitter.fit(gradient, bends if self._crowd == 1 else self._crowd * bends)
         self._trees.add(nodes)
-        self._outputs = None if self._outputs is None else self._outputs + outputs
+        if self._outputs is not None:
+            self._outputs += outputs
 
     def tensors(self) -> dict[str, Tensor]:
         return add_prefix("module", self._trees.state_dict())
@@ -261,6 +262,13 @@ class TreesBottom(Bottom):
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         self._trees.load_state_dict(weights)
         self._outputs = None
+
+
+class FrozenTrees(TreesBottom):
+    """Boosted trees that stay as they are."""
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        """Nothing is added."""
 
 
 class NetworkBottom(Bottom):
