@@ -28,7 +28,7 @@ from thinwire.engine.models import (
     ScaledCosine,
     WideAndDeep,
 )
-from thinwire.engine.models.learners import TreeNodes, flatten_tree
+from thinwire.engine.models.learners import TreeNodes, TreeText
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
@@ -49,10 +49,10 @@ def mixed(fields: list[int], dense: int) -> Tensor:
 def one_split(threshold: float = 0.2) -> BoostedTrees:
     """A tree for the second of two outputs: column 1 at most that much gives -1, otherwise 2."""
     model = BoostedTrees(2)
-    left, right = ({"leaf_value": value, "leaf_count": 3} for value in (-1.0, 2.0))
-    tree = {"split_feature": 1, "threshold": threshold, "decision_type": "<=", "missing_type": "None"}
-    tree |= {"split_gain": 4.0, "left_child": left, "right_child": right}
-    model.add(TreeNodes.join([flatten_tree({"leaf_value": 0.0}, 0), flatten_tree(tree, 1)]))
+    split = {"split_feature": "1", "split_gain": "4", "threshold": str(threshold), "decision_type": "0"}
+    split |= {"left_child": "-1", "right_child": "-2", "internal_count": "6", "leaf_count": "3 3"}
+    trees = [TreeText({"leaf_value": "0"}), TreeText(split | {"leaf_value": "-1 2"})]
+    model.add(TreeNodes.join([tree.flatten(column) for column, tree in enumerate(trees)]))
     return model
 
 

@@ -6,7 +6,7 @@ trees' outputs, and a derivative is answered by a tree that is fitted to it (Lig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ _COINS_BEND = 0.25  # the largest curvature of a logistic loss: outputs begin sm
 _CELLS = 1 << 20  # rows times trees that are looked up at once
 _MOST_CODES = 1 << 31  # of a category
 _WORD = 32  # categories to a word of a bit set
+_CODED, _GAPS_LEFT, _GAPS = 1, 2, 2  # of a split's decision_type: two flags, and above them what counts as missing
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -63,7 +64,8 @@ class TreeNodes:
     @classmethod
     def join(cls, parts: Sequence[TreeNodes]) -> TreeNodes:
         """One after the other, without those that add nothing."""
-        return reduce(cls.append, (one for one in parts if len(one.feature) > 1 or one.value.any()), cls.empty())
+        kept = [one for one in parts if len(one.feature) > 1 or one.value.any()]
+        return reduce(cls.append, kept) if kept else cls.empty()
 
     def append(self, more: TreeNodes) -> TreeNodes:
         """These trees, then those."""
@@ -103,11 +105,11 @@ class TreeNodes:
 
     def find_depth(self) -> int:
         """As many decisions as the deepest leaf takes."""
-        level = np.zeros(len(self.feature), np.int64)
+        level = [0] * len(self.feature)
         for node, (left, right) in enumerate(self.child.tolist()):
             if left != node:
                 level[left] = level[right] = level[node] + 1
-        return int(level.max(initial=0))
+        return max(level, default=0)
 
     def evaluate(self, x: Doubles, roots: NDArray[np.int32], depth: int) -> Doubles:
         """The sum of these trees' leaves for each row; [N]."""
@@ -187,6 +189,8 @@ class BoostedTrees(nn.Module):
         self.least_curvature = require_number("BoostedTrees", "least_curvature", least_curvature, at_least=0)
         self.fields_vocab = _vocabularies(fields_vocab)
         self.threads = _whole("threads", threads, 1, 256)
+        for one in fields(TreeNodes):
+            self.register_buffer(one.name, None)
         self._set_nodes(TreeNodes.empty(), 0)
 
     @property
@@ -207,7 +211,7 @@ class BoostedTrees(nn.Module):
         for one in fields(nodes):
             array = torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name)))
             # numpy's empty arrays have strides of 0, which torch cannot view as bytes.
-            self.register_buffer(one.name, array.new_empty(array.shape).copy_(array))
+            self._buffers[one.name] = array if len(array) else array.new_empty(array.shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, columns] -> [N, width], row by row."""
@@ -249,10 +253,16 @@ class BoostedTrees(nn.Module):
         if isinstance(self.curvature, float):
             return np.full_like(gradient, self.curvature)
         # Rounding goes a little beyond 1; farther out rows have weights, and the largest is one row's whole loss.
-        most = np.abs(gradient).max(initial=0)
-        largest = gradient.dtype.type(most if most > _WEIGHTED else 1)
-        size = np.abs(gradient) / largest
-        curvature: Floats = largest * np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
+        size = np.abs(gradient)
+        most = size.max(initial=0)
+        weighted = most > _WEIGHTED
+        if weighted:
+            size /= most
+        curvature: Floats = 1 - size
+        curvature *= size
+        np.maximum(curvature, curvature.dtype.type(self.least_curvature), out=curvature)
+        if weighted:
+            curvature *= most
         return curvature
 
     def find_gains(self) -> dict[int, float]:
@@ -319,6 +329,29 @@ def _import_lightgbm() -> Any:
     return lightgbm
 
 
+def list_settings(model: BoostedTrees, rows: int) -> dict[str, Any]:
+    """LightGBM's parameters for these trees, and for the table of so many rows that they are fitted to."""
+    return {
+        "objective": "none",
+        "num_class": model.width,
+        "learning_rate": model.shrinkage,
+        "num_leaves": model.leaves,
+        "min_data_in_leaf": model.min_rows,
+        "min_sum_hessian_in_leaf": 1e-3,
+        "lambda_l2": model.l2,
+        "max_bin": model.bins,
+        "deterministic": True,
+        "force_col_wise": True,
+        "feature_pre_filter": False,
+        # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
+        # then be scored otherwise than it was fitted.
+        "enable_bundle": False,
+        "bin_construct_sample_cnt": max(200_000, rows),
+        "num_threads": model.threads,
+        "verbosity": -1,
+    }
+
+
 class TreeFitter:
     """Fits trees to derivatives of one table, which is binned once."""
 
@@ -330,30 +363,12 @@ class TreeFitter:
                 f"features of shape {list(features.shape)} and {len(model.fields_vocab)} categories"
             )
         self._model = model
-        self._settings = {
-            "objective": "none",
-            "num_class": model.width,
-            "learning_rate": model.shrinkage,
-            "num_leaves": model.leaves,
-            "min_data_in_leaf": model.min_rows,
-            "min_sum_hessian_in_leaf": 1e-3,
-            "lambda_l2": model.l2,
-            "max_bin": model.bins,
-            "deterministic": True,
-            "force_col_wise": True,
-            "feature_pre_filter": False,
-            # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
-            # then be scored otherwise than it was fitted.
-            "enable_bundle": False,
-            "bin_construct_sample_cnt": max(200_000, len(features)),
-            "num_threads": model.threads,
-            "verbosity": -1,
-        }
+        settings = list_settings(model, len(features))
         categories = list(range(len(model.fields_vocab)))
         table = lightgbm.Dataset(
-            features.detach().cpu().numpy(), params=self._settings, categorical_feature=categories, free_raw_data=True
+            features.detach().cpu().numpy(), params=settings, categorical_feature=categories, free_raw_data=True
         )
-        self._booster = lightgbm.Booster(self._settings, table.construct())
+        self._booster = lightgbm.Booster(settings, table.construct())
         self._rows = len(features)
         self._sums = np.zeros((self._rows, model.width))
 
@@ -373,112 +388,113 @@ class TreeFitter:
         booster.update(fobj=lambda _, __: tuple(flat))
         if booster.num_trees() == count:  # no column separates anything
             return TreeNodes.empty(), np.zeros(gradient.shape)
-        before, self._sums = self._sums, self._read_sums()
-        iteration = count // self._model.width
-        dumped = booster.dump_model(num_iteration=1, start_iteration=iteration)["tree_info"]
-        nodes = [flatten_tree(one["tree_structure"], column) for column, one in enumerate(dumped)]
-        leaves = [list_leaves(one["tree_structure"]) for one in dumped]
-        changes = self._sums - before
-        added = [snap(changes[:, column], known) for column, known in enumerate(leaves)]
-        return TreeNodes.join(nodes), np.stack(added, axis=1)
+        # In a quarter of the time that its JSON takes.
+        trees = read_trees(booster.model_to_string(num_iteration=1, start_iteration=count // self._model.width))
+        added = self._read_changes([tree.read("leaf_value") for tree in trees])
+        return TreeNodes.join([tree.flatten(column) for column, tree in enumerate(trees)]), added
 
-    def _read_sums(self) -> Doubles:
-        """Of all the booster's trees, for every row."""
-        seen = np.empty((self._rows, self._model.width))
+    def _read_changes(self, leaves: Sequence[Doubles]) -> Doubles:
+        """What trees of these leaves, the last, added to the sum of every row."""
+        changes = np.empty_like(self._sums)
 
         def look(scores: NDArray[Any], _: Any) -> tuple[str, float, bool]:
-            seen[:] = scores.reshape(seen.shape)
+            scores = scores.reshape(changes.shape)
+            np.subtract(scores, self._sums, out=changes)
+            self._sums[:] = scores
             return "seen", 0.0, False
 
         self._booster.eval_train(feval=look)
-        return seen
+        for column, known in enumerate(leaves):
+            if have_ties(known):
+                changes[:, column] = find_nearest(known, changes[:, column])
+        round_leaves(changes)
+        return changes
 
 
-def round_leaves(values: Doubles) -> Doubles:
-    """Multiples of the step, as float32 holds them."""
-    return (np.round(values / _LEAF_STEP) * _LEAF_STEP).astype(np.float32).astype(np.float64)
+def round_leaves(values: Doubles) -> None:
+    """To multiples of the step, as float32 holds them, in place."""
+    values *= 1 / _LEAF_STEP
+    np.rint(values, out=values)
+    values *= _LEAF_STEP
+    values[:] = values.astype(np.float32)
 
 
-def snap(outputs: Doubles, leaves: Doubles) -> Doubles:
-    """The rounded value of the leaf that each output is, but for the last bits of a difference."""
+def have_ties(leaves: Doubles) -> bool:
+    """Whether a difference of sums, a leaf but for its last bits, could be rounded otherwise than the leaf."""
     steps = leaves / _LEAF_STEP
-    if np.abs(steps - np.floor(steps) - 0.5).min() > _TIE:
-        return round_leaves(outputs)
+    return bool(np.abs(steps - np.floor(steps) - 0.5).min() <= _TIE)
+
+
+def find_nearest(leaves: Doubles, outputs: Doubles) -> Doubles:
+    """The leaf that each output is."""
     known = np.unique(leaves)
-    return round_leaves(known[np.searchsorted((known[1:] + known[:-1]) / 2, outputs)])
+    found: Doubles = known[np.searchsorted((known[1:] + known[:-1]) / 2, outputs)]
+    return found
 
 
-def list_leaves(tree: Mapping[str, Any]) -> Doubles:
-    return np.array([node["leaf_value"] for node in _list_nodes(tree) if "split_feature" not in node])
+# A tree in LightGBM's model text: lines of name=value ---------------------------------------------------------------
 
 
-def flatten_tree(tree: Mapping[str, Any], column: int) -> TreeNodes:
-    """As LightGBM describes it."""
-    ordered = list(_list_nodes(tree))
-    places = {id(node): place for place, node in enumerate(ordered)}
-    inner = ["split_feature" in node for node in ordered]
-    sets: list[int] = []
-    starts = []
-    for node in ordered:
-        coded = node.get("decision_type") == "=="
-        starts.append(len(sets) if coded else -1)
-        sets += _write_set(node["threshold"]) if coded else []
-    return TreeNodes(
-        feature=np.array([node.get("split_feature", 0) for node in ordered], np.int32),
-        threshold=np.array(
-            [
-                node["threshold"] if inside and start < 0 else 0.0
-                for node, inside, start in zip(ordered, inner, starts, strict=True)
-            ],
-            np.float64,
-        ),
-        child=np.array(
-            [
-                [places[id(node["left_child"])], places[id(node["right_child"])]] if inside else [place, place]
-                for place, (node, inside) in enumerate(zip(ordered, inner, strict=True))
-            ],
-            np.int32,
-        ),
-        gap_left=np.array([_sends_gaps_left(node) for node in ordered], np.bool_),
-        categories=np.array(starts, np.int32),
-        sets=np.array(sets, np.int64),
-        value=round_leaves(
-            np.array([0.0 if inside else node["leaf_value"] for node, inside in zip(ordered, inner, strict=True)])
-        ).astype(np.float32),
-        gain=np.array([node.get("split_gain", 0.0) for node in ordered], np.float32),
-        root=np.zeros(1, np.int32),
-        output=np.array([column], np.int32),
-    )
+def read_trees(text: str) -> list[TreeText]:
+    """Those of a model's text."""
+    _, *trees = text.partition("\nend of trees")[0].split("\nTree=")
+    return [TreeText(dict(line.split("=", 1) for line in tree.splitlines()[1:] if line)) for tree in trees]
 
 
-def _list_nodes(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Parents before their children."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if "split_feature" in node:
-            waiting += [node["right_child"], node["left_child"]]
+@dataclass(frozen=True)
+class TreeText:
+    """Numbers of splits by name, in an order in which children come behind their parent; and of leaves."""
 
+    lines: Mapping[str, str]
 
-def _sends_gaps_left(node: Mapping[str, Any]) -> bool:
-    """As it was fitted; where no training row had a gap, to where most rows went."""
-    if "split_feature" not in node or node["decision_type"] == "==":
-        return False
-    if node["missing_type"] == "NaN":
-        return bool(node["default_left"])
-    left, right = (_count_rows(node[side]) for side in ("left_child", "right_child"))
-    return left >= right
+    def read(self, name: str) -> Doubles:
+        """None where the tree has none."""
+        line = self.lines.get(name)
+        return np.fromstring(line, np.float64, sep=" ") if line else np.zeros(0)
 
+    def read_whole(self, name: str) -> NDArray[np.int64]:
+        return self.read(name).astype(np.int64)
 
-def _count_rows(node: Mapping[str, Any]) -> int:
-    return int(node["internal_count"] if "split_feature" in node else node["leaf_count"])
+    def flatten(self, column: int) -> TreeNodes:
+        """Splits, then leaves."""
+        values, feature, kind = self.read("leaf_value"), self.read("split_feature"), self.read_whole("decision_type")
+        round_leaves(values)
+        splits, none = len(feature), np.zeros(len(values))
+        child, coded, (sets, starts) = self._read_children(), (kind & _CODED) != 0, self._read_sets()
+        threshold, categories = self.read("threshold"), np.full(splits, -1)
+        categories[coded] = starts[threshold[coded].astype(np.intp)]
+        threshold[coded] = 0
+        return TreeNodes(
+            feature=np.append(feature, none).astype(np.int32),
+            threshold=np.append(threshold, none),
+            child=child,
+            gap_left=np.append(self._send_gaps_left(child[:splits], kind), none).astype(np.bool_),
+            categories=np.append(categories, none - 1).astype(np.int32),
+            sets=sets,
+            value=np.append(np.zeros(splits), values).astype(np.float32),
+            gain=np.append(self.read("split_gain"), none).astype(np.float32),
+            root=np.zeros(1, np.int32),
+            output=np.array([column], np.int32),
+        )
 
+    def _read_children(self) -> NDArray[np.int32]:
+        """[nodes, 2]; in the text leaf i is -1 - i."""
+        child = np.stack([self.read_whole(side) for side in ("left_child", "right_child")], axis=1)
+        splits = len(child)
+        own = np.repeat(np.arange(splits, 2 * splits + 1)[:, None], 2, axis=1)
+        return np.concatenate([np.where(child < 0, splits - 1 - child, child), own]).astype(np.int32)
 
-def _write_set(threshold: str) -> list[int]:
-    """Categories such as 1||4||7 as a bit set, its length before it."""
-    codes = [int(code) for code in threshold.split("||")]
-    words = [0] * (max(codes) // _WORD + 1)
-    for code in codes:
-        words[code // _WORD] |= 1 << (code % _WORD)
-    return [len(words), *words]
+    def _read_sets(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Bit sets of categories, the length of each before it; and where each begins."""
+        words, bounds = self.read_whole("cat_threshold"), self.read_whole("cat_boundaries")
+        if not len(words):
+            return words, words
+        return np.insert(words, bounds[:-1], np.diff(bounds)), bounds[:-1] + np.arange(len(bounds) - 1)
+
+    def _send_gaps_left(self, child: NDArray[np.int32], kind: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """As it was fitted; where no training row had a gap, to where most rows went. Of categories none."""
+        rows = np.append(self.read("internal_count"), self.read("leaf_count"))
+        most_left = rows[child[:, 0]] >= rows[child[:, 1]]
+        found: NDArray[np.bool_] = np.where(kind >> 2 == _GAPS, (kind & _GAPS_LEFT) != 0, most_left)
+        found &= (kind & _CODED) == 0
+        return found

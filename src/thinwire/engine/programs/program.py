@@ -37,6 +37,7 @@ from thinwire.engine.protocols.regression import answer_errors, ask_errors
 from thinwire.engine.protocols.sealing import Sealing
 from thinwire.engine.schedule import Await, Local, Plan, Send
 from thinwire.engine.streams import Rows
+from thinwire.engine.streams.surrogate import list_rows
 
 _MOST_ROUNDS = 2**32
 
@@ -72,20 +73,20 @@ class Batches:
         return fewer
 
     def rows(self, round: Round) -> Rows:
+        if self._whole:
+            return list_rows(self._rows)
         epoch, place = divmod(round, self.rounds_per_epoch)
         rows = self._shuffle(epoch)[place * self._size : (place + 1) * self._size]
         return rows.sort().values if self.announced else rows
 
     def all_rows(self) -> Rows:
-        return torch.arange(self._rows)
+        return list_rows(self._rows)
 
     def epoch(self, rounds: int) -> float:
         """How many epochs this many rounds are."""
         return rounds / self.rounds_per_epoch
 
     def _shuffled(self, epoch: int) -> Rows:
-        if self._whole:
-            return torch.arange(self._rows)
         rng = torch.Generator().manual_seed(derive_seed(self._seed, "batches", epoch))
         return torch.randperm(self._rows, generator=rng)
 

@@ -243,9 +243,10 @@ class TreesBottom(Bottom):
         else:
             bends = curvature.detach().cpu().float().numpy() * np.float32(len(rows))
         self._trees.begin_products(gradient, bends, self._seed)
-        nodes, outputs = self._fitter.fit(gradient, self._crowd * bends)
+        nodes, outputs = self._fitter.fit(gradient, bends if self._crowd == 1 else self._crowd * bends)
         self._trees.add(nodes)
-        self._outputs = None if self._outputs is None else self._outputs + outputs
+        if self._outputs is not None:
+            self._outputs += outputs
 
     def tensors(self) -> dict[str, Tensor]:
         return add_prefix("module", self._trees.state_dict())
