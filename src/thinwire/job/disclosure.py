@@ -21,9 +21,10 @@ from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import ErrorFeedback
-from thinwire.job.checks import is_noisy
 from thinwire.job.own_code import find_modules
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
 
@@ -193,10 +194,16 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if _sends_leaves(recipe):
         sees.append("of every exchange which training rows share a leaf of a party's trees")
+    if _is_one_way(recipe):
+        sees.append(
+            "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
+        )
     if participants.has_validation_rows:
-        sees.append(f"{_embeddings_of('validation row', recipe)}, at every evaluation")
+        often = "once" if _is_one_way(recipe) else "at every evaluation"
+        sees.append(f"{_embeddings_of('validation row', recipe)}, {often}")
     if participants.has_test_rows:
-        when = "once, at the end" if participants.has_validation_rows else "at every evaluation"
+        once = participants.has_validation_rows or _is_one_way(recipe)
+        when = "once, at the end" if once else "at every evaluation"
         sees.append(f"{_embeddings_of('test row', recipe)}, {when}")
     if participants.measures_columns:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
@@ -223,6 +230,10 @@ _DIRECTIONS_OF_BINS = (
     "many exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have "
     "few bins"
 )
+
+
+def _is_one_way(recipe: Recipe) -> bool:
+    return isinstance(recipe.schedule, OneWay)
 
 
 def _sends_leaves(recipe: Recipe) -> bool:
@@ -261,6 +272,8 @@ def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
     if recipe.labels is Labels.SHARED:
         own = f", {participants.label_party}'s own among them" if participants.label_party_has_features else ""
         return ["all labels", "the top model", f"every party's embeddings{own}, {_sent(recipe)} the others"]
+    if _is_one_way(recipe):
+        return ["no label and no derivative; after every block of rows whether more are wanted"]
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
     if isinstance(recipe.defence, NoDefence) and _sends_leaves(recipe):

@@ -24,7 +24,7 @@ from thinwire.data.prepare import Preparation
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
-from thinwire.job.checks import is_noisy
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.storage.encryption_key import open_folder
 from thinwire.storage.layout import metadata_file
 from thinwire.storage.run_facts import EarlierRun

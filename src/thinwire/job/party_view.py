@@ -31,7 +31,6 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import (
-    PrivacyPlan,
     check_batch_norm,
     check_column_importance,
     check_early_stopping,
@@ -49,6 +48,7 @@ from thinwire.job.job_file import JobText, read_text, resolve_document, toml_tex
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.messages import at, within
 from thinwire.job.own_code import CodeSources, find_modules
+from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.registry import (
     build_optimizer,
     build_recipe,
@@ -270,7 +270,8 @@ class PartyView:
     @property
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
-        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code)
+        pretrains = self.settings.pretraining is not None
+        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code, pretrains)
 
     @property
     def modules(self) -> dict[str, str]:
@@ -419,7 +420,7 @@ def _find_last_model(section: PartyEntry) -> Mapping[str, Any]:
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:
     """What all parties read alike: names, [job], and that the recipe fits as many parties."""
-    settings = build_settings(file.job, folder)
+    settings = build_settings(file, folder)
     check_names([*(party.name for party in file.party), file.label_party.name])
     with at("recipe"):
         recipe.check(len(file.party), file.label_party.fusion, settings.batches)

@@ -33,6 +33,7 @@ from thinwire.engine.models import (
     cross_entropy,
 )
 from thinwire.engine.models.losses import choose_curvature
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
@@ -43,7 +44,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
+from thinwire.job.schema import JobFile, LabelEntry, PartyEntry, RosterFile, is_trees
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
@@ -69,8 +70,9 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     return replace(call(path, METHODS[name], name, _read(path, METHODS[name], arguments)), **beside)
 
 
-def build_settings(section: JobSection, folder: Path) -> RunSettings:
-    """What `[job]` says; `folder` is the job file's."""
+def build_settings(file: JobFile | RosterFile, folder: Path) -> RunSettings:
+    """What `[job]` and `[pretrain]` say; `folder` is the job file's."""
+    section, pretrain = file.job, file.pretrain
     storage, budget, target = ("memory_limit_mb", "scratch"), section.budget, section.target
     with at("job.scratch"):
         scratch = None if section.scratch is None else folder / section.scratch
@@ -82,6 +84,7 @@ def build_settings(section: JobSection, folder: Path) -> RunSettings:
             storage=room,
             training=_one_of("training", section.training, _TRAININGS),
             budget=None if budget is None else Budget(budget.epsilon, budget.delta, Observer(budget.observer)),
+            pretraining=None if pretrain is None else Pretraining(**pretrain.model_dump()),
         )
 
 
@@ -305,6 +308,17 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
                 'class otherwise) and curvature ("derived" for classes, 2.0 for a value) here',
             )
     return section.model_copy(update={"model": found})
+
+
+def complete_top(label: LabelEntry, outputs: int | None) -> dict[str, Any]:
+    """The top model's table; boosted trees with what follows from the labels and the loss."""
+    found = dict(label.top or {})
+    if not is_trees(found):
+        return found
+    if outputs is None and label.loss == "cross_entropy" and "width" not in found:
+        raise BadInput.of("top.width", "is missing: boosted trees need to know how many classes there are")
+    curvature = choose_curvature(LOSSES.get(label.loss, cross_entropy), decides_alone=True)
+    return {"width": outputs or 1, "curvature": curvature, **found}
 
 
 def count_outputs(label: LabelEntry) -> int | None:

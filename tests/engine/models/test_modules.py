@@ -28,9 +28,10 @@ from thinwire.engine.models import (
     ScaledCosine,
     WideAndDeep,
 )
-from thinwire.engine.models.learners import TreeNodes, TreeText
+from thinwire.engine.models.encoders import Bins, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
+from thinwire.engine.models.tree_nodes import TreeNodes, TreeText
 
 ROWS = 5
 
@@ -91,8 +92,13 @@ CASES = [
     Case("regression_top", RegressionTop, normal(1), (1,)),
     Case("scorecard", lambda: Scorecard(6, fields_vocab=[10, 3]), mixed([10, 3], 4), (1,)),
     Case("scorecard_top", ScorecardTop, normal(1), (1,)),
+    Case("principal_directions", lambda: PrincipalDirections(12, 4), normal(3, 4), (4,)),
+    Case("random_projections", lambda: RandomProjections(12, 4), normal(12), (4,)),
+    Case("bins", lambda: Bins(6, fields_vocab=[10, 3]), mixed([10, 3], 4), (6,)),
+    Case("raw_columns", RawColumns, normal(12), (12,)),
 ]
-EXACT = ("boosted_trees", "regression_top", "scorecard", "scorecard_top")  # without weights to be drawn
+ENCODERS = ("principal_directions", "random_projections", "bins", "raw_columns")
+EXACT = ("boosted_trees", "regression_top", "scorecard", "scorecard_top", *ENCODERS)  # without weights to be drawn
 NETWORKS = [case for case in CASES if case.name not in EXACT]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -31,8 +31,13 @@ def thin(
     reuse: int = 12,
     xi_degrees: float | None = 60.0,
     overlap: bool | str = False,
+    warm_passes: int = 0,
 ) -> Recipe:
-    """Few bytes both ways and few rounds; private labels."""
+    """Few bytes both ways and few rounds; private labels.
+
+    With `warm_passes` it begins as `once` does: embeddings of all rows go up, and the label party takes so many
+    passes over them by itself before the first exchange. Pre-train the bottom models then.
+    """
     return Recipe(
         "thin",
         uplink=ErrorFeedback(Shorter(StdGrid(up_step), Directions(up_step / _FINER_UP))),
@@ -50,4 +55,6 @@ def thin(
             rows_a_use=_ROWS_A_USE,
         ),
         labels=Labels.PRIVATE,
+        warm_start=warm_passes > 0,
+        warm_passes=warm_passes,
     )

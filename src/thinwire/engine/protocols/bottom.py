@@ -17,8 +17,10 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Keystream
 from thinwire.engine.compress.randomness import digest_tensors
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import DirectionSearch, Linear, derive_curvature
 from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy.dp_bottom import DPBottom
@@ -158,6 +160,9 @@ class Bottom(ABC):
     @abstractmethod
     def module(self) -> nn.Module: ...
 
+    def prepare(self) -> None:  # noqa: B027
+        """Before the first round of a run: learns what its own rows teach without labels."""
+
     @abstractmethod
     def begin(self, round: Round) -> None:
         """Before a round: sets its learning rate."""
@@ -292,13 +297,34 @@ class NetworkBottom(Bottom):
         self._learner.load_weights(weights)
 
 
+@dataclass(frozen=True)
+class OwnRows:
+    """What a party's model may learn from without labels: all its rows that nobody is judged by."""
+
+    features: Tensor
+    seed: int
+    pretraining: Pretraining | None = None  # of a network
+
+
 class OwnBottom(NetworkBottom):
     """In this process alone."""
 
-    def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        features: Tensor,
+        held_out: Mapping[HeldOut, Tensor] | None = None,
+        own_rows: OwnRows | None = None,
+    ) -> None:
         super().__init__(learner, features.device)
         self._features = features
         self._held_out = held_out or {}
+        self._own_rows = own_rows
+
+    def prepare(self) -> None:
+        own = self._own_rows
+        if own is not None and own.pretraining is not None:
+            own.pretraining.run(self.module, own.features, own.seed)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         return self._learner.forward(select_rows(self._features, rows))
@@ -313,6 +339,22 @@ class OwnBottom(NetworkBottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)
+
+
+class EncoderBottom(OwnBottom):
+    """Fitted to its own rows before the first of them is embedded; a derivative changes nothing."""
+
+    def __init__(
+        self, learner: FrozenLearner, features: Tensor, held_out: Mapping[HeldOut, Tensor], own_rows: OwnRows
+    ) -> None:
+        """The learner's module is an `Encoder`."""
+        super().__init__(learner, features, held_out)
+        self._encoder = cast(Encoder, learner.module)
+        self._fitted_to = own_rows
+
+    def prepare(self) -> None:
+        if not self._encoder.fitted:
+            self._encoder.fit(self._fitted_to.features, self._fitted_to.seed)
 
 
 class RegressionBottom(OwnBottom):

@@ -6,11 +6,11 @@ order: `Send`, `Await`, `Local`. It decides; the conversation carries it out.
 
 from thinwire.engine.schedule.cached_steps import CachedSteps, Overlap, Workset
 from thinwire.engine.schedule.exchange_cache import CosineTally, ExchangeCache, cosine_weights
-from thinwire.engine.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, Plan, Ready, Send
+from thinwire.engine.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, OneWay, Plan, Ready, Send
 from thinwire.engine.schedule.step_controller import BatchOutcome
 
-Schedule = EveryBatch | LocalSteps | CachedSteps
+Schedule = EveryBatch | LocalSteps | CachedSteps | OneWay
 
-__all__ = ["CachedSteps", "EveryBatch", "LocalSteps", "Overlap", "Schedule", "Workset"]
+__all__ = ["CachedSteps", "EveryBatch", "LocalSteps", "OneWay", "Overlap", "Schedule", "Workset"]
 __all__ += ["Action", "Await", "BatchOutcome", "Local", "Plan", "Ready", "Send"]
 __all__ += ["CosineTally", "ExchangeCache", "cosine_weights"]

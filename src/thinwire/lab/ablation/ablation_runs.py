@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import Diverged, IncompatibleRecipe
+from thinwire.base.errors import BadInput, Diverged, IncompatibleRecipe
 from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import Identity
 from thinwire.engine.methods import svfl
@@ -21,10 +21,10 @@ from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.protocols.evaluation import begin_training, compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Schedule
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay, Overlap, Schedule
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
-from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.lab.ablation.training_faults import (
     FinishedRun,
     TrainingFault,
@@ -272,6 +272,11 @@ class AblationResult:
 
 def plan_runs(job: Job, seed: int) -> list[AblationRun]:
     """Without targets and byte budgets, which would end some runs earlier than others."""
+    if isinstance(job.recipe.schedule, OneWay):
+        raise BadInput(
+            f"{job.recipe.name} has no axis to put back: bottom models do not learn. Its report has baselines beside "
+            "it; try more bits_per_row or bins, or thin with warm_passes"
+        )
     job = replace(job.duplicate(), target=None, byte_budget=None, link_seconds_budget=None, diagnostics=False)
     plain = replace(job, recipe=svfl(), training=TrainedOnRawRows(), budget=None)
     runs = [AblationRun(CENTRALISED, seed, plain), AblationRun(SVFL, seed, plain), AblationRun(RECIPE, seed, job)]

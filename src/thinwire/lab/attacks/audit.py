@@ -19,6 +19,7 @@ from thinwire.engine.privacy.accounting import DEFAULT_DELTA
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.protocols.evaluation import compute_outputs
+from thinwire.engine.schedule import OneWay
 from thinwire.job.job import Job
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data, require_same_text
@@ -105,6 +106,10 @@ def audit_job(
     rare = _rare_class(job.label_party.labels[chosen])
     if job.recipe.labels is Labels.SHARED:
         notes.append("labels are shared: every feature party is sent all of them, and no attack is needed")
+    elif isinstance(job.recipe.schedule, OneWay):
+        notes.append(
+            "no label and no derivative goes down: feature parties hear nothing that labels could be read off"
+        )
     elif rare is None:
         notes.append(f"labels were not attacked: they are no classes, or none has {_FEWEST} of these rows")
     else:
