@@ -167,20 +167,28 @@ class Program(ABC):
             self.end.begin()
             if self.context.recipe.warm_start:
                 self.end.warm_start(self._batches.all_rows())
-            if self._evaluate(0):
+            if self._rest(0):
                 return True
-        elif self.at_barrier and self._finish_evaluation(self.start):
-            return True
+        elif self.at_barrier:
+            with self.best.average_in():
+                if self._finish_evaluation(self.start):
+                    return True
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
                 return False
             self.context.stopwatch.round = t
             self._begin_round(t)
             self._round(t)
+            self.best.average(t + 1)
             self.start = t + 1
-            if self._evaluates_after(t + 1) and self._evaluate(t + 1):
+            if self._evaluates_after(t + 1) and self._rest(t + 1):
                 return True
         return True
+
+    def _rest(self, done: Round) -> bool:
+        """An evaluation after this many rounds, with averaged weights where there are any; whether to stop."""
+        with self.best.average_in():
+            return self._evaluate(done)
 
     def _locally(self, step: Callable[[Round], None], round: Round) -> None:
         """A step without a message, and noted as one."""
