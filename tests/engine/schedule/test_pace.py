@@ -15,13 +15,13 @@ from engine.identities.small import job
 from thinwire.base.errors import BadParameter
 from thinwire.engine.methods import thin
 from thinwire.engine.schedule import CachedSteps
-from thinwire.engine.schedule.step_controller import BatchOutcome, StepController
+from thinwire.engine.schedule.step_controller import BatchOutcome, Pace, StepController
 
 
 def rested(pace: StepController, *losses: float) -> int:
     for loss in losses:
         pace.observe_batch(BatchOutcome(loss, 1.0))
-    return pace.decide_steps(7)
+    return pace.decide_pace(7).steps
 
 
 def test_the_mean_since_the_last_rest_is_compared_with_the_lowest() -> None:
@@ -64,7 +64,7 @@ def test_steps_are_never_negative_and_stay_without_a_limit() -> None:
     free = StepController(3, None)
     assert rested(free, 1.0) == rested(free, 100.0) == rested(free, 100.0) == 3
     assert free.diagnostics() == {}
-    assert StepController(3, 1.5).decide_steps(0) == 3  # nothing was learned yet
+    assert StepController(3, 1.5).decide_pace(0) == Pace(3)  # nothing was learned yet
 
 
 def test_a_pace_survives_saving() -> None:
@@ -88,14 +88,14 @@ def test_the_limits_are_checked() -> None:
 @pytest.mark.parametrize(("bits", "steps"), [((0.3, 0.3), 5), ((0.1, 0.5), 5), ((0.1, 0.3), 0)])
 def test_steps_begin_where_messages_turn_out_to_be_worth_it(bits: tuple[float, ...], steps: int) -> None:
     pace = StepController(5, worth_bits=0.25)
-    assert pace.steps == pace.decide_steps(0) == 0
+    assert pace.pace == pace.decide_pace(0) == Pace(0)
     for one in bits:
         pace.observe_batch(BatchOutcome(1.0, one))
     saved = StepController(5, worth_bits=0.25)
     saved.load(json.loads(json.dumps(pace.state())))
-    assert pace.decide_steps(2) == saved.decide_steps(2) == steps
+    assert pace.decide_pace(2) == saved.decide_pace(2) == Pace(steps)
     pace.observe_batch(BatchOutcome(1.0, 0.5 - bits[0]))
-    assert pace.decide_steps(3) == steps  # it is decided once
+    assert pace.decide_pace(3) == Pace(steps)  # it is decided once
     assert pace.diagnostics() == {"first_bits_a_value": pytest.approx(sum(bits) / 2)}
 
 

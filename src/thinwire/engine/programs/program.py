@@ -178,6 +178,7 @@ class Program(ABC):
                 return False
             self.context.stopwatch.round = t
             self._begin_round(t)
+            self.end.refine(self.plan.pace.level)
             self._round(t)
             self.best.average(t + 1)
             self.start = t + 1
@@ -292,7 +293,7 @@ class FeatureProgram(Program):
             verdict = receive_verdict(self.context, done)
         if verdict.best:
             self.best.keep(done)
-        self.plan.set_steps(verdict.steps)
+        self.plan.pace = verdict.pace
         return verdict.stop
 
     def _test(self, done: Round) -> None:
@@ -393,7 +394,7 @@ class LabelProgram(Program):
     def _finish_evaluation(self, done: Round) -> bool:
         with self.context.channel.pause_clock():
             settled = self.side.regression is not None and self.side.regression.settled
-            verdict = replace(self.verdict, stop=self.verdict.stop or settled, steps=self.plan.decide_steps(done))
+            verdict = replace(self.verdict, stop=self.verdict.stop or settled, pace=self.plan.decide_pace(done))
             send_verdict(self.context, done, verdict)
         if verdict.best:
             self.best.keep(done)

@@ -202,6 +202,10 @@ class DerivativeLabelEnd(LabelEnd):
         for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
             self._uplinks[owner].incoming(rows, symbols, 0)
 
+    def refine(self, level: int) -> None:
+        for downlink in self._downlinks.values():
+            downlink.level = level
+
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
         own = self._side.own(round, rows)  # while the others' embeddings are on their way

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from thinwire.base.types import Round
 from thinwire.engine.compress.parameters import check_whole
-from thinwire.engine.schedule.step_controller import BatchOutcome
+from thinwire.engine.schedule.step_controller import BatchOutcome, Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,18 @@ class Plan(ABC):
     def observe_batch(self, fresh: BatchOutcome) -> None:  # noqa: B027
         """The label party has learned from a fresh batch."""
 
-    def decide_steps(self, done: Round) -> int:
-        """How many local steps a round from this rest on: the label party decides."""
-        return 0
+    @property
+    def pace(self) -> Pace:
+        """What holds until the next rest."""
+        return Pace(0)
 
-    def set_steps(self, steps: int) -> None:  # noqa: B027
-        """As many as the label party said."""
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        """As the label party said."""
+
+    def decide_pace(self, done: Round) -> Pace:
+        """What holds from this rest on: the label party decides."""
+        return self.pace
 
     def diagnostics(self) -> dict[str, Any]:
         """Figures for people: uses, bubbles."""
