@@ -55,6 +55,11 @@ class _Stepped(Compressor):
         check_number(self, "step", above=0, up_to=1e30)
         check_flag(self, "stochastic")
 
+    def _check_least_rows(self) -> None:
+        check_whole(self, "least_rows", 1, 2**31, optional=True)
+        if getattr(self, "least_rows", None) is not None and not self.stochastic:
+            raise BadParameter.about(self, "least_rows", "is about random rounding; give stochastic=True too")
+
     def _steps(self, hint: Hint) -> tuple[float, float]:
         """The step at this round and level, and the finest one there is."""
         return at_round(self.step, hint.round, level=hint.level), reaches(self.step)[0]
@@ -89,7 +94,7 @@ class StdGrid(_Stepped):
     both ends and k - 1 between, so StdGrid(1 / 3, stochastic=True, scale="largest") is an unbiased 3-bit quantiser.
 
     Random rounding is noise on top of a mini-batch's own, as if the batch had fewer rows. With `least_rows` the step
-    is halved, down to `finest`, until the message is worth as many rows as that.
+    is halved, down to the finest of `Refining`, until the message is worth as many rows as that.
     """
 
     scale: float | str | None = None
@@ -98,7 +103,7 @@ class StdGrid(_Stepped):
 
     def __post_init__(self) -> None:
         _Stepped.__post_init__(self)
-        check_whole(self, "least_rows", 1, 2**31, optional=True)
+        self._check_least_rows()
         if not isinstance(self.scale, str):
             check_number(self, "scale", above=0, up_to=1e30, optional=True)
         elif self.scale != _LARGEST:
@@ -169,7 +174,7 @@ def _refine(values: Array, step: float, finest: float, rows_to_spare: float) -> 
         part = values / step
         part -= np.floor(part)
         noise = step**2 * float(np.mean(part * (1 - part), dtype=np.float64))
-        if 1 + noise / energy <= rows_to_spare:
+        if noise <= (rows_to_spare - 1) * energy:
             break
         step = max(step / 2, finest)
     return step
@@ -279,7 +284,7 @@ class Directions(_Stepped):
     def __post_init__(self) -> None:
         _Stepped.__post_init__(self)
         check_whole(self, "most", 1, 256)
-        check_whole(self, "least_rows", 1, 2**31, optional=True)
+        self._check_least_rows()
 
     def _compress(self, message: MessageValues, bits: Keystream | None, hint: Hint) -> Symbols:
         found = self._along(message, hint)

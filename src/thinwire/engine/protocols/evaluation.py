@@ -2,8 +2,8 @@
 
 feature party                            label party
 EVALUATION: validation embedding  --->   outputs of the top model; metrics; is it the best model so far?
-keep the weights; go on, or stop  <---   EVALUATION: a byte of verdict and of the level of precision; two for the local
-                                         steps a round from here on
+keep the weights; go on, or stop  <---   EVALUATION: a byte of verdict and level of precision; two for the local steps
+                                         a round from here on
         ... at the end, with the best weights ...
 TEST: test embedding  --------------->   outputs of the top model; the scores of the model that is delivered
         ... where the job asks for the importance of columns, again and again ...

@@ -40,6 +40,8 @@ Ready: TypeAlias = Callable[[], bool]
 class Plan(ABC):
     """A schedule at work at one party; it remembers rounds, never tensors, and here not even rounds."""
 
+    pace: Pace = Pace(0)  # what holds until the next rest; as the label party said
+
     @abstractmethod
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         """What a feature party does in this round; `ready()` says whether the answer has come.
@@ -60,15 +62,6 @@ class Plan(ABC):
 
     def observe_batch(self, fresh: BatchOutcome) -> None:  # noqa: B027
         """The label party has learned from a fresh batch."""
-
-    @property
-    def pace(self) -> Pace:
-        """What holds until the next rest."""
-        return Pace(0)
-
-    @pace.setter
-    def pace(self, pace: Pace) -> None:
-        """As the label party said."""
 
     def decide_pace(self, done: Round) -> Pace:
         """What holds from this rest on: the label party decides."""
