@@ -209,13 +209,15 @@ def test_a_tie_is_a_gain_where_the_loss_is_lower(losses: tuple[float, ...], verd
 @pytest.mark.parametrize("deliver", ["best", "last"])
 def test_averaged_weights_are_evaluated_and_delivered(deliver: str, tmp_path: Path) -> None:
     """Training itself is the same to the bit: the averages follow from the weights of a run without them."""
-    plain, seen = overtraining_job(eval_every=1, epochs=4), []
+    plain = overtraining_job(eval_every=1, epochs=4)
+    seen: list[dict[str, dict[str, Tensor]]] = []
     tw.train(plain, [lambda _: seen.append(weights(plain.modules()))])
     averages = [seen[0]]
     for t, now in enumerate(seen[1:], start=1):
         averages.append({name: _average(averages[-1][name], now[name], 9 / (t + 8)) for name in now})
     adam = tw.Adam(lr=0.1, averaging=True)
-    job, shown = overtraining_job(eval_every=1, epochs=4, deliver=deliver, optimizer=adam), []
+    job = overtraining_job(eval_every=1, epochs=4, deliver=deliver, optimizer=adam)
+    shown: list[dict[str, dict[str, Tensor]]] = []
     result = tw.train(job, [lambda _: shown.append(weights(job.modules()))], out=tmp_path / "run")
     for expected, found in zip(averages, shown, strict=True):
         require_equal(expected, found)

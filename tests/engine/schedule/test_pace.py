@@ -137,7 +137,7 @@ def still(**settings: Any) -> tw.Job:
     x = torch.randn(16, 3)
     label = tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(16, 2))
     party = tw.FeatureParty("bank", x, torch.nn.Linear(3, 16))
-    usual = {"batch_size": 4, "epochs": 6, "eval_every": 8, "metrics": [], "diagnostics": False}
+    usual: dict[str, Any] = {"batch_size": 4, "epochs": 6, "eval_every": 8, "metrics": [], "diagnostics": False}
     return tw.Job([party], label, thin(), tw.SGD(lr=1e-6), **usual | settings)
 
 
