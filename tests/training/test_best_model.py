@@ -238,4 +238,4 @@ def test_a_job_without_averaging_is_the_job_it_was() -> None:
     averaged = overtraining_job(optimizer=tw.Adam(lr=0.1, averaging=True))
     assert "averaging=True" in averaged.digests()["optimizers"]
     with pytest.raises(BadInput, match="averaging must be True or False"):
-        tw.SGD(lr=0.1, averaging="yes")
+        tw.SGD(lr=0.1, averaging="yes")  # type: ignore[arg-type]
