@@ -66,10 +66,10 @@ class BestModel:
     @contextmanager
     def average_in(self) -> Iterator[None]:
         """Meanwhile the models have averaged weights, where there are any."""
-        if not self._averages:
+        if not any(self._averages.values()):
             yield
             return
-        self._training = self._copy()
+        self._training = {name: held for name, held in self._copy().items() if name in self._averages}
         self._load(self._merge_averages(self._training))
         try:
             yield
@@ -109,8 +109,8 @@ class BestModel:
         return {name: tensors | self._averages.get(name, {}) for name, tensors in weights.items()}
 
     def _load(self, weights: _Weights) -> None:
-        for name, model in self._models.items():
-            model.load_weights(weights[name])
+        for name, held in weights.items():
+            self._models[name].load_weights(held)
 
     def tensors(self) -> dict[str, Tensor]:
         """During an evaluation the models' own tensors are averages, and what is trained is here."""
