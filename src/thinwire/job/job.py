@@ -285,11 +285,12 @@ class Job:
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)
+        specs = (self.optimizer, *(party.optimizer for party in self.everyone))
         return {
             "recipe": self.recipe.digest(),
             "seed": str(self.seed),
             "batches": f"{self.batch_size} {self.batches} {self.eval_every}",
-            "optimizers": " ".join(repr(spec) for spec in (self.optimizer, *(p.optimizer for p in self.everyone))),
+            "optimizers": " ".join("None" if spec is None else spec.describe() for spec in specs),
             "link": repr(self.link),
             "label party": f"{self.label_party.fusion} fusion, {name_loss(self.label_party.loss)}",
             "privacy": f"{self.training} {self.budget}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from math import isfinite
@@ -221,13 +221,14 @@ class _Run:
     def _deliver(self) -> Round:
         """From here on the models have the weights of the best evaluation; the last ones stay available by name."""
         best = self.parties.label.best.round
-        if best is None:
-            return self.parties.label.start
-        if self.directory is not None:
-            self.directory.keep_last(self.job.modules())
+        if best is not None and self.directory is not None:
+            with ExitStack() as averaged:
+                for program in self.parties.programs:
+                    averaged.enter_context(program.best.average_in())
+                self.directory.keep_last(self.job.modules())
         for program in self.parties.programs:
             program.best.deliver()
-        return best
+        return self.parties.label.start if best is None else best
 
     def _quality(self) -> Quality | None:
         """On test rows; the threshold is chosen on validation rows."""

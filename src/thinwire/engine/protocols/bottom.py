@@ -54,6 +54,7 @@ class Learner:
         private: PrivateSteps | None = None,
     ) -> None:
         self.module = module
+        self.averaging = spec is not None and spec.averaging
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._name = name
         self._spec = spec
@@ -155,6 +156,7 @@ class Bottom(ABC):
 
     device: torch.device
     trained: Sequence[nn.Parameter]  # none where nothing is learned by back-propagation
+    averaging: bool = False  # is it evaluated and delivered with averaged weights?
 
     @property
     @abstractmethod
@@ -277,6 +279,7 @@ class NetworkBottom(Bottom):
     def __init__(self, learner: Learner, device: torch.device) -> None:
         self.device = device
         self.trained = learner.trained
+        self.averaging = learner.averaging
         self._learner = learner
 
     @property

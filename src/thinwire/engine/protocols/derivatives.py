@@ -205,6 +205,10 @@ class DerivativeLabelEnd(LabelEnd):
             known = KnownCodes(rows, [uplink.tensors()["surrogate"] for uplink in self._uplinks.values()])
             fit_network(self._side, known, OneWay(passes), 0, derive_seed(self._context.seed, "passes", 0))
 
+    def refine(self, level: int) -> None:
+        for downlink in self._downlinks.values():
+            downlink.level = level
+
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
         own = self._side.own(round, rows)  # while the others' embeddings are on their way

@@ -62,6 +62,8 @@ class Flow:
 class Stream(Protocol):
     """One end of a directed tensor flow; unless it says otherwise, the two ends share nothing."""
 
+    level: int = 0  # of precision, of what is sent from now on
+
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         """What to send of `x`, the tensor of these rows."""
         ...
@@ -159,7 +161,9 @@ class _DirectStream(Stream):
         _require_rows(rows, self._flow)
         _require_shape(x, self.message_shape(rows), self._flow)
         with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", rows):
-            return self._compressor.compress(x, self._flow.randomness(round, x), Hint(round, self._remembered(rows)))
+            return self._compressor.compress(
+                x, self._flow.randomness(round, x), Hint(round, self._remembered(rows), self.level)
+            )
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
         _require_rows(rows, self._flow)
@@ -224,7 +228,9 @@ class _ErrorFeedbackStream(Stream):
         error = x - self._surrogate.table if self._whole_table else self._surrogate.subtract_from(rows, x)
         chosen = None if self._whole_table else rows
         with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", chosen):
-            symbols = self._compressor.compress(error, self._flow.randomness(round, error), Hint(round))
+            symbols = self._compressor.compress(
+                error, self._flow.randomness(round, error), Hint(round, level=self.level)
+            )
         self._add(rows, symbols)
         return symbols
 

@@ -130,6 +130,8 @@ def _has(stream: StreamSpec, name: str) -> bool:
 def _when(recipe: Recipe) -> Variant | None:
     once: Schedule = LocalSteps(1) if recipe.labels is Labels.SHARED else EveryBatch()
     cached = recipe.schedule if isinstance(recipe.schedule, CachedSteps) else None
+    if cached is not None and cached.levels:  # precision is no matter of steps
+        once = replace(cached, reuse=1, local_steps=None, overlap=Overlap.NONE)
     ahead = cached is not None and cached.overlap is Overlap.AHEAD
     if recipe.schedule == once or (cached is not None and cached.reuse == 1 and not ahead):
         return None

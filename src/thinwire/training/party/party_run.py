@@ -209,7 +209,8 @@ class PartyRun:
         session, summary, best = self.session, self._summary(), self.program.best
         models = dict(self._prepared.models)
         if best.round is not None:
-            session.write_persistently(lambda: session.directory.keep_last(models))
+            with best.average_in():
+                session.write_persistently(lambda: session.directory.keep_last(models))
         with best.swap_in():
             session.write_persistently(lambda: session.directory.finish(session.ledger.entries(), models))
             self._keep_coefficients()
