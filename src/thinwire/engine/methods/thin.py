@@ -38,6 +38,7 @@ def thin(
     reuse: int = 8,
     xi_degrees: float | None = 60.0,
     overlap: bool | str = False,
+    *,
     finest_step: float = 0.5,
     warm_passes: int = 0,
 ) -> Recipe:
