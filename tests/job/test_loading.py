@@ -194,7 +194,7 @@ WRONG = [
     ("job.link_seconds_budget=3", "link_seconds_budget needs a link"),
     (
         "recipe.method='evfl'",
-        "recipe.method must be one of svfl, fedbcd, cvfl, efvfl, celu, pbm, thin, boosting, got 'evfl'",
+        "recipe.method must be one of svfl, fedbcd, cvfl, efvfl, celu, pbm, thin, boosting, once, got 'evfl'",
     ),
     ("recipe={}", "recipe.method is missing; it is one of svfl"),
     ("recipe='svfl'", "recipe must be a table, got 'svfl'"),

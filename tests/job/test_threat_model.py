@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from thinwire.engine.compress import TopK, Uniform
-from thinwire.engine.methods import METHODS, boosting, celu, cvfl, efvfl, fedbcd, pbm, svfl, thin
+from thinwire.engine.methods import METHODS, boosting, celu, cvfl, efvfl, fedbcd, once, pbm, svfl, thin
 from thinwire.engine.privacy import DPBottom, Frozen, SecureSum, TrainedOnRawRows
 from thinwire.engine.privacy.accounting import Budget
 from thinwire.engine.privacy.defences import LabelDP
@@ -31,6 +31,7 @@ RECIPES: list[tuple[str, Recipe, Training, Budget | None]] = [
     ("efvfl(TopK(0.01), private)", efvfl(TopK(0.01), labels="private"), TrainedOnRawRows(), None),
     ("thin()", thin(), TrainedOnRawRows(), None),
     ("boosting()", boosting(), TrainedOnRawRows(), None),
+    ("once()", once(), TrainedOnRawRows(), None),
     (
         "cvfl(Uniform(4, bounds=(-1, 1))), secure sum",
         replace(cvfl(Uniform(4, bounds=(-1, 1))), aggregation=SecureSum()),

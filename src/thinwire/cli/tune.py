@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 def _require_networks(asked: TuningRequest) -> None:
     from thinwire.job.job_file import read_job_file
 
-    if read_job_file(asked.job, asked.settings).has_trees:
+    file = read_job_file(asked.job, asked.settings)
+    if any(section.has_encoder for section in (*file.party, file.label_party)):
+        raise BadInput(
+            f"{asked.job}: tune searches recipes of networks that learn; search bins or bits_per_row by `sweep`"
+        )
+    if file.has_trees:
         raise BadInput(
             f"{asked.job}: tune searches recipes of networks, and boosted trees have one, boosting; search leaves, "
             "shrinkage and down_step with `thinwire sweep`"

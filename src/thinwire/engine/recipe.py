@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
-from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale
+from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale, StdGrid
+from thinwire.engine.compress.parameters import check_whole
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
 from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap, Schedule
@@ -33,6 +34,7 @@ class Recipe:
     broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
     warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
     on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
+    warm_passes: int = 0  # of the label party alone over the filled surrogates, before the first exchange
     scoring: Compressor = Identity()  # embeddings of rows that are only scored: test rows, predictions
 
     @property
@@ -103,6 +105,9 @@ class Recipe:
             raise IncompatibleRecipe("order='update_first' learns from surrogates; use efvfl")
         if self.warm_start and not feedback:
             raise IncompatibleRecipe("warm_start fills surrogates; use efvfl or thin")
+        check_whole(self, "warm_passes", 0, 10_000)
+        if self.warm_passes and not (self.warm_start and self.labels is Labels.PRIVATE):
+            raise IncompatibleRecipe("warm_passes learn from filled surrogates; use warm_start and private labels")
         if self.broadcast == "surrogates" and not (feedback and self.labels is Labels.SHARED):
             raise IncompatibleRecipe("broadcast='surrogates' needs error feedback and shared labels")
         if isinstance(self.downlink, ErrorFeedback) and self.downlink.scope == "table":
@@ -116,11 +121,11 @@ class Recipe:
                 f"scoring={self.scoring} would send a party's own embeddings, and under secure sum only their sum is "
                 "seen; leave scoring out"
             )
-        by_row = isinstance(self.scoring, (Cast, RowScale))
-        if not by_row or (isinstance(self.scoring, RowScale) and not self.scoring.is_fixed):
+        by_row = isinstance(self.scoring, (Cast, RowScale, StdGrid))
+        if not by_row or (isinstance(self.scoring, RowScale | StdGrid) and not self.scoring.is_fixed):
             raise IncompatibleRecipe(
                 f"scoring={self.scoring}: a row must have one score, whichever rows it travels with; use Cast, or "
-                "RowScale with one number of bits, not stochastic"
+                "RowScale with one number of bits, or StdGrid with a fixed scale, not stochastic"
             )
 
     def _check_secure_sum(self, secure: SecureSum, parties: int, fusion: str) -> None:
@@ -154,6 +159,8 @@ class Recipe:
         assert isinstance(described, dict)  # noqa: S101
         if isinstance(self.scoring, Identity):
             del described["scoring"]  # digests are older than it
+        if not self.warm_passes:
+            del described["warm_passes"]
         return described
 
     def digest(self) -> str:

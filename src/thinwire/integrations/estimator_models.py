@@ -22,16 +22,17 @@ from thinwire.data.prepare import Preparation
 from thinwire.data.prepare.settings import FOR_TREES
 from thinwire.engine.compress import RowScale
 from thinwire.engine.methods import METHODS, boosting, svfl, thin
-from thinwire.engine.models.learners import BoostedTrees, choose_curvature
+from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     Loss,
     WeightedLoss,
     binary_cross_entropy,
+    choose_curvature,
     cross_entropy,
     find_base_rate,
     squared_error,
 )
-from thinwire.engine.models.networks import MLP, BiasTop, LinearTop
+from thinwire.engine.models.networks import MLP, BiasTop, InteractionTop, LinearTop
 from thinwire.engine.models.optimizers import SGD, Adam, OptimizerSpec
 from thinwire.engine.models.regression import Facts, Linear, RegressionTop
 from thinwire.engine.privacy.defences import NoDefence
@@ -69,6 +70,7 @@ class ModelKind:
     binary_loss: Loss = binary_cross_entropy
     preparation: Mapping[str, Any] = field(default_factory=lambda: FOR_TREES)
     full_batch: bool = True
+    fusion: str = "sum"
     is_exact: bool = False  # fits all rows to the optimum: nothing to stop early, one logit a row
 
     def classes_loss(self, classes: int) -> tuple[Loss, int]:
@@ -101,7 +103,8 @@ def choose_models(model: Any, hidden: Sequence[int], width: int) -> ModelKind:
     """By the name of a kind; or trees like these."""
     if isinstance(model, BoostedTrees) or model == "boosted_trees":
         like = BoostedTrees() if isinstance(model, str) else model
-        return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8)
+        fusion = "concat" if like.pairs else "sum"
+        return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8, fusion=fusion)
     if isinstance(model, Linear) or model == "linear":
         build = partial(_build_regression, None if isinstance(model, str) else model)
         return ModelKind(build, svfl(), SGD(lr=0.1), _MOST_EXCHANGES, 1, preparation={}, is_exact=True)
@@ -131,18 +134,20 @@ def _draw(seed: int, party: PartyName, part: str, build: Callable[[], nn.Module]
 
 
 def _build_trees(like: BoostedTrees, data: EstimatorData) -> dict[str, nn.Module]:
-    """Trees like these at each party, and a top model that adds a bias."""
+    """Trees like these at each party, and a top model that adds a bias, and products where the trees have pairs."""
     given = {name: getattr(like, name) for name in signature(BoostedTrees).parameters}
     if like.curvature == "derived":
         weighted = data.weights is not None or isinstance(data.loss, WeightedLoss)
         given["curvature"] = choose_curvature(data.loss, not weighted and isinstance(data.recipe.defence, NoDefence))
-    top = BiasTop(data.outputs)
+    width = data.outputs * (1 + like.pairs)
+    joined = width * len(data.prepared)
+    top = InteractionTop(joined, data.outputs, like.pairs) if like.pairs else BiasTop(data.outputs)
     if may_use_base_rate(data.recipe):
         rows = torch.from_numpy(~data.held)
         weights = None if data.weights is None else torch.from_numpy(data.weights)[rows]
         top.begin_at(find_base_rate(data.loss, torch.from_numpy(data.labels)[rows], data.outputs, weights))
     found = {
-        name: BoostedTrees(**{**given, "width": data.outputs, "fields_vocab": preparation.vocabularies})
+        name: BoostedTrees(**{**given, "width": width, "fields_vocab": preparation.vocabularies})
         for name, preparation in data.prepared.items()
     }
     return {**found, "top": top}

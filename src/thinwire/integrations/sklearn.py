@@ -235,6 +235,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
                 self.models_["top"],
                 features=features.get(me),
                 bottom=self.models_.get(me),
+                fusion=kind.fusion,
                 preparation=named.get(me),
                 loss=given.loss,
                 sample_weight=None if given.weights is None else given.weights[~given.held],
@@ -260,7 +261,9 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         # In float64: then what stands beside a row changes its prediction by less than anybody compares.
         models = {name: deepcopy(model).double() for name, model in self.models_.items()}
         found = compute_outputs(
-            models["top"], "sum", [embed_in_chunks(models[name], features[name].double()) for name in order]
+            models["top"],
+            self._kind.fusion,
+            [embed_in_chunks(models[name], features[name].double()) for name in order],
         )
         return found.numpy()
 

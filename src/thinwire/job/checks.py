@@ -1,136 +1,36 @@
-"""What a job must meet before anything starts: settings, labels, classes, noise, and the rounds a budget allows."""
+"""What a job must meet before anything starts: settings, rows, models, labels and classes."""
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import Identity, PoissonBinomial
-from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.compress import Codebook, Identity
+from thinwire.engine.models.encoders import Encoder, RandomProjections
+from thinwire.engine.models.learners import LEAST_DEVIATION, BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.privacy import Labels, SecureSum
-from thinwire.engine.privacy.accounting import (
-    Budget,
-    Exact,
-    Exposure,
-    Mechanism,
-    Parties,
-    PoissonBinomialRelease,
-    PrivacyLedger,
-    Uses,
-)
-from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows, end_to_end_epsilon
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.defences import LabelDP, NoDefence
-from thinwire.engine.privacy.dp_bottom import (
-    DPBottom,
-    Training,
-    require_row_gradients,
-    require_separate_rows,
-    to_accounting,
-)
+from thinwire.engine.privacy.dp_bottom import DPBottom, require_row_gradients, require_separate_rows
 from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_name
-from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps
+from thinwire.engine.schedule import EveryBatch, OneWay
 from thinwire.engine.streams import Direct
 from thinwire.job.messages import at
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.settings import RunSettings
 from thinwire.storage.tensor_file import DTYPES
-
-
-def is_noisy(recipe: Recipe) -> bool:
-    """Do embeddings leave with noise that a guarantee can be made from?"""
-    return isinstance(recipe.uplink.compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
-
-
-@dataclass(frozen=True)
-class PrivacyPlan:
-    """The same at every feature party of a job, and known to all: it follows from what they agreed on."""
-
-    recipe: Recipe
-    training: Training
-    budget: Budget | None
-    width: int
-    parties: Parties
-
-    def exposure(self) -> Exposure:
-        compressor = self.recipe.uplink.compressor
-        mechanism: Mechanism = Exact()
-        if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
-            mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
-        return Exposure(mechanism, self.parties, to_accounting(self.training))
-
-    def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
-        """Where nothing bounds what leaves, every row counts as shown from the start."""
-        ledger = PrivacyLedger(party, self.exposure(), rows, self.budget)
-        if not is_noisy(self.recipe):
-            ledger.charge_release(np.arange(rows))
-        return ledger
-
-    def limit(self, settings: RunSettings, party: PartyName, rows: int, evaluated_rows: int) -> Batches:
-        """The rounds of these rows that the budget allows; refuses a budget that nothing bounds."""
-        self.ledger(party, 1)
-        batches = settings.divide_rows(rows)
-        return self.limit_batches(batches, settings.evaluation_interval(batches), evaluated_rows)
-
-    def limit_batches(self, batches: Batches, eval_every: int, evaluated_rows: int) -> Batches:
-        """As many of the rounds as the budget allows; refuses one that allows none."""
-        if self.budget is None:
-            return batches
-        allowed = self._allowed(self.budget, batches, eval_every, evaluated_rows)
-        if allowed == 0:
-            raise IncompatibleRecipe(
-                f"budget: epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g} allows no round of "
-                f"{self.recipe.name} with embeddings {self.width} wide; `thinwire privacy --epsilon "
-                f"{self.budget.epsilon:g} --width {self.width} --parties {self.parties.noisy} --epochs 1` plans the "
-                "noise that it needs"
-            )
-        return batches.limit(allowed)
-
-    def _allowed(self, budget: Budget, batches: Batches, eval_every: int, evaluated_rows: int) -> int:
-        def fits(rounds: int) -> bool:
-            exposure, uses = self.exposure(), self._list_uses(rounds, batches, eval_every, evaluated_rows)
-            spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
-            return max(spent) <= budget.epsilon
-
-        return bisect(range(1, batches.rounds + 1), False, key=lambda rounds: not fits(rounds))
-
-    def forecast(self, settings: RunSettings, batches: Batches, evaluated_rows: int) -> list[Uses]:
-        """How often the worst-off rows will have been used when all these rounds are done."""
-        return self._list_uses(batches.rounds, batches, settings.evaluation_interval(batches), evaluated_rows)
-
-    def _list_uses(self, rounds: int, batches: Batches, eval_every: int, evaluated_rows: int) -> list[Uses]:
-        """Of the training row that is used most, and of a row that evaluations look at, where there are any."""
-        tested = [Uses(1 + -(-rounds // eval_every))] if evaluated_rows else []
-        return [self._training_uses(rounds, batches), *tested]
-
-    def _training_uses(self, rounds: int, batches: Batches) -> Uses:
-        """Of the row that is used most."""
-        visits = -(-rounds // batches.rounds_per_epoch)
-        steps = visits * self._steps_a_visit() if isinstance(self.training, DPBottom) else 0
-        return Uses(visits + int(self.recipe.warm_start), steps)
-
-    def _steps_a_visit(self) -> int:
-        match self.recipe.schedule:
-            case CachedSteps() as cached:
-                return cached.reuse
-            case LocalSteps() as local:
-                return local.steps
-        return 1
-
 
 # Early stopping and the best model ---------------------------------------------------------------------------------
 
@@ -272,6 +172,16 @@ def check_batch_norm(name: str, module: nn.Module, settings: RunSettings, rows: 
         )
 
 
+def check_one_way(where: str, model: nn.Module, recipe: Recipe, settings: RunSettings) -> None:
+    """Where nothing comes back, a feature party's model must be finished before it sends."""
+    if not isinstance(recipe.schedule, OneWay) or isinstance(model, Encoder) or isinstance(settings.training, Frozen):
+        return
+    raise IncompatibleRecipe(
+        f"{where} learns from derivatives, and {recipe.name} sends none; use principal_directions for numbers and "
+        'pictures, bins for tables, or start from an earlier run (--from) with training = "frozen"'
+    )
+
+
 def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings: RunSettings) -> None:
     """Refuses what boosted trees cannot follow: they are fitted to one fresh derivative of all rows."""
     if not isinstance(model, BoostedTrees):
@@ -298,11 +208,17 @@ def check_learner(where: str, model: nn.Module | None, recipe: Recipe, settings:
 
 def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Recipe, settings: RunSettings) -> None:
     """Where a guarantee is made for single rows, each must be computed by itself."""
+    check_one_way(where, party.bottom, recipe, settings)
     check_learner(where, party.bottom, recipe, settings)
     if isinstance(party.bottom, Linear):
         _check_regression(where, party, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
+    if isinstance(party.bottom, Encoder) and not isinstance(party.bottom, RandomProjections):
+        raise IncompatibleRecipe(
+            f"{where} is fitted to its party's rows, which a guarantee for single rows does not cover; use "
+            "random_projections"
+        )
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
     if looked_at:
         raise IncompatibleRecipe(
@@ -375,14 +291,33 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
     check_fusion(party.fusion, list(widths))
     if isinstance(party.top, RegressionTop):
         _check_regression_top(party, recipe, settings)
+    _check_one_way_labels(party, recipe, settings)
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
+    _check_label_scale(party, recipe)
     check_learner(f"party {party.name!r}: the bottom model", party.bottom, recipe, settings)
     _check_sample_weight(party, recipe)
     for module in (party.top, party.bottom):
         if module is not None:
             check_batch_norm(party.name, module, settings, len(party.labels))
     _check_shared_labels(party, _fused(party, widths), recipe, settings)
+
+
+def _check_one_way_labels(party: LabelParty, recipe: Recipe, settings: RunSettings) -> None:
+    """The label party learns by itself, from every row once; trees can only do that."""
+    trees = isinstance(party.top, BoostedTrees)
+    if not isinstance(recipe.schedule, OneWay):
+        if trees:
+            says = f"have no derivative that {recipe.name} could send down; use once, or a network"
+            raise IncompatibleRecipe(f"party {party.name!r}: boosted trees as a top model {says}")
+        return
+    if settings.epochs > 1:
+        raise IncompatibleRecipe.of("epochs", f"must be at most 1 with {recipe.name}, which sends every row once")
+    if trees and party.bottom is not None and not isinstance(party.bottom, Encoder):
+        raise IncompatibleRecipe(
+            f"party {party.name!r}: the bottom model learns from derivatives, which trees above it do not have; use "
+            "raw_columns, or bins"
+        )
 
 
 def _fused(party: LabelParty, widths: Sequence[int]) -> int:
@@ -415,6 +350,19 @@ def _check_two_classes(party: LabelParty) -> None:
     if _has_classes(party) and len(party.labels.unique()) == 1:
         label = int(party.labels.flatten()[0])
         raise BadLabels(f"all {len(party.labels)} rows are of class {label}; training needs two").at("labels")
+
+
+def _check_label_scale(party: LabelParty, recipe: Recipe) -> None:
+    """Leaves of trees are multiples of a fixed step, which must be small beside the labels."""
+    has_trees = isinstance(party.bottom, BoostedTrees) or isinstance(recipe.uplink.compressor, Codebook)
+    if not has_trees or name_loss(party.loss) != "squared_error":
+        return
+    deviation = float(party.labels.double().std(correction=0))
+    if deviation < LEAST_DEVIATION:
+        raise BadLabels(
+            f"a deviation of {deviation:.2g} is too small for boosted trees, whose outputs are rounded to 2e-06; "
+            "give the labels in a smaller unit, or as deviations from their mean"
+        ).at("labels")
 
 
 def _has_classes(party: LabelParty) -> bool:

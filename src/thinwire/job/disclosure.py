@@ -21,9 +21,10 @@ from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import ErrorFeedback
-from thinwire.job.checks import is_noisy
 from thinwire.job.own_code import find_modules
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
 
@@ -40,6 +41,8 @@ class Participants:
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
     is_regression: bool = False  # exact, over directions of the parties' columns
     points_to_double_odds: Any = None  # of a scorecard
+    has_products: bool = False  # the top model multiplies outputs of different parties
+    tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -105,7 +108,9 @@ class Consent:
         """The whole agreement."""
         everyone = (*self.participants.feature_parties, self.participants.label_party)
         others = ", ".join(party for party in everyone if party != self.me)
-        shared = {field: value for field, value in self.agreement.items() if not field.startswith("recipe")}
+        # What trees follow from is the label party's matter, and a run's own file does not say it.
+        unsaid = ("recipe", "trees.")
+        shared = {field: value for field, value in self.agreement.items() if not field.startswith(unsaid)}
         own = self.section.model_dump(mode="json", include={"prepare", "model", "top"}, exclude_none=True)
         return [
             f"{self.me!r} is asked to take part in {self.recipe.name!r} with {others}",
@@ -189,10 +194,16 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     sees = [f"its labels, {how} embeddings of every training row, {_sent(recipe)} {recipe.uplink.compressor}"]
     if _sends_leaves(recipe):
         sees.append("of every exchange which training rows share a leaf of a party's trees")
+    if _is_one_way(recipe):
+        sees.append(
+            "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
+        )
     if participants.has_validation_rows:
-        sees.append(f"{_embeddings_of('validation row', recipe)}, at every evaluation")
+        often = "once" if _is_one_way(recipe) else "at every evaluation"
+        sees.append(f"{_embeddings_of('validation row', recipe)}, {often}")
     if participants.has_test_rows:
-        when = "once, at the end" if participants.has_validation_rows else "at every evaluation"
+        once = participants.has_validation_rows or _is_one_way(recipe)
+        when = "once, at the end" if once else "at every evaluation"
         sees.append(f"{_embeddings_of('test row', recipe)}, {when}")
     if participants.measures_columns:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
@@ -208,11 +219,21 @@ _DIRECTIONS = (
 )
 
 
+_PRODUCTS = (
+    "of every training row, about, the sum of the other parties' outputs that its own are multiplied with: a "
+    "quotient of derivatives"
+)
+
+
 _DIRECTIONS_OF_BINS = (
     "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as "
     "many exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have "
     "few bins"
 )
+
+
+def _is_one_way(recipe: Recipe) -> bool:
+    return isinstance(recipe.schedule, OneWay)
 
 
 def _sends_leaves(recipe: Recipe) -> bool:
@@ -237,6 +258,7 @@ def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]
     return [
         *_answers_seen(recipe, participants),
         *(["its own coefficients"] if participants.is_regression else []),
+        *([_PRODUCTS] if participants.has_products else []),
         *(["how many rows of each class are in every bin of its columns"] if is_card else []),
         *([verdict] if participants.has_validation_rows else []),
         *([losses] if participants.measures_columns else []),
@@ -250,6 +272,8 @@ def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
     if recipe.labels is Labels.SHARED:
         own = f", {participants.label_party}'s own among them" if participants.label_party_has_features else ""
         return ["all labels", "the top model", f"every party's embeddings{own}, {_sent(recipe)} the others"]
+    if _is_one_way(recipe):
+        return ["no label and no derivative; after every block of rows whether more are wanted"]
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
     if isinstance(recipe.defence, NoDefence) and _sends_leaves(recipe):
@@ -289,6 +313,9 @@ def describe_agreement(
     if roster.is_regression:
         points = roster.points_to_double_odds
         found["model"] = "regression" if points is None else f"scorecard, {_text(points)} points to double the odds"
+    if roster.tree_curvature is not None:
+        whose = "of the label party's top, fusion, loss and class_weights"
+        found[f"trees.curvature ({whose})"] = _text(roster.tree_curvature)
     if top is not None:
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss

@@ -17,7 +17,9 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
+from thinwire.engine.models.networks import InteractionTop
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy.accounting import (
     DEFAULT_DELTA,
@@ -38,7 +40,6 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
-    PrivacyPlan,
     check_batch_norm,
     check_column_importance,
     check_early_stopping,
@@ -54,6 +55,7 @@ from thinwire.job.checks import (
 from thinwire.job.disclosure import Participants
 from thinwire.job.init_from import InheritedWeights, InitFrom
 from thinwire.job.messages import at
+from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.settings import RunSettings
 
 _KINDS: list[tuple[str, type | tuple[type, ...], str]] = [
@@ -96,6 +98,7 @@ class Job:
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
     encryption_key: str | Path | None = None  # a key file: run folders are encrypted with it
+    pretraining: Pretraining | None = None
     training: Training = TrainedOnRawRows()
     budget: Budget | None = None
     memories: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)  # optimisers', from an earlier run
@@ -153,6 +156,7 @@ class Job:
             self.column_importance,
             isinstance(self.label_party.top, RegressionTop),
             getattr(self.label_party.top, "points_to_double_odds", None),
+            isinstance(self.label_party.top, InteractionTop),
         )
 
     @property
@@ -193,7 +197,8 @@ class Job:
         """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
         earlier = InitFrom(Path(folder), fresh, optimizers)
         earlier.require_no_guarantee(self.recipe, self.training)
-        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion)
+        prepared = {party.name: party.preparation for party in self.everyone}
+        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion, prepared)
         self.memories, self.begun_from = taken.memories, taken.to_record()
         return taken
 

@@ -36,6 +36,7 @@ from thinwire.job.registry import (
     build_recipe,
     build_settings,
     complete_model,
+    complete_top,
     count_outputs,
     derive_weight_seed,
 )
@@ -62,6 +63,7 @@ class PartyTables:
     validation_features: Any = None
     test_features: Any = None
     preparation: Preparation | None = None
+    unaligned_features: Any = None  # of rows that others lack
 
     @property
     def follows(self) -> dict[str, Any]:
@@ -78,6 +80,7 @@ class TableReader:
     section: PartyEntry
     folder: Path
     split: SplitSection | None
+    keeps_unaligned: bool = False  # rows that others lack, for models that learn without labels
 
     @cached_property
     def rows(self) -> RowSelection:
@@ -96,11 +99,14 @@ class TableReader:
             return test
 
         tables = self.rows.divide("features", table, read_test)
+        spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
         if settings is None:
-            return PartyTables(*(None if one is None else one.array for one in tables))
+            arrays = [None if one is None else one.array for one in (*tables, spare)]
+            return PartyTables(*arrays[:3], unaligned_features=arrays[3])
         with at(f"{self.section.path}.prepare"):
             preparation = Preparation.fit(tables[0], settings)
-        return PartyTables(*self.convert("features", preparation.apply, tables), preparation)
+        rows = self.convert("features", preparation.apply, tables)
+        return PartyTables(*rows, preparation, None if spare is None else preparation.apply(spare))
 
     def convert(
         self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
@@ -224,6 +230,7 @@ class LabelData:
     width: int | None = None  # of the bottom model's embedding
     preparation: Preparation | None = None
     coding: LabelCoding | None = None  # where the labels have a task
+    unaligned_features: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -235,9 +242,10 @@ class PartyLoader:
     recipe: Recipe
     split: SplitSection | None = None
     code: CodeSources = CodeSources()  # whose modules may be built
+    pretrains: bool = False
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
-        held = TableReader(section, self.folder, self.split).read_features(section.features)
+        held = self._open_tables(section).read_features(section.features)
         return FeatureParty(
             section.name,
             held.features,
@@ -246,10 +254,14 @@ class PartyLoader:
             None if section.optimizer is None else build_optimizer(f"{section.path}.optimizer", section.optimizer),
             held.preparation,
             held.validation_features,
+            held.unaligned_features,
         )
 
+    def _open_tables(self, section: PartyEntry) -> TableReader:
+        return TableReader(section, self.folder, self.split, self.pretrains or section.has_encoder)
+
     def load_label_data(self, section: LabelSection) -> LabelData:
-        reader = TableReader(section, self.folder, self.split)
+        reader = self._open_tables(section)
         find_loss(section)
         labels, validation_labels, test_labels, coding = read_label_column(reader, section)
         if section.features is None:
@@ -272,6 +284,7 @@ class PartyLoader:
             find_embedding_width(f"{section.path}.model:", bottom, features),
             held.preparation,
             coding,
+            None if held.unaligned_features is None else torch.as_tensor(held.unaligned_features),
         )
 
     def load_label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
@@ -304,7 +317,8 @@ class PartyLoader:
         seed = derive_weight_seed(self.seed, section.name, "top")
         follows = {} if coding is None else {"classes": coding.outputs(section.loss)}
         with at("label_party"):
-            return build_module("top", section.top, [width], seed, self.code, follows)
+            table = complete_top(section, follows.get("classes"))
+            return build_module("top", table, [width], seed, self.code, follows)
 
     def build_bottom(self, section: PartyEntry, held: PartyTables) -> nn.Module:
         """The section's bottom model for rows like these."""
@@ -364,11 +378,12 @@ class JobSource:
     def load(self) -> Job:
         """With data and models; refuses whatever cannot run."""
         with self._text.locate_errors():
-            return self._load(self._file, build_settings(self._file.job, self._folder))
+            return self._load(self._file, build_settings(self._file, self._folder))
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
-        sections = PartyLoader(self._folder, settings.seed, self._recipe, file.job.split, self._code)
+        pretrains = settings.pretraining is not None
+        sections = PartyLoader(self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains)
         data = sections.load_label_data(file.label_party)
         outputs = count_label_outputs(file.label_party, data.labels, data.coding)
         parties = [

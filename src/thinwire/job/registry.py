@@ -23,8 +23,17 @@ from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
-from thinwire.engine.models import LOSSES, MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, cross_entropy
-from thinwire.engine.models.learners import choose_curvature
+from thinwire.engine.models import (
+    LOSSES,
+    MODELS,
+    OPTIMIZERS,
+    STEP_SIZES,
+    InteractionTop,
+    OptimizerSpec,
+    cross_entropy,
+)
+from thinwire.engine.models.losses import choose_curvature
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Plain, SecureSum
 from thinwire.engine.privacy.accounting import Budget, Observer
@@ -35,7 +44,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
+from thinwire.job.schema import JobFile, LabelEntry, PartyEntry, RosterFile, is_trees
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
@@ -61,8 +70,9 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     return replace(call(path, METHODS[name], name, _read(path, METHODS[name], arguments)), **beside)
 
 
-def build_settings(section: JobSection, folder: Path) -> RunSettings:
-    """What `[job]` says; `folder` is the job file's."""
+def build_settings(file: JobFile | RosterFile, folder: Path) -> RunSettings:
+    """What `[job]` and `[pretrain]` say; `folder` is the job file's."""
+    section, pretrain = file.job, file.pretrain
     storage, budget, target = ("memory_limit_mb", "scratch"), section.budget, section.target
     with at("job.scratch"):
         scratch = None if section.scratch is None else folder / section.scratch
@@ -74,6 +84,7 @@ def build_settings(section: JobSection, folder: Path) -> RunSettings:
             storage=room,
             training=_one_of("training", section.training, _TRAININGS),
             budget=None if budget is None else Budget(budget.epsilon, budget.delta, Observer(budget.observer)),
+            pretraining=None if pretrain is None else Pretraining(**pretrain.model_dump()),
         )
 
 
@@ -281,7 +292,13 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
     """
     if not section.has_trees or section.model is None:
         return section
-    found = {"width": outputs or count_outputs(label), "curvature": _choose_curvature(label, recipe), **section.model}
+    pairs, outputs = _count_pairs(label), outputs or count_outputs(label)
+    found = {
+        "width": None if outputs is None else outputs * (1 + pairs),
+        "pairs": pairs,
+        "curvature": find_curvature(label, recipe),
+        **section.model,
+    }
     for key, value in found.items():
         if value is None:
             raise BadInput.of(
@@ -293,6 +310,17 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
     return section.model_copy(update={"model": found})
 
 
+def complete_top(label: LabelEntry, outputs: int | None) -> dict[str, Any]:
+    """The top model's table; boosted trees with what follows from the labels and the loss."""
+    found = dict(label.top or {})
+    if not is_trees(found):
+        return found
+    if outputs is None and label.loss == "cross_entropy" and "width" not in found:
+        raise BadInput.of("top.width", "is missing: boosted trees need to know how many classes there are")
+    curvature = choose_curvature(LOSSES.get(label.loss, cross_entropy), decides_alone=True)
+    return {"width": outputs or 1, "curvature": curvature, **found}
+
+
 def count_outputs(label: LabelEntry) -> int | None:
     """Of the top model, a row, as far as the file says it."""
     if label.top is None or label.loss != "cross_entropy":
@@ -302,11 +330,23 @@ def count_outputs(label: LabelEntry) -> int | None:
     return stated if isinstance(stated, int) else None if named is None else len(named)
 
 
-def _choose_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
+_BIASES = (("bias_top", "sum"), ("interaction_top", "concat"))  # an output's derivative is the loss's own
+
+
+def _count_pairs(label: LabelEntry) -> int:
+    """Of each output, for products across parties."""
+    top = label.top or {}
+    if str(top.get("name")).lower() != "interaction_top":
+        return 0
+    stated = top.get("pairs", list_parameters(InteractionTop)["pairs"].default)
+    return stated if isinstance(stated, int) else 0  # the top model itself refuses it
+
+
+def find_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
     """d2L/dh2, as far as the file says what it follows from."""
     if label.top is None:
         return None
-    is_bias = str(label.top.get("name")).lower() == "bias_top" and label.fusion == "sum"
+    is_bias = (str(label.top.get("name")).lower(), label.fusion) in _BIASES
     plain = label.class_weights is None and isinstance(recipe.defence, NoDefence)
     return choose_curvature(LOSSES.get(label.loss, cross_entropy), is_bias and plain)
 

@@ -287,6 +287,14 @@ class RowSelection:
         taken = None if tests is None or self.test is None else self.test.take(tests, f"test_{what}")
         return training, validation, taken
 
+    def take_unaligned(self, table: Any) -> Any:
+        """The rows of a table that some other party lacks; None where there are none, or nobody has asked."""
+        source = RowSource(self.section, self.folder)
+        if source.alignment is None or len(table) != len(source.ids):
+            return None
+        rows = np.setdiff1d(np.arange(len(table)), source.alignment.rows)
+        return table[rows] if len(rows) else None
+
     def select(self, kind: RowSet) -> SelectedRows | None:
         """The rows of one kind."""
         found: SelectedRows | None = getattr(self, kind.value)

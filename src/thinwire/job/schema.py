@@ -137,6 +137,15 @@ class JobSection(JobFileSection):
     split: SplitSection | None = None  # test rows come from the same tables as training rows
 
 
+class PretrainSection(JobFileSection):
+    """Networks learn from their party's own rows, aligned or not, before the first round; no label, no message."""
+
+    epochs: Count = 10
+    lr: Positive = 0.001
+    batch_rows: Annotated[int, Field(ge=2)] = 256
+    hidden_share: Annotated[Finite, Field(ge=0, lt=1)] = 0.25
+
+
 class LinkSection(JobFileSection):
     """The simulated link; `parties` holds whole links for single feature parties."""
 
@@ -198,12 +207,16 @@ class EncryptionSection(JobFileSection):
 
 def is_trees(model: Any) -> bool:
     """Does a section's table name boosted trees?"""
-    return isinstance(model, dict) and str(model.get("name")).lower() == "boosted_trees"
+    return _name(model) == "boosted_trees"
 
 
 def takes_raw_columns(model: Any) -> bool:
     """Does a section's table name a model of columns as they are, with missing values and codes?"""
-    return is_trees(model) or (isinstance(model, dict) and str(model.get("name")).lower() == "scorecard")
+    return _name(model) in ("boosted_trees", "scorecard", "bins", "raw_columns")
+
+
+def _name(model: Any) -> str | None:
+    return str(model.get("name")).lower() if isinstance(model, dict) else None
 
 
 class PartyEntry(JobFileSection):
@@ -230,7 +243,7 @@ class PartyEntry(JobFileSection):
     @model_validator(mode="before")
     @classmethod
     def _prepare_for_model(cls, table: Any) -> Any:
-        """Trees and scorecards take a table as it is, where the section says nothing else."""
+        """Trees, bins and scorecards take a table as it is, where the section says nothing else."""
         settings = table.get("prepare") if isinstance(table, dict) else None
         if isinstance(settings, dict) and takes_raw_columns(table.get("model")):
             return {**table, "prepare": {**FOR_TREES, **settings}}
@@ -239,6 +252,11 @@ class PartyEntry(JobFileSection):
     @property
     def has_trees(self) -> bool:
         return is_trees(self.model)
+
+    @property
+    def has_encoder(self) -> bool:
+        """Is the model fitted to its party's own rows, without labels?"""
+        return _name(self.model) in ("principal_directions", "bins")
 
     @property
     def takes_gaps(self) -> bool:
@@ -294,6 +312,7 @@ class _Shared(JobFileSection):
     job: JobSection = JobSection()
     recipe: Table
     optimizer: Table = {"name": "sgd", "lr": 0.1}
+    pretrain: PretrainSection | None = None
     link: LinkSection | None = None
     network: NetworkSection | None = None
     serve: ServeSection | None = None

@@ -11,6 +11,7 @@ import torch
 from thinwire.base.errors import BadParameter
 from thinwire.base.format import did_you_mean
 from thinwire.engine.models.metrics import metric
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.privacy.accounting import Budget
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
@@ -43,6 +44,7 @@ class RunSettings:
     effort: Effort = "small"
     device: str = "cpu"
     storage: Storage = field(default_factory=Storage)
+    pretraining: Pretraining | None = None  # of networks, each on its party's own rows, before the first round
     training: Training = TrainedOnRawRows()  # of the bottom models; or Frozen(), DPBottom(clip, noise_multiplier)
     budget: Budget | None = None  # of privacy: no round is begun that would exceed it
 
@@ -73,6 +75,11 @@ class RunSettings:
             raise BadParameter.of(
                 "budget", f"must be a tw.privacy.Budget(epsilon, delta) or None, got {self.budget!r}"
             )
+        if not isinstance(self.pretraining, (Pretraining, type(None))):
+            says = f"must be a tw.learners.Pretraining(...) or None, got {self.pretraining!r}"
+            raise BadParameter.of("pretraining", says)
+        if self.pretraining is not None and isinstance(self.training, DPBottom):
+            raise BadParameter.of("pretraining", f"learns from exact rows, which {self.training} does not cover")
         for name in ("batch_size", "eval_every", "patience", "seed"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):

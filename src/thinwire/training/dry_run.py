@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.ledger import EVALUATION
+from thinwire.engine.methods import once, svfl
+from thinwire.engine.models.encoders import MOST_COLUMNS, Bins, Encoder, PrincipalDirections
 from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Labels
+from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps
+from thinwire.engine.schedule import CachedSteps, OneWay
+from thinwire.engine.wire.codec import encode
 from thinwire.job.disclosure import describe_budget, describe_training
 from thinwire.job.job import Job
 from thinwire.training.train import train
 
+_SAMPLE = 10_000  # rows
 _ONCE = {Kind.LABELS.name, Kind.WARM_START.name, Kind.KEYS.name}
 
 
@@ -33,6 +43,7 @@ class DryRun:
     workset_bytes: dict[PartyName, int]  # exchanges kept for cached steps
     first_round_bytes: dict[str, int]  # up, down
     once_bytes: int  # at the start: labels, warm start
+    other_bytes: dict[str, int | None]  # what else would cost, to the end
     who_sees: dict[PartyName, list[str]]
     protection: str  # what stands between the rows and what is seen
     warnings: list[str]
@@ -49,7 +60,7 @@ def run_dry(job: Job) -> DryRun:
     """Takes one real round with copies of the models, and throws its result away."""
     widths = job.check()
     batch = job.batch_size or job.rows
-    first, once = _first_round(job)
+    first, at_start = _first_round(job)
     return DryRun(
         method=job.recipe.name,
         rows=job.rows,
@@ -60,7 +71,8 @@ def run_dry(job: Job) -> DryRun:
         surrogate_bytes=surrogate_bytes(job.recipe, job.label_party.name, job.rows, widths),
         workset_bytes=workset_bytes(job.recipe, job.label_party.name, batch, job.divide_rows().rounds, widths),
         first_round_bytes=first,
-        once_bytes=once,
+        once_bytes=at_start,
+        other_bytes=estimate_others(job),
         who_sees=describe_training(job.recipe, job.roster),
         protection=describe_budget(job.recipe, job.training, job.budget),
         warnings=_warnings(job),
@@ -85,11 +97,14 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
 
 def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
     copied = job.duplicate()
-    label = copied.label_party
+    label, recipe = copied.label_party, copied.recipe
+    if isinstance(recipe.schedule, OneWay):  # what the label party learns by itself costs time, not bytes
+        recipe = replace(recipe, schedule=OneWay(passes=1))
     one = replace(
         copied,
         parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
         label_party=label.without_held_out_rows(),
+        recipe=recipe,
         epochs=count / job.divide_rows().rounds_per_epoch,
         eval_every=None,
         patience=None,
@@ -108,6 +123,53 @@ def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
     return {"up": up, "down": down}, sum(entry["bytes"] for entry in training if entry["kind"] in _ONCE)
 
 
+# What else would cost ---------------------------------------------------------------------------------------
+
+
+def estimate_others(job: Job) -> dict[str, int | None]:
+    """Training bytes of svfl to the end, of one exchange of codes, and of the raw rows."""
+    codes = None if isinstance(job.recipe.schedule, OneWay) else _estimate_codes(job)
+    return {"svfl": _estimate_svfl(job), "one exchange of codes": codes, "raw rows gzipped": _estimate_raw(job)}
+
+
+def _estimate_svfl(job: Job) -> int | None:
+    """None where the bottom models cannot learn by it."""
+    if any(isinstance(party.bottom, Encoder | BoostedTrees | Linear) for party in job.parties):
+        return None
+    plain = replace(job, recipe=svfl(), training=TrainedOnRawRows(), budget=None)
+    first, once = _send_rounds(plain, 1)
+    return once + job.divide_rows().rounds * sum(first.values())
+
+
+def _estimate_codes(job: Job) -> int:
+    """As the usual encoders would send a sample of the rows."""
+    return sum(_scale_up(job.rows, party.features, _encode_codes) for party in job.parties)
+
+
+def _encode_codes(sample: Tensor) -> int:
+    table = sample.flatten(1)
+    has_gaps = bool(table.isnan().any())
+    encoder = Bins(table.shape[1]) if has_gaps else PrincipalDirections(min(table.shape[1], MOST_COLUMNS))
+    encoder.fit(table[:, :MOST_COLUMNS])
+    codes = encoder(table[:, :MOST_COLUMNS])
+    return len(encode(once().uplink.compressor.compress(codes, torch.Generator()), "small"))
+
+
+def _estimate_raw(job: Job) -> int:
+    """As float32 numbers, each party's table by itself."""
+
+    def squeeze(sample: Tensor) -> int:
+        return len(zlib.compress(sample.float().contiguous().numpy().tobytes(), 6))
+
+    return sum(_scale_up(job.rows, party.features, squeeze) for party in job.parties)
+
+
+def _scale_up(rows: int, features: Tensor, measure: Callable[[Tensor], int]) -> int:
+    """Of all rows, by what a sample of them takes."""
+    sample = features[:: -(-rows // _SAMPLE)]
+    return round(measure(sample) * rows / len(sample))
+
+
 # Memory ---------------------------------------------------------------------------------------------------
 
 
@@ -122,6 +184,8 @@ def surrogate_bytes(
         everyone = sum(tables.values())
         own = recipe.broadcast == "surrogates"
         return {name: tables[name] if own else everyone for name in others} | {label_party: everyone}
+    if isinstance(recipe.schedule, OneWay):  # the label party keeps every code
+        return dict.fromkeys(others, 0) | {label_party: 4 * rows * sum(widths[name] for name in others)}
     held = {name: tables[name] + recipe.downlink.memory_bytes(rows, widths[name]) for name in others}
     return held | {label_party: sum(held.values())}
 

@@ -17,6 +17,7 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import TimedChannel
 from thinwire.engine.compress import Keystream
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import Linear, RegressionTop, SubspaceFit
@@ -26,12 +27,15 @@ from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches, Control, FeatureProgram, LabelProgram, Observers
-from thinwire.engine.protocols import derivatives, representations
+from thinwire.engine.protocols import codes, derivatives, representations
 from thinwire.engine.protocols.bottom import (
     Bottom,
+    EncoderBottom,
     FrozenLearner,
+    FrozenTrees,
     Learner,
     OwnBottom,
+    OwnRows,
     PrivateSteps,
     RegressionBottom,
     ScorecardBottom,
@@ -42,6 +46,7 @@ from thinwire.engine.protocols.ends import Guard, LabelSide
 from thinwire.engine.protocols.evaluation import ColumnTable, HeldOut, begin_training
 from thinwire.engine.protocols.sealing import Sealing, Spending
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import OneWay
 from thinwire.job.settings import RunSettings
 from thinwire.training.importance import list_columns
 from thinwire.training.ranks.parallel_bottom import GroupBottom, RankModel
@@ -82,6 +87,11 @@ class ProgramFactory:
     @cached_property
     def run(self) -> int:
         return derive_run_number(self.recipe, self.settings.seed, self.feature_parties)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Do embeddings go up and nothing come back?"""
+        return isinstance(self.recipe.schedule, OneWay)
 
     def context(self, me: PartyName, channel: TimedChannel) -> PartyContext:
         return PartyContext(
@@ -135,7 +145,8 @@ class ProgramFactory:
         if side is not None:
             end = representations.RepresentationFeatureEnd(context, bottom, side, widths, sealing)
         else:
-            end = derivatives.DerivativeFeatureEnd(context, bottom, widths[party.name], sealing)
+            kind = codes.CodesFeatureEnd if self.is_one_way else derivatives.DerivativeFeatureEnd
+            end = kind(context, bottom, widths[party.name], sealing)
         if sealing is None and isinstance(self.settings.training, DPBottom):
             end.save_with("spending", own.spending)
         return FeatureProgram(
@@ -146,7 +157,6 @@ class ProgramFactory:
             held_out=party.held_out,
             eval_every=self.settings.evaluation_interval(self.batches),
             control=control,
-            sealing=sealing,
             columns=self._columns(party) if self.settings.column_importance else None,
         )
 
@@ -171,6 +181,8 @@ class ProgramFactory:
         end: Any
         if self.recipe.labels is Labels.SHARED:
             end = representations.RepresentationLabelEnd(context, side, widths)
+        elif self.is_one_way:
+            end = codes.CodesLabelEnd(context, side, widths, party.held_out.get(HeldOut.VALIDATION))
         else:
             guard = Guard(self.recipe.defence, NoiseKey(secret), self.run, party.name, party.fusion)
             end = derivatives.DerivativeLabelEnd(context, side, widths, guard)
@@ -190,17 +202,22 @@ class ProgramFactory:
         """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
-            learns = not isinstance(self.settings.training, Frozen)
-            return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
+            boosted = FrozenTrees if isinstance(self.settings.training, Frozen) else TreesBottom
+            seed = derive_seed(self.settings.seed, party.name, "trees")
+            return boosted(model, features, held_out, len(self.feature_parties) + 1, seed)
+        if isinstance(model, Encoder):
+            frozen = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
+            return EncoderBottom(frozen, features, held_out, self._own_rows(party))
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
             kind = ScorecardBottom if isinstance(model, Scorecard) else RegressionBottom
             return kind(learner, features, held_out)
-        return OwnBottom(self._own_learner(party.name, model, party.optimizer), features, held_out)
+        learner = self._own_learner(party.name, model, party.optimizer)
+        return OwnBottom(learner, features, held_out, self._own_rows(party))
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
-        if isinstance(party.bottom, BoostedTrees | Linear):
-            if self.group is not None and isinstance(party.bottom, Linear):
+        if isinstance(party.bottom, BoostedTrees | Linear | Encoder):
+            if self.group is not None and not isinstance(party.bottom, BoostedTrees):
                 model = type(party.bottom).__name__
                 raise BadInput(f"party {party.name!r}: {model} runs in one process; start it without other ranks")
             return self._own_bottom(party, party.bottom)
@@ -208,9 +225,13 @@ class ProgramFactory:
         features = party.features.to(self.settings.device)
         held_out = self._held_out_features(party)
         if self.group is None:
-            return OwnBottom(learner, features, held_out)
+            return OwnBottom(learner, features, held_out, self._own_rows(party))
         part = RankModel(learner, 0, self.group.shares, features, held_out)
         return GroupBottom(self.group.ranks, part, self.batches, width, self.group.held_out_shares)
+
+    def _own_rows(self, party: FeatureParty | LabelParty) -> OwnRows:
+        rows, seed = party.all_rows.to(self.settings.device), derive_seed(self.settings.seed, party.name, "own rows")
+        return OwnRows(rows, seed, self.settings.pretraining)
 
     def _bottom_learner(self, party: FeatureParty, own: PartySecrets) -> Learner:
         name, spec = f"{party.name}/bottom", party.optimizer or self.optimizer

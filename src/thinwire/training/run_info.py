@@ -22,7 +22,7 @@ from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap
+from thinwire.engine.schedule import CachedSteps, LocalSteps, OneWay, Overlap
 from thinwire.engine.streams import ErrorFeedback, StreamSpec
 from thinwire.engine.wire.codec import encode
 from thinwire.engine.wire.frame import HEADER_SIZE
@@ -191,6 +191,8 @@ def _what(recipe: Recipe) -> str:
     scored = "" if isinstance(recipe.scoring, Identity) else f"; of rows that are only scored, by {recipe.scoring}"
     if recipe.labels is Labels.SHARED:
         return f"{up}{scored}; down go all parties' embeddings and the top model, {_stream(recipe.top)}"
+    if isinstance(recipe.schedule, OneWay):
+        return f"{up}{scored}; nothing comes down"
     return f"{up}{scored}; derivatives come down {_stream(recipe.downlink)}"
 
 
@@ -212,6 +214,11 @@ def _when(recipe: Recipe) -> str:
             return (
                 f"the last {cached.capacity} exchanges are kept, each serves {cached.reuse} updates, {cached.steps} "
                 f"local steps a round{_OVERLAPS[cached.overlap]}{weights}"
+            )
+        case OneWay() as one_way:
+            return (
+                f"every row is sent once; the label party then learns by itself, in at most {one_way.passes} passes "
+                "over what it has"
             )
         case LocalSteps(steps=1):
             return _ONCE

@@ -57,6 +57,20 @@ def test_models_of_different_float_types_are_trained_centrally_too() -> None:
     assert train_centrally(jobs[1])["loss"] == pytest.approx(result.history[-1]["test"]["loss"], rel=1e-3)
 
 
+def test_centralised_training_is_scored_on_the_rows_that_evaluations_look_at() -> None:
+    found, rows = [], {"validation": slice(0, 20), "test": slice(20, 40)}
+    torch.manual_seed(0)
+    x, y = torch.randn(100, 2), torch.arange(100) % 2
+    for kinds in (("validation", "test"), ("validation",), ("test",)):
+        torch.manual_seed(1)
+        held: dict[str, Any] = {f"{kind}_features": x[rows[kind]] for kind in kinds}
+        party = tw.FeatureParty("bank", x[40:], nn.Linear(2, 2), **held)
+        answers: dict[str, Any] = {f"{kind}_labels": y[rows[kind]] for kind in kinds}
+        label = tw.LabelParty("shop", y[40:], nn.Linear(2, 2), **answers)
+        found.append(train_centrally(tw.Job([party], label, tw.methods.svfl(), epochs=1, batch_size=30))["loss"])
+    assert found[0] == found[1] != found[2]
+
+
 # Axes -----------------------------------------------------------------------------------------------------
 
 RECIPES: dict[str, tuple[tw.Recipe, list[str]]] = {

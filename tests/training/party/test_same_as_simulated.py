@@ -105,6 +105,21 @@ EVERY: dict[str, Shape] = {
         ids=True,
         parties=3,
     ),
+    "once": Shape(
+        {"method": "once", "passes": 3},
+        job={"epochs": 1, "batch_size": 20, "eval_every": 1},
+        model={"name": "principal_directions", "width": 3, "bits_per_row": 6},
+        label_party={"fusion": "concat", "model": {"name": "mlp", "hidden": [6], "width": 4}},
+        own_features=True,
+    ),
+    "once, trees, best model": Shape(
+        {"method": "once", "passes": 8, "patience": 2},
+        job={**STEERED, "epochs": 1, "patience": 1, "batch_size": 12, "eval_every": 1},
+        model={"name": "bins", "bins": 4},
+        label_party={"fusion": "concat", "top": {"name": "boosted_trees", "width": 3, "leaves": 4, "min_rows": 2}},
+        ids=True,
+        parties=3,
+    ),
     "svfl, best model": Shape({"method": "svfl"}, job=STEERED, ids=True, own_features=True),
     "svfl, averaged weights": Shape({"method": "svfl"}, optimizer={"averaging": True}, own_features=True),
     "thin, averaged weights, best model": Shape(

@@ -115,6 +115,11 @@ class StdGrid(_Stepped):
         # What is left of any value is then at most half of the largest.
         return 0.5 if self.scale == _LARGEST else 2.0
 
+    @property
+    def is_fixed(self) -> bool:
+        """Does a value's integer depend on the value alone?"""
+        return isinstance(self.step, float | int) and isinstance(self.scale, float | int) and not self.stochastic
+
     def at_once(self) -> StdGrid:
         return self if self.limit is None else replace(self, limit=_MOST_LIMIT)
 

@@ -39,9 +39,15 @@ def thin(
     reuse: int = 8,
     xi_degrees: float | None = 60.0,
     overlap: bool | str = False,
+    *,
     finest_step: float = 0.5,
+    warm_passes: int = 0,
 ) -> Recipe:
-    """Few bytes both ways and few rounds, the score of split learning; private labels."""
+    """Few bytes both ways and few rounds, the score of split learning; private labels.
+
+    With `warm_passes` it begins as `once` does: embeddings of all rows go up, and the label party takes so many
+    passes over them by itself before the first exchange. Pre-train the bottom models then.
+    """
     given = {"up_step": up_step, "down_step": down_step, "finest_step": finest_step}
     up_step, down_step, finest = (require_number("thin", name, value, above=0) for name, value in given.items())
     up, down = Refining(up_step, finest), Refining(down_step, finest)
@@ -69,4 +75,6 @@ def thin(
             levels=max(0, min(MOST_LEVEL, ceil(log2(max(up_step, down_step) / finest)))),
         ),
         labels=Labels.PRIVATE,
+        warm_start=warm_passes > 0,
+        warm_passes=warm_passes,
     )

@@ -7,6 +7,7 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
+from thinwire.engine.models.encoders import Bins, Pretrained, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
@@ -27,6 +28,7 @@ from thinwire.engine.models.networks import (
     MVCNN,
     BiasTop,
     DeepTower,
+    InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
@@ -52,6 +54,7 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import Linear, RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
@@ -65,8 +68,13 @@ MODELS: dict[str, type[nn.Module]] = {
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
+    "principal_directions": PrincipalDirections,
+    "random_projections": RandomProjections,
+    "bins": Bins,
+    "raw_columns": RawColumns,
     "scorecard": Scorecard,
     "bias_top": BiasTop,
+    "interaction_top": InteractionTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
@@ -74,9 +82,10 @@ MODELS: dict[str, type[nn.Module]] = {
     "scorecard_top": ScorecardTop,
 }
 
-__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
-__all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
-__all__ += ["Linear", "RegressionTop", "Scorecard", "ScorecardTop"]
+__all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "Bins", "BoostedTrees", "DeepTower"]
+__all__ += ["LinearBottom", "LinearTop", "MLPTop", "PrincipalDirections", "RawColumns", "ResNet18", "ScaledCosine"]
+__all__ += ["InteractionTop", "RandomProjections", "WideAndDeep"]
+__all__ += ["Linear", "Pretrained", "Pretraining", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]

@@ -171,9 +171,15 @@ def accepts_gaps(model: nn.Module | None) -> bool:
 def _convert_features(party: Any) -> None:
     """All tables of a party as tensors; missing values only where its bottom model can take them."""
     with_gaps = accepts_gaps(party.bottom)
-    for table in ("features", "validation_features", "test_features"):
-        if getattr(party, table) is not None:
+    for table in ("features", "validation_features", "test_features", "unaligned_features"):
+        if getattr(party, table, None) is not None:
             setattr(party, table, to_float_tensor(party.name, table, getattr(party, table), with_gaps))
+
+
+def _join_rows(party: Any) -> Tensor:
+    more = party.unaligned_features
+    found: Tensor = party.features if more is None else torch.cat([party.features, more])
+    return found
 
 
 @dataclass(eq=False)
@@ -187,6 +193,7 @@ class FeatureParty:
     optimizer: OptimizerSpec | None = None  # the job's unless given
     preparation: FeaturePreparation | None = None  # where the features come from a table of any columns
     validation_features: Any = None  # rows that steer: early stopping, the best model, targets
+    unaligned_features: Any = None  # of rows that others lack: encoders and pre-training learn from them too
     width: int | None = field(default=None, init=False)  # of its embedding, once it was measured
 
     def __post_init__(self) -> None:
@@ -195,6 +202,11 @@ class FeatureParty:
             wanted = "a torch module or one of tw.learners"
             raise BadInput(f"party {self.name!r}: bottom must be {wanted}, got {type(self.bottom).__name__}")
         _convert_features(self)
+
+    @property
+    def all_rows(self) -> Tensor:
+        """Of every row that teaches without a label: training rows, and those that others lack."""
+        return _join_rows(self)
 
     @property
     def held_out(self) -> dict[HeldOut, Tensor]:
@@ -231,6 +243,7 @@ class LabelParty:
     validation_labels: Any = None  # of rows that steer: early stopping, the best model, targets
     validation_features: Any = None
     sample_weight: Any = None  # [N]; 1 for every row unless given
+    unaligned_features: Any = None  # of rows that others lack: encoders and pre-training learn from them too
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -267,6 +280,11 @@ class LabelParty:
         if bool((weights < 0).any()) or not bool(weights.any()):
             raise BadTensor(f"{where} must be 0 or more, and not zero for all rows")
         return weights[:, 0]
+
+    @property
+    def all_rows(self) -> Tensor:
+        """Of every row that teaches without a label: training rows, and those that others lack."""
+        return _join_rows(self)
 
     @property
     def held_out(self) -> dict[HeldOut, Tensor]:

@@ -28,15 +28,13 @@ from thinwire.engine.protocols.evaluation import (
     answer_columns,
     ask_columns,
     compute_outputs,
-    receive_held_out,
     receive_verdict,
-    send_held_out,
     send_verdict,
 )
 from thinwire.engine.protocols.regression import answer_errors, ask_errors
-from thinwire.engine.protocols.sealing import Sealing
 from thinwire.engine.schedule import Await, Local, Plan, Send
 from thinwire.engine.streams import Rows
+from thinwire.engine.streams.surrogate import list_rows
 
 _MOST_ROUNDS = 2**32
 
@@ -72,20 +70,20 @@ class Batches:
         return fewer
 
     def rows(self, round: Round) -> Rows:
+        if self._whole:
+            return list_rows(self._rows)
         epoch, place = divmod(round, self.rounds_per_epoch)
         rows = self._shuffle(epoch)[place * self._size : (place + 1) * self._size]
         return rows.sort().values if self.announced else rows
 
     def all_rows(self) -> Rows:
-        return torch.arange(self._rows)
+        return list_rows(self._rows)
 
     def epoch(self, rounds: int) -> float:
         """How many epochs this many rounds are."""
         return rounds / self.rounds_per_epoch
 
     def _shuffled(self, epoch: int) -> Rows:
-        if self._whole:
-            return torch.arange(self._rows)
         rng = torch.Generator().manual_seed(derive_seed(self._seed, "batches", epoch))
         return torch.randperm(self._rows, generator=rng)
 
@@ -163,6 +161,7 @@ class Program(ABC):
 
     def _train(self) -> bool:
         if self.fresh:
+            self._prepare()
             self._begin_round(0)
             self.end.begin()
             if self.context.recipe.warm_start:
@@ -205,6 +204,10 @@ class Program(ABC):
         return done % self._eval_every == 0 or done == self._batches.rounds
 
     @abstractmethod
+    def _prepare(self) -> None:
+        """What a party's model learns before the first round, without anybody."""
+
+    @abstractmethod
     def _begin_round(self, t: Round) -> None:
         """Sets the round's learning rates."""
 
@@ -245,7 +248,6 @@ class FeatureProgram(Program):
         held_out: Collection[HeldOut],
         eval_every: int,
         control: Control,
-        sealing: Sealing | None = None,
         columns: ColumnTable | None = None,
     ) -> None:
         """`columns` are those whose importance is measured."""
@@ -256,8 +258,10 @@ class FeatureProgram(Program):
         self.end.save_with("best", self.best)
         self.bottom = bottom
         self.column_losses: ColumnLosses | None = None
-        self._sealing = sealing
         self._columns = columns
+
+    def _prepare(self) -> None:
+        self.bottom.prepare()
 
     def _begin_round(self, t: Round) -> None:
         self.bottom.begin(t)
@@ -283,7 +287,7 @@ class FeatureProgram(Program):
         if done:
             self.end.show_surrogates(done)
         with self.context.channel.pause_clock():
-            self._send_held_out(Kind.EVALUATION, self._evaluated, done)
+            self.end.send_held_out(Kind.EVALUATION, self._evaluated, done)
         stop = self._finish_evaluation(done)
         self.end.diagnostics()  # whoever looks has looked; they would only grow
         return stop
@@ -297,7 +301,7 @@ class FeatureProgram(Program):
         return verdict.stop
 
     def _test(self, done: Round) -> None:
-        self._send_held_out(Kind.TEST, HeldOut.TEST, done)
+        self.end.send_held_out(Kind.TEST, HeldOut.TEST, done)
 
     def _measure_columns(self, done: Round) -> None:
         if self._columns is not None:
@@ -306,9 +310,6 @@ class FeatureProgram(Program):
     def _conclude(self, done: Round) -> None:
         if isinstance(self.bottom, RegressionBottom):
             ask_errors(self.context, self.bottom, done)
-
-    def _send_held_out(self, kind: Kind, rows: HeldOut, done: Round) -> None:
-        send_held_out(self.context, kind, self.bottom.embed_held_out(rows), done, self._sealing)
 
 
 @dataclass(frozen=True)
@@ -356,6 +357,10 @@ class LabelProgram(Program):
         self._widths = widths
         self._held_out = held_out
         self._observers = observers
+
+    def _prepare(self) -> None:
+        if self.side.bottom is not None:
+            self.side.bottom.prepare()
 
     def _begin_round(self, t: Round) -> None:
         self.side.begin(t)
@@ -418,11 +423,11 @@ class LabelProgram(Program):
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""
         labels = self._held_out.get(rows, ())
-        received = receive_held_out(self.context, kind, len(labels), self._widths, done)
+        received = self.end.receive_held_out(kind, len(labels), self._widths, done)
         if received is None:
             return EvaluationOutputs(done, None, rows)
         own = None if self.side.bottom is None else self.side.bottom.embed_held_out(rows)
         if own is not None:
-            received.append(own)
+            received = [*received, own]
         outputs = compute_outputs(self.side.top.module, self.side.fusion, received)
         return EvaluationOutputs(done, outputs, rows, tuple(received) if rows is HeldOut.TEST else ())

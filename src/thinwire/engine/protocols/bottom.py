@@ -17,8 +17,10 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress import Keystream
 from thinwire.engine.compress.randomness import digest_tensors
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import DirectionSearch, Linear, derive_curvature
 from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy.dp_bottom import DPBottom
@@ -160,6 +162,9 @@ class Bottom(ABC):
     @abstractmethod
     def module(self) -> nn.Module: ...
 
+    def prepare(self) -> None:  # noqa: B027
+        """Before the first round of a run: learns what its own rows teach without labels."""
+
     @abstractmethod
     def begin(self, round: Round) -> None:
         """Before a round: sets its learning rate."""
@@ -196,6 +201,7 @@ class TreesBottom(Bottom):
     """Boosted trees: the embedding is the sum of their outputs, and a derivative is answered by new trees.
 
     All `parties` answer the same derivative: where their steps together could go past the optimum, each is shortened.
+    Outputs that are multiplied with other parties' begin at random trees, by `seed`: from 0 no derivative leads away.
     """
 
     def __init__(
@@ -203,8 +209,8 @@ class TreesBottom(Bottom):
         trees: BoostedTrees,
         features: Tensor,
         held_out: Mapping[HeldOut, Tensor],
-        learns: bool = True,
         parties: int = 1,
+        seed: int = 0,
     ) -> None:
         self._crowd = np.float32(max(1.0, parties * (1 - (1 - trees.shrinkage) ** trees.trees)))
         self.device = features.device
@@ -212,7 +218,7 @@ class TreesBottom(Bottom):
         self._trees = trees
         self._features = features
         self._held_out = held_out
-        self._learns = learns
+        self._seed = seed
         self._fitter: TreeFitter | None = None  # made in the thread that fits: LightGBM logs by thread
         self._outputs: NDArray[np.float64] | None = None  # of all training rows, while no other trees are loaded
 
@@ -237,17 +243,17 @@ class TreesBottom(Bottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         """Of all rows at once: dL/dh is of their mean, the trees want each row's own."""
-        if not self._learns:
-            return
         self._fitter = self._fitter or TreeFitter(self._trees, self._features)
         gradient = derivative.detach().cpu().float().numpy() * np.float32(len(rows))
         if curvature is None:
-            bends = self._trees.derive_curvature(gradient)
+            bends = self._trees.find_curvature(gradient)
         else:
             bends = curvature.detach().cpu().float().numpy() * np.float32(len(rows))
-        nodes, outputs = self._fitter.fit(gradient, self._crowd * bends)
+        self._trees.begin_products(gradient, bends, self._seed)
+        nodes, outputs = self._fitter.fit(gradient, bends if self._crowd == 1 else self._crowd * bends)
         self._trees.add(nodes)
-        self._outputs = None if self._outputs is None else self._outputs + outputs
+        if self._outputs is not None:
+            self._outputs += outputs
 
     def tensors(self) -> dict[str, Tensor]:
         return add_prefix("module", self._trees.state_dict())
@@ -258,6 +264,13 @@ class TreesBottom(Bottom):
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         self._trees.load_state_dict(weights)
         self._outputs = None
+
+
+class FrozenTrees(TreesBottom):
+    """Boosted trees that stay as they are."""
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        """Nothing is added."""
 
 
 class NetworkBottom(Bottom):
@@ -287,13 +300,34 @@ class NetworkBottom(Bottom):
         self._learner.load_weights(weights)
 
 
+@dataclass(frozen=True)
+class OwnRows:
+    """What a party's model may learn from without labels: all its rows that nobody is judged by."""
+
+    features: Tensor
+    seed: int
+    pretraining: Pretraining | None = None  # of a network
+
+
 class OwnBottom(NetworkBottom):
     """In this process alone."""
 
-    def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        features: Tensor,
+        held_out: Mapping[HeldOut, Tensor] | None = None,
+        own_rows: OwnRows | None = None,
+    ) -> None:
         super().__init__(learner, features.device)
         self._features = features
         self._held_out = held_out or {}
+        self._own_rows = own_rows
+
+    def prepare(self) -> None:
+        own = self._own_rows
+        if own is not None and own.pretraining is not None:
+            own.pretraining.run(self.module, own.features, own.seed)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         return self._learner.forward(select_rows(self._features, rows))
@@ -308,6 +342,22 @@ class OwnBottom(NetworkBottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         self._learner.learn(rows, lambda: select_rows(self._features, rows), h, derivative)
+
+
+class EncoderBottom(OwnBottom):
+    """Fitted to its own rows before the first of them is embedded; a derivative changes nothing."""
+
+    def __init__(
+        self, learner: FrozenLearner, features: Tensor, held_out: Mapping[HeldOut, Tensor], own_rows: OwnRows
+    ) -> None:
+        """The learner's module is an `Encoder`."""
+        super().__init__(learner, features, held_out)
+        self._encoder = cast(Encoder, learner.module)
+        self._fitted_to = own_rows
+
+    def prepare(self) -> None:
+        if not self._encoder.fitted:
+            self._encoder.fit(self._fitted_to.features, self._fitted_to.seed)
 
 
 class RegressionBottom(OwnBottom):

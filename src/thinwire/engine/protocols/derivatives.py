@@ -18,15 +18,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.compress import Identity, Symbols
 from thinwire.engine.models.networks import fusion_width
 from thinwire.engine.protocols.bottom import Bottom, RegressionBottom
+from thinwire.engine.protocols.codes import KnownCodes, fit_network
 from thinwire.engine.protocols.context import PartyContext, add_prefix, cast_like, remove_prefix, select_rows
 from thinwire.engine.protocols.ends import FeatureEnd, Guard, LabelEnd, LabelSide, Uplink, count_classes
 from thinwire.engine.protocols.regression import receive_weights, send_weights
-from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing, unseal
-from thinwire.engine.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, cosine_weights
+from thinwire.engine.protocols.sealing import TRAINING, WARM_START, Sealing
+from thinwire.engine.schedule import BatchOutcome, CachedSteps, CosineTally, ExchangeCache, OneWay, cosine_weights
 from thinwire.engine.streams import Direct, Rows
 
 
@@ -184,16 +186,13 @@ class DerivativeLabelEnd(LabelEnd):
         side.labels = guard.labels(
             side.labels, count_classes(side.top.module, fusion_width(side.fusion, list(widths.values())))
         )
-        # Under secure sum there is one embedding, the sum, and one derivative, the same for all.
-        owners = (context.label_party,) if self._summed else context.feature_parties
-        wide = {p: widths[context.feature_parties[0]] if self._summed else widths[p] for p in owners}
-        self._uplinks = {p: context.stream(recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
-        self._downlinks = {p: context.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in owners}
+        # Under secure sum there is one derivative, the same for all.
+        wide = self._open_uplinks(widths)
+        self._downlinks = {p: context.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in wide}
         self._exact = recipe.downlink == Direct(Identity())
         self._update_first = recipe.order == "update_first"
         self._memory = _Remembering(context, side.like().device)
         self._saved["memory"] = self._memory
-        self._saved |= {f"uplink.{party}": stream for party, stream in self._uplinks.items()}
         self._saved |= {f"downlink.{party}": stream for party, stream in self._downlinks.items()}
         self._columns = sum(widths[party] for party in context.feature_parties)
         self._bytes = 0  # of this round's bodies
@@ -201,6 +200,10 @@ class DerivativeLabelEnd(LabelEnd):
     def warm_start(self, rows: Rows) -> None:
         for owner, symbols in self._symbols(Kind.WARM_START, 0, rows, WARM_START).items():
             self._uplinks[owner].incoming(rows, symbols, 0)
+        passes = self._context.recipe.warm_passes
+        if passes:
+            known = KnownCodes(rows, [uplink.tensors()["surrogate"] for uplink in self._uplinks.values()])
+            fit_network(self._side, known, OneWay(passes), 0, derive_seed(self._context.seed, "passes", 0))
 
     def refine(self, level: int) -> None:
         for downlink in self._downlinks.values():
@@ -237,13 +240,9 @@ class DerivativeLabelEnd(LabelEnd):
         return before or after
 
     def _symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, Symbols]:
-        """By the owner of the stream; under secure sum that of the sum is the label party."""
-        bodies = self._receive_bodies(kind, round)
-        self._bytes += sum(map(len, bodies.values()))
-        symbols = self._decode_bodies(bodies, rows)
-        if not self._summed:
-            return symbols
-        return {self._context.label_party: unseal(self._context, list(symbols.values()), round, rows, use)}
+        symbols, size = self._receive_symbols(kind, round, rows, use)
+        self._bytes += size
+        return symbols
 
     def _answer(self, round: Round, rows: Rows, derivatives: list[Tensor]) -> None:
         bodies: list[bytes] = []

@@ -32,8 +32,8 @@ from thinwire.engine.protocols.context import (
     remove_prefix,
     select_rows,
 )
-from thinwire.engine.protocols.evaluation import evaluation_mode
-from thinwire.engine.protocols.sealing import TRAINING, Sealing, relay_keys
+from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode, receive_held_out, send_held_out
+from thinwire.engine.protocols.sealing import TRAINING, Sealing, relay_keys, unseal
 from thinwire.engine.schedule import BatchOutcome
 from thinwire.engine.streams import ErrorFeedback, Rows, Stream
 
@@ -266,6 +266,10 @@ class FeatureEnd(ProtocolEnd):
     @abstractmethod
     def receive(self, round: Round) -> None: ...
 
+    def send_held_out(self, kind: Kind, rows: HeldOut, round: Round) -> None:
+        """The embeddings of all validation or test rows."""
+        send_held_out(self._context, kind, self._bottom.embed_held_out(rows), round, self._sealing)
+
     def show_surrogates(self, round: Round) -> None:
         """Under error feedback: tells the label party what our end of the stream holds, as a digest."""
         # Under secure sum nobody else holds this surrogate, and its digest could be guessed at.
@@ -300,6 +304,31 @@ class LabelEnd(ProtocolEnd):
 
     @abstractmethod
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome | None: ...
+
+    def _open_uplinks(self, widths: Mapping[PartyName, int]) -> dict[PartyName, int]:
+        """The width of each stream by its owner; under secure sum there is one embedding, the sum, and it is ours."""
+        context = self._context
+        owners = (context.label_party,) if self._summed else context.feature_parties
+        wide = {p: widths[context.feature_parties[0]] if self._summed else widths[p] for p in owners}
+        self._uplinks = {p: context.stream(context.recipe.uplink, f"{p}/uplink", wide[p]) for p in owners}
+        self._saved |= {f"uplink.{party}": stream for party, stream in self._uplinks.items()}
+        return wide
+
+    def _receive_symbols(
+        self, kind: Kind, round: Round, rows: Rows, use: str
+    ) -> tuple[dict[PartyName, Symbols], int]:
+        """By the owner of the stream; and the bytes that came."""
+        bodies = self._receive_bodies(kind, round)
+        symbols = self._decode_bodies(bodies, rows)
+        if self._summed:
+            symbols = {self._context.label_party: unseal(self._context, list(symbols.values()), round, rows, use)}
+        return symbols, sum(map(len, bodies.values()))
+
+    def receive_held_out(
+        self, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+    ) -> list[Tensor] | None:
+        """Embeddings of held-out rows, as `send_held_out` of the others sends them."""
+        return receive_held_out(self._context, kind, rows, widths, round)
 
     def _receive_bodies(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
         return {party: self._context.receive(party, kind, round) for party in self._context.feature_parties}

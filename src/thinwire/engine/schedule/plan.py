@@ -1,4 +1,4 @@
-"""A schedule's plan: what a party does in a round, in order; one update a round, or several on its batch."""
+"""A schedule's plan: what a party does in a round, in order; one update a round, several on its batch, or none."""
 
 from __future__ import annotations
 
@@ -121,3 +121,32 @@ class _LocalStepsPlan(Plan):
         yield Await(round)
         for _ in range(self._steps):
             yield Local(round)
+
+
+@dataclass(frozen=True, slots=True)
+class OneWay:
+    """Embeddings go up and nothing comes back: bottom models do not learn, and the label party learns by itself.
+
+    After each round it fits its top model to all rows so far, in at most `passes` passes over them by batches of
+    `batch_rows`; validation rows end it once their loss has not fallen for `patience` passes.
+    """
+
+    passes: int = 100
+    batch_rows: int = 64
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        check_whole(self, "passes", 1, 10_000)
+        check_whole(self, "batch_rows", 1, 1_000_000)
+        check_whole(self, "patience", 1, 10_000)
+
+    def open(self, seed: int, rows: int) -> Plan:
+        return _OneWayPlan()
+
+
+class _OneWayPlan(Plan):
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Send(round)
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Await(round)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import Diverged, IncompatibleRecipe
+from thinwire.base.errors import BadInput, Diverged, IncompatibleRecipe
+from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import Identity
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
@@ -20,10 +21,10 @@ from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.protocols.evaluation import begin_training, compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Schedule
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay, Overlap, Schedule
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
-from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.lab.ablation.training_faults import (
     FinishedRun,
     TrainingFault,
@@ -193,7 +194,7 @@ def _budget(job: Job) -> Variant | None:
 
 
 def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> dict[str, float]:
-    """Trains the job's modules in place; the metrics at the end, on test rows where there are any."""
+    """Trains the job's modules in place; the metrics at the end, on the rows that evaluations look at."""
     label, device = job.label_party, job.device
     holders = [party for party in job.everyone if party.bottom is not None]
     bottoms = [begin_training(bottom.to(device)) for party in holders if (bottom := party.bottom) is not None]
@@ -216,10 +217,12 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
             loss = label.loss(top(fuse(label.fusion, h)), labels[rows]).mean()
             require_finite_loss(loss.item())
             loss.backward()
-            for bottom, part, fitter in zip(bottoms, h, fitters, strict=True):
+            for party, bottom, part, fitter in zip(holders, bottoms, h, fitters, strict=True):
                 if isinstance(bottom, BoostedTrees) and fitter is not None and part.grad is not None:
                     own = (part.grad * len(rows)).cpu().numpy()  # each row's, of the batch's mean
-                    bottom.add(fitter.fit(own, bottom.derive_curvature(own))[0])
+                    bends = bottom.find_curvature(own)
+                    bottom.begin_products(own, bends, derive_seed(job.seed, party.name, "trees"))
+                    bottom.add(fitter.fit(own, bends)[0])
             for spec, optimizer in steps:
                 if optimizer is not None:
                     set_lr(optimizer, spec.lr_at(round, batches.rounds))
@@ -227,9 +230,10 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
                     optimizer.zero_grad()
             if on_round is not None:
                 on_round(round + 1)
-    tested = label.test_labels is not None
-    outputs = compute_job_outputs(job, [party.test_features if tested else party.features for party in holders])
-    return compute_scores(outputs, label.test_labels if tested else label.labels, label.loss, job.metrics)
+    kinds = ("validation_", "test_", "")  # the rows that an evaluation looks at: the first of these that there are
+    kind = next(one for one in kinds if getattr(label, f"{one}labels") is not None)
+    outputs = compute_job_outputs(job, [getattr(party, f"{kind}features") for party in holders])
+    return compute_scores(outputs, getattr(label, f"{kind}labels"), label.loss, job.metrics)
 
 
 def compute_job_outputs(job: Job, tables: Sequence[Tensor]) -> Tensor:
@@ -270,6 +274,11 @@ class AblationResult:
 
 def plan_runs(job: Job, seed: int) -> list[AblationRun]:
     """Without targets and byte budgets, which would end some runs earlier than others."""
+    if isinstance(job.recipe.schedule, OneWay):
+        raise BadInput(
+            f"{job.recipe.name} has no axis to put back: bottom models do not learn. Its report has baselines beside "
+            "it; try more bits_per_row or bins, or thin with warm_passes"
+        )
     job = replace(job.duplicate(), target=None, byte_budget=None, link_seconds_budget=None, diagnostics=False)
     plain = replace(job, recipe=svfl(), training=TrainedOnRawRows(), budget=None)
     runs = [AblationRun(CENTRALISED, seed, plain), AblationRun(SVFL, seed, plain), AblationRun(RECIPE, seed, job)]

@@ -13,11 +13,13 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.models.metrics import metric
+from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy import Labels, poisson_binomial_epsilon
 from thinwire.engine.privacy.accounting import DEFAULT_DELTA
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.programs.parties import FeatureParty
 from thinwire.engine.protocols.evaluation import compute_outputs
+from thinwire.engine.schedule import OneWay
 from thinwire.job.job import Job
 from thinwire.job.job_loader import load_job
 from thinwire.job.job_snapshot import digest_data, require_same_text
@@ -104,6 +106,10 @@ def audit_job(
     rare = _rare_class(job.label_party.labels[chosen])
     if job.recipe.labels is Labels.SHARED:
         notes.append("labels are shared: every feature party is sent all of them, and no attack is needed")
+    elif isinstance(job.recipe.schedule, OneWay):
+        notes.append(
+            "no label and no derivative goes down: feature parties hear nothing that labels could be read off"
+        )
     elif rare is None:
         notes.append(f"labels were not attacked: they are no classes, or none has {_FEWEST} of these rows")
     else:
@@ -119,6 +125,11 @@ def audit_job(
             findings += [_on_derivatives(name, moment, then, positive, leaks) for name in _ON_DERIVATIVES]
         findings.append(_completion(job, begun, chosen, positive, leaks))
     findings.append(_inversion(job, chosen, seen))
+    if isinstance(job.label_party.top, RegressionTop):
+        notes.append(
+            "features were attacked by each party's outputs alone: a regression also shows the label party one more "
+            "direction of a party's columns with every exchange, up to all of them, which no attack here looks at"
+        )
     release = _release(job)
     judged = [messages] if release is None else [release, messages]
     if unseen := list(list_unseen(job, messages)):

@@ -30,6 +30,7 @@ from thinwire.engine.privacy import Labels, NoiseKey, SecureSum
 from thinwire.engine.protocols.context import cast_like
 from thinwire.engine.protocols.ends import Guard, count_classes
 from thinwire.engine.protocols.evaluation import embed_in_chunks
+from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import ErrorFeedback, Flow, Rows, Stream, StreamSpec
 from thinwire.job.job import Job
 from thinwire.training.train import train
@@ -115,7 +116,9 @@ def _received(job: Job, exact: dict[PartyName, Tensor], look: int) -> dict[Party
 def _derivatives(
     job: Job, received: dict[PartyName, Tensor], own: list[Tensor], labels: Tensor
 ) -> dict[PartyName, Tensor]:
-    """dL/dh of each feature party, batch by batch."""
+    """dL/dh of each feature party, batch by batch; none where nothing comes back."""
+    if isinstance(job.recipe.schedule, OneWay):
+        return {}
     label, top = job.label_party, job.label_party.top
     like = next(top.parameters(), torch.zeros(1))
     was = top.training

@@ -179,6 +179,7 @@ class Exposure:
     mechanism: Mechanism
     parties: Parties
     bottom: BottomModel = TrainedOnRawRows()
+    is_answered: bool = True  # derivatives come back
 
     def epochs(self, count: int) -> Uses:
         """So many passes over all rows: each is one release, and one step where steps are accounted for."""
@@ -275,9 +276,10 @@ def _statements() -> dict[str, dict[str, list[str]]]:
 def list_limitations(exposure: Exposure) -> list[str]:
     """What these figures do not cover, a sentence each."""
     says = _statements()["not_protected"]
+    shown = (says["answered"] if exposure.is_answered else []) + says["always"]
     if isinstance(exposure.mechanism, Exact):
-        return says["exact"] + says["always"]
-    return (says["raw_rows"] if isinstance(exposure.bottom, TrainedOnRawRows) else []) + says["always"]
+        return says["exact"] + shown
+    return (says["raw_rows"] if isinstance(exposure.bottom, TrainedOnRawRows) else []) + shown
 
 
 def list_conditions(exposure: Exposure) -> list[str]:

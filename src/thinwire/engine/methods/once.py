@@ -1,0 +1,35 @@
+"""One exchange, our own: each party sends coarse codes of its rows, and the label party learns from them alone.
+
+    up:    whole numbers, entropy-coded, of a bottom model that is fitted to its party's own rows without labels
+           (`tw.learners.PrincipalDirections`, `Bins`); every row once, in blocks until more rows no longer help
+    down:  nothing but go on or stop
+    when:  once a row; then the label party fits its top model, a network or boosted trees, by itself
+
+A prediction is one message up. No derivative exists, so labels cannot leak by one; the label party holds a coarse
+copy of what was encoded.
+"""
+
+from thinwire.engine.compress import Compressor, Identity, PoissonBinomial, StdGrid
+from thinwire.engine.privacy import Labels, Plain, SecureSum
+from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import OneWay
+from thinwire.engine.streams import Direct
+
+
+def once(passes: int = 100, batch_rows: int = 64, patience: int = 10, noise: PoissonBinomial | None = None) -> Recipe:
+    """Codes up, nothing down; the label party takes at most `passes` passes over what it has; private labels.
+
+    With `noise` it sees sums of all parties' codes alone, by secure sum, and a row costs the epsilon of one release.
+    Such codes must mean the same at all parties and follow from no row: `RandomProjections`, all of one width.
+    """
+    whole: Compressor = StdGrid(1.0, scale=1.0)
+    return Recipe(
+        "once",
+        uplink=Direct(noise or whole),
+        downlink=Direct(Identity()),
+        top=Direct(Identity()),
+        schedule=OneWay(passes, batch_rows, patience),
+        labels=Labels.PRIVATE,
+        aggregation=Plain() if noise is None else SecureSum(),
+        scoring=whole if noise is None else Identity(),
+    )
