@@ -174,14 +174,14 @@ def test_a_run_that_stands_still_gets_finer_at_every_party_and_resumes_so(
 def wide(rank: int) -> tw.Job:
     """Embeddings of 128 columns that vary in `rank` directions."""
     torch.manual_seed(1)
-    x = torch.randn(7500, rank)
+    x = torch.randn(15000, rank)
     bottom = torch.nn.Linear(rank, 128)
     return tw.Job(
         [tw.FeatureParty("bank", x, bottom)],
         tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(128, 2)),
         thin(),
         tw.SGD(lr=0.1),
-        batch_size=2500,
+        batch_size=5000,
         epochs=4,
         eval_every=3,
         metrics=[],

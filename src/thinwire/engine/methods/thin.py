@@ -27,7 +27,7 @@ from thinwire.engine.streams import Direct, ErrorFeedback
 
 _RISE_LIMIT = 1.5
 _WORTH_BITS = 0.25
-_ROWS_A_USE = 2500
+_ROWS_A_USE = 5000
 _LEAST_ROWS = 64
 _FINER_UP, _FINER_DOWN = 6, 4
 
