@@ -48,8 +48,8 @@ def examples() -> dict[str, Symbols]:
     made["masked"] = Masked((40,), rng.integers(0, 64, 40), 64, 5)
     places = np.rint(rng.normal([-3, 0, 9], [0.3, 0, 2], (300, 3))).astype(np.int64)
     made["coding-columns"] = UniformGrid((300, 3), places.ravel(), 0.5)
-    steps = np.cumsum(rng.integers(0, 3, (1000, 3)), axis=1)
-    made["coding-parents"] = UniformGrid((1000, 3), steps.ravel() - 2, 0.5)
+    steps = np.cumsum(rng.integers(0, 3, (2000, 2)), axis=1)
+    made["coding-parents"] = UniformGrid((2000, 2), steps.ravel() - 2, 0.5)
     return made
 
 

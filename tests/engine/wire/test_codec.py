@@ -236,7 +236,7 @@ SUITED = {
         np.rint(RNG.normal([-3, 0, 0, 4, 7], [0, 0.2, 1, 0.3, 2], (1000, 5))).astype(int).ravel(),
         "small",
     ),
-    Coding.PARENTS: (np.cumsum(RNG.integers(0, 3, (1500, 5)), axis=1).ravel(), "small"),
+    Coding.PARENTS: (np.cumsum(RNG.integers(0, 3, (2000, 5)), axis=1).ravel(), "small"),
 }
 
 

@@ -14,7 +14,7 @@ from thinwire.engine.wire.buffers import BodyReader, BodyWriter
 from thinwire.engine.wire.entropy import Coding, read_integers, write_integers
 from thinwire.engine.wire.parents import Links, plan_parents, read_parents, span_tree
 
-EVERYTHING = 1 << 40  # bytes: any forest is smaller
+ANYWAY = (0, 0)  # bytes otherwise: any first look seems good enough
 
 
 def write(table: Array) -> bytes:
@@ -41,7 +41,7 @@ def draw_dependent(rng: np.random.Generator, rows: int, width: int, levels: int)
     return table
 
 
-@given(st.integers(0, 2**32), st.integers(1, 1200), st.integers(2, 9), st.sampled_from([2, 3, 9, 40, 120]))
+@given(st.integers(0, 2**32), st.integers(1, 2500), st.integers(2, 9), st.sampled_from([2, 3, 9, 40, 120]))
 @settings(max_examples=60)
 def test_any_forest_is_exact(seed: int, rows: int, width: int, levels: int) -> None:
     table = draw_dependent(np.random.default_rng(seed), rows, width, levels)
@@ -49,7 +49,7 @@ def test_any_forest_is_exact(seed: int, rows: int, width: int, levels: int) -> N
     offsets = table - table.min()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parents, "_LEAST_ROWS", 1)
-        forest = plan_parents(offsets, 0, EVERYTHING)
+        forest = plan_parents(offsets, *ANYWAY)
     if forest is not None:  # whether or not it would be chosen
         reader = BodyReader(forest.write(), 1 << 20)
         assert np.array_equal(read_parents(reader, table.size, int(offsets.max())), offsets.ravel())
@@ -66,7 +66,7 @@ def test_dependent_columns_take_their_joint_entropy() -> None:
     assert len(body) < 0.6 * len(plain)
 
 
-@pytest.mark.parametrize("rows", [1000, 20_000])
+@pytest.mark.parametrize("rows", [2000, 20_000])
 def test_independent_columns_are_left_alone(rows: int) -> None:
     rng = np.random.default_rng(1)
     table = np.rint(rng.normal(0, [0.4, 1, 2, 3, 0.6], (rows, 5))).astype(int)
@@ -85,9 +85,9 @@ def test_columns_of_up_to_256_levels_have_a_table_each() -> None:
 
 def test_parents_are_sought_in_wide_tables_too() -> None:
     rng = np.random.default_rng(3)
-    table = np.repeat(rng.integers(0, 4, (1000, 75)), 2, axis=1)
-    table[:, 1::2] ^= rng.random((1000, 75)) < 0.05
-    forest = plan_parents(table, 0, EVERYTHING)
+    table = np.repeat(rng.integers(0, 4, (2000, 75)), 2, axis=1)
+    table[:, 1::2] ^= rng.random((2000, 75)) < 0.05
+    forest = plan_parents(table, *ANYWAY)
     assert forest is not None
     assert np.count_nonzero(forest.links.parents != np.arange(150)) == 75
     assert abs(forest.size - len(forest.write())) < 40
@@ -97,7 +97,7 @@ def test_rare_values_of_a_parent_share_tables() -> None:
     rng = np.random.default_rng(4)
     first = np.rint(rng.normal(60, 12, 4000)).astype(int)
     table = np.stack([first, first // 16 + (rng.random(4000) < 0.1)], axis=1)
-    forest = plan_parents(table, 0, EVERYTHING)
+    forest = plan_parents(table, *ANYWAY)
     assert forest is not None
     assert forest.links.shifts.max() > 0
 
@@ -159,7 +159,7 @@ def test_a_long_chain_is_followed_and_a_ring_is_refused() -> None:
 
 
 def test_every_truncation_and_every_missing_word_is_noticed() -> None:
-    table = np.cumsum(np.random.default_rng(5).random((1000, 3)) < 0.1, axis=1)
+    table = np.cumsum(np.random.default_rng(5).random((2000, 3)) < 0.1, axis=1)
     whole = write(table)
     assert whole[0] == Coding.PARENTS
     for cut in range(len(whole)):

@@ -47,6 +47,10 @@ Effort: TypeAlias = Literal["small", "fast"]
 
 MOST_TABLE = 1024  # symbols
 _MOST_COLUMN_TABLE = 256  # symbols of a column
+_FEW_SYMBOLS, _LEAST_SHARE = (
+    64,
+    16,
+)  # above so many, tables of columns must be less than a sixteenth of the packed size
 _WORTH_ZSTD = 0.97  # fast: zstd must save this much over plain packing
 _MOSTLY_ONE = 0.92  # fast: above this share of one value, listing the others is cheaper and smaller
 _SPAN_LIMIT = 2**32
@@ -140,7 +144,7 @@ def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
         Coding.RANGE: _range(offsets, span),
         Coding.ZSTD: _Plan(len(zstd), lambda: zstd),
     }
-    if 1 < width < offsets.size and span < _MOST_COLUMN_TABLE and width * (span + 1) < plans[Coding.PACKED].size:
+    if _may_differ(plans[Coding.PACKED].size, offsets.size, span, width):
         plans[Coding.COLUMNS] = _columns(offsets, span, width)
         least = min(plan.size for plan in plans.values())
         forest = plan_parents(offsets.reshape(-1, width), plans[Coding.COLUMNS].size, least)
@@ -148,6 +152,12 @@ def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
             plans[Coding.PARENTS] = _Plan(forest.size, forest.write)
     best = min(plans, key=lambda coding: plans[coding].size)
     return best, plans[best].write()
+
+
+def _may_differ(packed: int, size: int, span: int, width: int) -> bool:
+    """Whether a table for each column may pay; where there are many symbols, only if their tables are next to nothing."""
+    share = 1 if span < _FEW_SYMBOLS else _LEAST_SHARE
+    return 1 < width < size and span < _MOST_COLUMN_TABLE and width * (span + 1) * share < packed
 
 
 def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:

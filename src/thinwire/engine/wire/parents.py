@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -25,11 +25,11 @@ _MOST_SYMBOLS = 256  # of a column
 _MOST_ENTRIES = 1 << 18  # of all tables
 _MOST_CUT = 4  # low bits that a weight byte may lose: all of its mantissa
 
-_LEAST_ROWS = 1000
-_GLANCE_ROWS, _GLANCE_COLUMNS = 512, 32  # for a first look, which must cost next to nothing
+_LEAST_ROWS = 2000  # below, the first look alone would take more than a fifth of the time
+_GLANCE_ROWS, _GLANCE_COLUMNS = 512, 12  # for a first look, which must cost next to nothing
 _SAMPLE_ROWS = 1024
 _BLOCK = 64  # neighbouring columns among which parents are sought
-_WORTH = 0.97  # of the size otherwise, that parents must seem to come to at the first look
+_WORTH = 0.03  # of the size otherwise, that parents must seem to save at the first look
 _LEAST_TABLES = 64  # bits that the tables of a column take, at the least
 _MOST_TABLES = 64  # of a column
 _ENTRY_BITS = (0.5, 4.0)  # roughly, of a symbol in a table: that does not occur, that does
@@ -158,7 +158,7 @@ def plan_parents(table: Array, plain: int, least: int) -> Forest | None:
     rows, width = table.shape
     if rows < _LEAST_ROWS or not 2 <= width <= _MOST_COLUMNS:
         return None
-    if plain - guess_savings(table) > _WORTH * least:
+    if guess_savings(table) < max(_WORTH * least, (plain - least) / 2):  # a first look sees about half
         return None
     lows = table.min(axis=0)
     columns = np.ascontiguousarray((table - lows).T.astype(np.uint8, copy=False))
@@ -177,11 +177,12 @@ def _take_rows(table: Array, most: int) -> Array:
 def guess_savings(table: Array) -> float:
     """Bytes that parents might save, by a first look at few rows and columns."""
     rows, width = table.shape
-    if width > _GLANCE_COLUMNS:  # some neighbours here and there
-        starts = np.linspace(0, width - 4, _GLANCE_COLUMNS // 4).astype(np.intp)
-        table = table[:, (starts[:, None] + np.arange(4)).ravel()]
-    saved = estimate_information(_take_rows(table, _GLANCE_ROWS), [1 / 2]).max(axis=1)
-    return float(np.maximum(saved * rows - _LEAST_TABLES, 0).mean() * width / 8)
+    sample = _take_rows(table, _GLANCE_ROWS if rows > 16 * _GLANCE_ROWS else _GLANCE_ROWS // 2)
+    if width > _GLANCE_COLUMNS:
+        step = (width - 4) // (_GLANCE_COLUMNS // 4 - 1)
+        sample = sample[:, [first + next for first in range(0, width - 3, step) for next in range(4)]]
+    saved = estimate_information(sample, [1 / 2]).max(axis=1) * rows - _LEAST_TABLES
+    return float(saved[saved > 0].sum() / saved.size * width / 8)
 
 
 def estimate_information(sample: Array, quantiles: Sequence[float]) -> Array:
@@ -190,25 +191,33 @@ def estimate_information(sample: Array, quantiles: Sequence[float]) -> Array:
     What counts of a value is whether it lies below, at or above the quantiles of its column.
     """
     rows, width = sample.shape
-    places = [int(share * rows) for share in quantiles]
-    cuts = np.partition(sample, places, axis=0)[places]
-    ranks = sum((sample > cut).view(np.uint8) + (sample >= cut).view(np.uint8) for cut in cuts)
-    most = 2 * len(cuts) + 1
-    marks = np.concatenate([ranks == rank for rank in range(most)], axis=1).astype(np.float32)
+    marks = _mark(sample, quantiles)
+    ranks = marks.shape[1] // width
     joint = (marks.T @ marks).astype(np.intp)
+    alone = joint.diagonal().reshape(ranks, width)
     terms = _terms(rows)
-    alone = np.diagonal(joint).reshape(most, width)
-    entropy = np.log2(rows) - terms[alone].sum(axis=0) / rows
-    together = np.log2(rows) - terms[joint].reshape(most, width, most, width).sum(axis=(0, 2)) / rows
-    freedom = np.count_nonzero(alone, axis=0) - 1
-    chance = np.multiply.outer(freedom, freedom) / (2 * np.log(2) * rows)
-    information: Array = entropy[:, None] + entropy - together - 1.5 * chance
-    np.fill_diagonal(information, 0)
+    told = terms[joint].reshape(ranks, width, ranks, width).sum(axis=(0, 2))  # less this is more
+    told -= (sums := terms[alone].sum(axis=0))
+    told -= sums[:, None]
+    freedom = (alone > 0).sum(axis=0) - 1
+    chance = freedom * (0.75 / np.log(2)) * freedom[:, None]  # one and a half times what is to be expected
+    information: Array = (told + terms[rows] - chance) / rows
+    information.flat[:: width + 1] = 0
     return information
 
 
+def _mark(sample: Array, quantiles: Sequence[float]) -> Array:
+    """[rows, ranks * width]: 1 at each value's rank among the quantiles of its column, else 0."""
+    places = [int(share * len(sample)) for share in quantiles]
+    cuts = np.partition(sample, places, axis=0)[places]
+    ranks = sum((sample > cut).view(np.uint8) + (sample >= cut).view(np.uint8) for cut in cuts)
+    marks = np.concatenate([ranks == rank for rank in range(2 * len(cuts) + 1)], axis=1)
+    return marks.astype(np.float32)
+
+
+@lru_cache(maxsize=8)
 def _terms(most: int) -> Array:
-    """n log2 n for n from 0 on."""
+    """n log2 n for n from 0 to `most`."""
     numbers = np.arange(most + 1)
     terms: Array = numbers * np.log2(np.maximum(numbers, 1))
     return terms
