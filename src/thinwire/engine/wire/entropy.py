@@ -47,10 +47,8 @@ Effort: TypeAlias = Literal["small", "fast"]
 
 MOST_TABLE = 1024  # symbols
 _MOST_COLUMN_TABLE = 256  # symbols of a column
-_FEW_SYMBOLS, _LEAST_SHARE = (
-    64,
-    16,
-)  # above so many, tables of columns must be less than a sixteenth of the packed size
+_FEW_SYMBOLS = 64  # from so many on, tables of columns must be a small part of the packed size
+_SMALL_PART = 1 / 16
 _WORTH_ZSTD = 0.97  # fast: zstd must save this much over plain packing
 _MOSTLY_ONE = 0.92  # fast: above this share of one value, listing the others is cheaper and smaller
 _SPAN_LIMIT = 2**32
@@ -155,9 +153,9 @@ def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
 
 
 def _may_differ(packed: int, size: int, span: int, width: int) -> bool:
-    """Whether a table for each column may pay; where there are many symbols, only if their tables are next to nothing."""
-    share = 1 if span < _FEW_SYMBOLS else _LEAST_SHARE
-    return 1 < width < size and span < _MOST_COLUMN_TABLE and width * (span + 1) * share < packed
+    """Whether a table for each column may pay."""
+    most = packed if span < _FEW_SYMBOLS else packed * _SMALL_PART
+    return 1 < width < size and span < _MOST_COLUMN_TABLE and width * (span + 1) < most
 
 
 def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:

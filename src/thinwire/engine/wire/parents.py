@@ -180,7 +180,7 @@ def guess_savings(table: Array) -> float:
     sample = _take_rows(table, _GLANCE_ROWS if rows > 16 * _GLANCE_ROWS else _GLANCE_ROWS // 2)
     if width > _GLANCE_COLUMNS:
         step = (width - 4) // (_GLANCE_COLUMNS // 4 - 1)
-        sample = sample[:, [first + next for first in range(0, width - 3, step) for next in range(4)]]
+        sample = sample[:, [first + more for first in range(0, width - 3, step) for more in range(4)]]
     saved = estimate_information(sample, [1 / 2]).max(axis=1) * rows - _LEAST_TABLES
     return float(saved[saved > 0].sum() / saved.size * width / 8)
 
@@ -196,12 +196,11 @@ def estimate_information(sample: Array, quantiles: Sequence[float]) -> Array:
     joint = (marks.T @ marks).astype(np.intp)
     alone = joint.diagonal().reshape(ranks, width)
     terms = _terms(rows)
-    told = terms[joint].reshape(ranks, width, ranks, width).sum(axis=(0, 2))  # less this is more
-    told -= (sums := terms[alone].sum(axis=0))
-    told -= sums[:, None]
+    apart = terms[alone].sum(axis=0)
+    together = terms[joint].reshape(ranks, width, ranks, width).sum(axis=(0, 2))
     freedom = (alone > 0).sum(axis=0) - 1
     chance = freedom * (0.75 / np.log(2)) * freedom[:, None]  # one and a half times what is to be expected
-    information: Array = (told + terms[rows] - chance) / rows
+    information: Array = (terms[rows] + together - apart - apart[:, None] - chance) / rows
     information.flat[:: width + 1] = 0
     return information
 
