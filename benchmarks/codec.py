@@ -249,19 +249,29 @@ def table(lines: list[Line], shape: tuple[int, int]) -> Table:
 
 
 def print_bins(name: str, console: Console) -> None:
-    """Bits a row of a data set's training rows as `Bins(bins=8)`, with columns given their parents and without."""
+    """Bits a row of a data set's shuffled training rows as `Bins(bins=8)`, with columns given parents and without."""
     data = load_split(name)
-    total = dict.fromkeys(("without parents", "with parents"), 0.0)
+    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0))
+    total = [0.0, 0.0]
     for party, x in zip(data.names, data.features, strict=True):
         encoder = learners.Bins(x.shape[1], 8, data.categories.get(party, ()))
         encoder.fit(x)
-        symbols = compress.StdGrid(1.0, scale=1.0).compress(encoder(x), torch.Generator())
+        symbols = compress.StdGrid(1.0, scale=1.0).compress(encoder(x[order]), torch.Generator())
         with mock.patch.object(entropy, "plan_parents", return_value=None):
-            without = wire.encode(symbols)
-        for way, body in zip(total, (without, wire.encode(symbols)), strict=True):
-            total[way] += 8 * len(body) / len(x)
-            console.print(f"{party}, {len(x)} x {x.shape[1]}, {way}: {8 * len(body) / len(x):.2f} bits a row")
-    console.print(", ".join(f"{way} {bits:.2f}" for way, bits in total.items()))
+            without = measure_body(symbols)
+        found = (without, measure_body(symbols))
+        total = [bits + size for bits, (size, _) in zip(total, found, strict=True)]
+        for way, (bits, times) in zip(("without", "with"), found, strict=True):
+            console.print(f"{party}, {len(x)} x {x.shape[1]}, {way} parents: {bits:.2f} bits a row, {times}")
+    console.print("{:.2f} bits a row without parents, {:.2f} with parents".format(*total))
+
+
+def measure_body(symbols: Symbols) -> tuple[float, str]:
+    """Bits a row, and how long the body takes out and in."""
+    body = wire.encode(symbols)
+    out = min(seconds_of(lambda: wire.encode(symbols)) for _ in range(7))
+    back = min(seconds_of(lambda: wire.decode(body)) for _ in range(7))
+    return 8 * len(body) / symbols.shape[0], f"{1000 * out:.1f} ms out, {1000 * back:.1f} ms in"
 
 
 def main() -> None:
