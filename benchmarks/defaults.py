@@ -89,7 +89,7 @@ def _place(table: TabularSet) -> Path:
     return next(file for file in files if file.exists())
 
 
-def _write_two(table: pa.Table, sides: Mapping[str, Sequence[str]], label: str, folder: Path, template: str) -> Path:
+def write_two(table: pa.Table, sides: Mapping[str, Sequence[str]], label: str, folder: Path, template: str) -> Path:
     """A Parquet file for each side, the label in the second one, and the job that `init` writes for them."""
     ids = pa.array([f"row-{number:06d}" for number in range(len(table))])
     names = list(sides)
@@ -108,7 +108,7 @@ def _write_known(known: TabularSet, folder: Path, template: str, rows: int | Non
         table = table.take(pa.array(chosen))
     label = next(name for name in known.label if name in table.column_names)
     sides = {name: list(columns) for name, columns in known.parties.items()}
-    return _write_two(table, sides, label, folder, template)
+    return write_two(table, sides, label, folder, template)
 
 
 def write_icu(folder: Path, template: str = _NETWORKS) -> Path:
@@ -122,7 +122,7 @@ def write_icu(folder: Path, template: str = _NETWORKS) -> Path:
     table = pa.table({name: pa.array(found, from_pandas=True) for name, found in columns.items()})
     table = table.append_column("died", pa.array(held["y"].astype(int)))
     rest = [name for name in columns if name not in vitals]
-    return _write_two(table, {"bedside": vitals, "laboratory": rest}, "died", folder, template)
+    return write_two(table, {"bedside": vitals, "laboratory": rest}, "died", folder, template)
 
 
 def summarise(series: Floats) -> dict[str, Floats]:

@@ -1,11 +1,12 @@
 """What an exchange of boosted trees costs: against LightGBM's own fitting, and between two parties over mutual TLS.
 
-    OMP_NUM_THREADS=1 python benchmarks/tree_speed.py [--repeats 3] [--wan ../shared/tools/wan]
+    OMP_NUM_THREADS=1 python benchmarks/tree_speed.py [--repeats 7] [--wan ../shared/tools/wan]
 
 In one process: 100,000 rows x 50 columns, half of them at each of two parties; a round of the simulator against the
-library's fitting of the same two trees, in turns. Between two processes: 45,000 x 17, 100 exchanges, each party
-fitting a tree in each, without the start of the processes; on loopback, and with --wan (root; a folder with up.sh and
-down.sh) at 10 Mbit/s and 50 ms one way.
+library's fitting of the same trees from the same derivatives, in turns and in seconds of computing, so that what else
+the machine does counts for neither. Between two processes: 45,000 x 17, 100 exchanges, each party fitting a tree in
+each, without the start of the processes; on loopback, and with --wan (root; a folder with up.sh and down.sh) at 10
+Mbit/s and 50 ms one way.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -32,13 +34,16 @@ from benchmarks.network import shape_link
 from benchmarks.ping_pong import free_port
 from benchmarks.results import compare, middle
 from thinwire.base.process import configure_grpc, share_memory_pool
+from thinwire.engine.models.learners import TreeFitter, list_settings
 from thinwire.engine.models.networks import BiasTop
+from thinwire.engine.wire.entropy import Effort
 from thinwire.net.pki.authority import issue
 
 _ROWS, _COLUMNS = 100_000, 50
 _ROUNDS = 20
 _LEAVES = 31
 Tables = tuple[np.ndarray[Any, np.dtype[np.float32]], np.ndarray[Any, np.dtype[np.int64]]]
+Fit = tuple[Any, Any]  # gradient and curvature of every row
 
 
 def make_table(rows: int, columns: int) -> Tables:
@@ -48,45 +53,59 @@ def make_table(rows: int, columns: int) -> Tables:
     return x, (score > 0).astype(np.int64)
 
 
-def simulated_ms(x: Any, y: Any) -> float:
-    """The median round of two parties, after the first, which bins their tables."""
+def train_rounds(x: Any, y: Any, effort: Effort) -> tuple[list[float], int]:
+    """When each round of two parties ended, in seconds of computing; and the bytes of all."""
     halves = np.split(x, 2, axis=1)
     trees = [tw.learners.BoostedTrees(leaves=_LEAVES) for _ in halves]
     parties = [tw.FeatureParty(f"party{i}", *one) for i, one in enumerate(zip(halves, trees, strict=True))]
     label = tw.LabelParty("label", y, BiasTop(1), loss=tw.losses.binary_cross_entropy)
-    job = tw.Job(
-        parties, label, tw.methods.boosting(), epochs=_ROUNDS, eval_every=_ROUNDS + 1, metrics=["auc"], effort="fast"
-    )
     times: list[float] = []
-    tw.train(job, callbacks=[], on_round=lambda _: times.append(perf_counter()))
-    return 1e3 * median(np.diff(times))
+    job = tw.Job(
+        parties, label, tw.methods.boosting(), epochs=_ROUNDS, eval_every=_ROUNDS + 1, metrics=["auc"], effort=effort
+    )
+    result = tw.train(job, callbacks=[], on_round=lambda _: times.append(process_time()))
+    return times, result.bytes.total
 
 
-def library_ms(x: Any, y: Any) -> float:
-    """The same two trees a round by LightGBM alone, from a gradient that is there."""
+def simulated_ms(x: Any, y: Any, effort: Effort) -> float:
+    """The median round, after the first, which bins the parties' tables."""
+    return float(1e3 * median(np.diff(train_rounds(x, y, effort)[0])))
+
+
+def record_fits(x: Any, y: Any) -> list[Fit]:
+    """What the parties' fitters are asked for, party after party and round after round: the same in every run."""
+    fits: list[Fit] = []
+    fit = TreeFitter.fit
+
+    def note(fitter: TreeFitter, gradient: Any, curvature: Any) -> Any:
+        fits.append((gradient.ravel().copy(), curvature.ravel().copy()))
+        return fit(fitter, gradient, curvature)
+
+    with patch.object(TreeFitter, "fit", note):
+        train_rounds(x, y, "fast")
+    return fits
+
+
+def library_ms(x: Any, fits: Sequence[Fit]) -> float:
+    """The same trees by LightGBM alone, from derivatives that are there: the median round after the first."""
     import lightgbm
 
-    settings = {
-        "objective": "none", "num_leaves": _LEAVES, "min_data_in_leaf": 20, "lambda_l2": 1.0, "deterministic": True,
-        "force_col_wise": True, "num_threads": 1, "verbosity": -1,
-    }  # fmt: skip
-    tables = [lightgbm.Dataset(half, params=settings).construct() for half in np.split(x, 2, axis=1)]
+    halves = np.split(x, 2, axis=1)
+    settings = list_settings(tw.learners.BoostedTrees(leaves=_LEAVES), len(x))
+    tables = [lightgbm.Dataset(half, params=settings).construct() for half in halves]
     boosters = [lightgbm.Booster(settings, table) for table in tables]
-    z, times = np.zeros(len(y)), []
-    for _ in range(_ROUNDS):
-        gradient = (1 / (1 + np.exp(-z)) - y).astype(np.float32)
-        curvature = np.maximum(np.abs(gradient) * (1 - np.abs(gradient)), 0.05).astype(np.float32)
-        began = perf_counter()
-        for booster in boosters:
-            booster.update(fobj=partial(_give, gradient, curvature))
-        times.append(perf_counter() - began)
-        z += 0.1 * x[:, 0]
+    times = []
+    for start in range(0, len(fits), len(boosters)):
+        began = process_time()
+        for booster, derivatives in zip(boosters, fits[start:], strict=False):
+            booster.update(fobj=partial(_give, derivatives))
+        times.append(process_time() - began)
     return 1e3 * median(times[1:])
 
 
-def _give(gradient: Any, curvature: Any, *_: Any) -> tuple[Any, Any]:
+def _give(derivatives: Fit, *_: Any) -> Fit:
     """What an objective is to LightGBM."""
-    return gradient, curvature
+    return derivatives
 
 
 # Two real parties ------------------------------------------------------------------------------------------------
@@ -159,15 +178,18 @@ def _party(job: str, name: str, out: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--wan", type=Path, help="the folder of the tools that shape a link")
     asked = parser.parse_args()
     x, y = make_table(_ROWS, _COLUMNS)
-    found = middle([compare(simulated_ms(x, y), library_ms(x, y)) for _ in range(asked.repeats)])
-    print(
-        f"one exchange of {_ROWS:,} x {_COLUMNS}, two parties: {found.ours:.1f} ms, LightGBM alone "
-        f"{found.other:.1f} ms: {found.ratio:.2f}x"
-    )
+    fits = record_fits(x, y)
+    for effort in ("fast", "small"):
+        found = middle([compare(simulated_ms(x, y, effort), library_ms(x, fits)) for _ in range(asked.repeats)])
+        sent = train_rounds(x, y, effort)[1] / _ROUNDS
+        print(
+            f"one exchange of {_ROWS:,} x {_COLUMNS}, two parties, effort {effort!r}: {found.ours:.1f} ms, "
+            f"LightGBM alone {found.other:.1f} ms: {found.ratio:.2f}x; {sent:,.0f} bytes"
+        )
     local = run_parties(f"127.0.0.1:{free_port()}")
     print(
         f"45,000 x 17, 100 exchanges, loopback, mutual TLS: {local['seconds']:.1f} s, {local['bytes'] / 1e6:.2f} MB"

@@ -1,9 +1,18 @@
 """The public path of learners; they live in `thinwire.engine.models`."""
 
-from thinwire.engine.models.encoders import Bins, Pretrained, PrincipalDirections, RawColumns
-from thinwire.engine.models.learners import BoostedTrees
-from thinwire.engine.models.pretraining import Pretraining
-from thinwire.engine.models.regression import Linear, RegressionTop
+from thinwire.engine.models import (
+    Bins,
+    BoostedTrees,
+    Linear,
+    Pretrained,
+    Pretraining,
+    PrincipalDirections,
+    RandomProjections,
+    RawColumns,
+    RegressionTop,
+    Scorecard,
+    ScorecardTop,
+)
 
-__all__ = ["Bins", "BoostedTrees", "Linear", "Pretrained", "Pretraining", "PrincipalDirections"]
-__all__ += ["RawColumns", "RegressionTop"]
+__all__ = ["Bins", "BoostedTrees", "Linear", "Pretrained", "Pretraining", "PrincipalDirections", "RandomProjections"]
+__all__ += ["RawColumns", "RegressionTop", "Scorecard", "ScorecardTop"]

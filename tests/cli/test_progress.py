@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
@@ -17,7 +18,7 @@ HALVED = [
 ]
 
 
-def event(round: int, halved: list[dict[str, Any]]) -> dict[str, Any]:
+def event(round: int, halved: list[dict[str, Any]], refined: Sequence[int] = ()) -> dict[str, Any]:
     return {
         "round": round,
         "epoch": round / 20,
@@ -25,7 +26,11 @@ def event(round: int, halved: list[dict[str, Any]]) -> dict[str, Any]:
         "test": {},
         "bytes": {"up": 1, "down": 1, "total": 2},
         "link_seconds": None,
-        "diagnostics": {"a": {"backed_off": []}, "shop": {"backed_off": halved}, "distortion": [0.0]},
+        "diagnostics": {
+            "a": {"backed_off": []},
+            "shop": {"backed_off": halved, "refined_after": refined},
+            "distortion": [0.0],
+        },
     }
 
 
@@ -39,6 +44,16 @@ def test_backing_off_is_said_once_each_time() -> None:
         "thin: the training loss rose from 1.25 to 3.5, so from round 10 on 5 cached steps a round, not 11",
         "thin: the training loss rose from 3.5 to 9, so from round 30 on 2 cached steps a round, not 5",
     ]
+
+
+def test_finer_messages_are_said_once_each_time() -> None:
+    out = StringIO()
+    with RunProgress("thin", 40, Console(file=out, width=200)) as progress:
+        for round, seen in ((120, 0), (180, 1), (240, 1), (300, 2)):
+            progress(event(round, [], [120, 240][:seen]))
+    said = [line for line in out.getvalue().splitlines() if "finer" in line]
+    stands = "thin: the training loss stands still, so messages are finer from round"
+    assert said == [f"{stands} 120 on", f"{stands} 240 on"]
 
 
 def test_names_and_sections_in_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ from every import generator
 from thinwire.base.errors import BadParameter, BadState
 from thinwire.engine.streams import Storage, Surrogate, release_pages
 from thinwire.engine.streams import storage as storage_module
+from thinwire.engine.streams.surrogate import are_all, list_rows
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20], ids=["mapped", "in memory"])
@@ -128,3 +129,21 @@ def test_a_full_disk_is_named_before_anything_starts(tmp_path: Path, monkeypatch
         BadParameter, match=r"no room for a surrogate of 4000000 bytes in .*: No space left on device"
     ):
         Surrogate(1_000_000, 1, Storage(0, tmp_path))
+
+
+def test_all_rows_in_order_give_what_the_same_rows_in_parts_do() -> None:
+    rng = torch.Generator().manual_seed(0)
+    change, x = torch.randn(7, 2, generator=rng), torch.randn(7, 2, generator=rng)
+    at_once, in_parts = Surrogate(7, 2), Surrogate(7, 2)
+    every = list_rows(7)
+    for _ in range(2):
+        at_once.add(every, change)
+        for part in every.split(3):
+            in_parts.add(part, change[part])
+    assert [are_all(rows, 7) for rows in (every, torch.arange(7))] == [True, True]
+    assert [are_all(rows, 7) for rows in (every.flip(0), every[:6])] == [False, False]
+    assert torch.equal(at_once.table, in_parts.table)
+    assert torch.equal(at_once.subtract_from(every, x), x - in_parts.at(every.flip(0)).flip(0))
+    copy = at_once.at(every)
+    at_once.add(every, change)
+    assert torch.equal(copy, in_parts.table)

@@ -134,9 +134,11 @@ def _kill_at(evaluation: int) -> Callable[[dict[str, Any]], None]:
     return look
 
 
-def test_a_run_killed_at_any_evaluation_delivers_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("averaging", [False, True])
+def test_a_run_killed_at_any_evaluation_delivers_the_same(tmp_path: Path, averaging: bool) -> None:
     recipe = tw.methods.efvfl(tw.compress.TopK(0.5), labels="private")
-    make = partial(overtraining_job, epochs=6, patience=3, recipe=recipe)
+    optimizer = tw.Adam(lr=0.1, averaging=averaging)
+    make = partial(overtraining_job, epochs=6, patience=3, recipe=recipe, optimizer=optimizer)
     whole = tw.train(make(), [], out=tmp_path / "whole")
     for evaluation in range(len(whole.history)):
         folder = tmp_path / f"killed {evaluation}"
@@ -202,3 +204,38 @@ def test_a_tie_is_a_gain_where_the_loss_is_lower(losses: tuple[float, ...], verd
     ]
     found = [judge(settings, history[: count + 1], True) for count in range(4)]
     assert ["best" * one.best + "stop" * one.stop for one in found] == verdicts
+
+
+@pytest.mark.parametrize("deliver", ["best", "last"])
+def test_averaged_weights_are_evaluated_and_delivered(deliver: str, tmp_path: Path) -> None:
+    """Training itself is the same to the bit: the averages follow from the weights of a run without them."""
+    plain = overtraining_job(eval_every=1, epochs=4)
+    seen: list[dict[str, dict[str, Tensor]]] = []
+    tw.train(plain, [lambda _: seen.append(weights(plain.modules()))])
+    averages = [seen[0]]
+    for t, now in enumerate(seen[1:], start=1):
+        averages.append({name: _average(averages[-1][name], now[name], 9 / (t + 8)) for name in now})
+    adam = tw.Adam(lr=0.1, averaging=True)
+    job = overtraining_job(eval_every=1, epochs=4, deliver=deliver, optimizer=adam)
+    shown: list[dict[str, dict[str, Tensor]]] = []
+    result = tw.train(job, [lambda _: shown.append(weights(job.modules()))], out=tmp_path / "run")
+    for expected, found in zip(averages, shown, strict=True):
+        require_equal(expected, found)
+    require_equal(weights(result.models), averages[result.summary()["delivered"]["round"]])
+    assert result.summary()["test"]["auc"] == pytest.approx(scores(job, "test"), abs=1e-6)
+    last = load_run(tmp_path / "run", overtraining_job().modules(), weights="last")
+    require_equal(weights(dict(last.models)), averages[-1])
+
+
+def _average(before: dict[str, Tensor], now: dict[str, Tensor], part: float) -> dict[str, Tensor]:
+    """Of parameters; buffers are the present ones."""
+    buffers = ("running_mean", "running_var", "num_batches_tracked")
+    return {key: now[key] if key.endswith(buffers) else before[key].lerp(now[key], part) for key in now}
+
+
+def test_a_job_without_averaging_is_the_job_it_was() -> None:
+    assert "averaging" not in overtraining_job().digests()["optimizers"]
+    averaged = overtraining_job(optimizer=tw.Adam(lr=0.1, averaging=True))
+    assert "averaging=True" in averaged.digests()["optimizers"]
+    with pytest.raises(BadInput, match="averaging must be True or False"):
+        tw.SGD(lr=0.1, averaging="yes")  # type: ignore[arg-type]

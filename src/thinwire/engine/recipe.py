@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import Field, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -173,9 +173,15 @@ class Recipe:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _is_unsaid(field: Field[Any], value: Any) -> bool:
+    """Digests are older than some fields: at their default they are left out."""
+    return bool(field.metadata.get("newer")) and value == field.default
+
+
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        parts = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        shown = [field for field in fields(value) if not _is_unsaid(field, getattr(value, field.name))]
+        parts = {field.name: _plain(getattr(value, field.name)) for field in shown}
         return {"is": type(value).__name__, **parts}
     if isinstance(value, Enum):
         return value.name

@@ -1,137 +1,36 @@
-"""What a job must meet before anything starts: settings, labels, classes, noise, and the rounds a budget allows."""
+"""What a job must meet before anything starts: settings, rows, models, labels and classes."""
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from thinwire.base.errors import BadColumn, BadInput, BadLabels, BadParameter, IncompatibleRecipe
 from thinwire.base.types import PartyName
-from thinwire.engine.compress import Identity, PoissonBinomial
-from thinwire.engine.models.encoders import Encoder
-from thinwire.engine.models.learners import BoostedTrees
+from thinwire.engine.compress import Codebook, Identity
+from thinwire.engine.models.encoders import Encoder, RandomProjections
+from thinwire.engine.models.learners import LEAST_DEVIATION, BoostedTrees
 from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, find_plain_loss, name_loss
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.privacy import Labels, SecureSum
-from thinwire.engine.privacy.accounting import (
-    Budget,
-    Exact,
-    Exposure,
-    Mechanism,
-    Parties,
-    PoissonBinomialRelease,
-    PrivacyLedger,
-    Uses,
-)
-from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows, end_to_end_epsilon
-from thinwire.engine.privacy.defences import LabelDP
-from thinwire.engine.privacy.dp_bottom import (
-    DPBottom,
-    Training,
-    require_row_gradients,
-    require_separate_rows,
-    to_accounting,
-)
+from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
+from thinwire.engine.privacy.defences import LabelDP, NoDefence
+from thinwire.engine.privacy.dp_bottom import DPBottom, require_row_gradients, require_separate_rows
 from thinwire.engine.programs.parties import FeatureParty, LabelParty, check_name
-from thinwire.engine.programs.program import Batches
 from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay
+from thinwire.engine.schedule import EveryBatch, OneWay
 from thinwire.engine.streams import Direct
 from thinwire.job.messages import at
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.settings import RunSettings
 from thinwire.storage.tensor_file import DTYPES
-
-
-def is_noisy(recipe: Recipe) -> bool:
-    """Do embeddings leave with noise that a guarantee can be made from?"""
-    return isinstance(recipe.uplink.compressor, PoissonBinomial) and isinstance(recipe.aggregation, SecureSum)
-
-
-@dataclass(frozen=True)
-class PrivacyPlan:
-    """The same at every feature party of a job, and known to all: it follows from what they agreed on."""
-
-    recipe: Recipe
-    training: Training
-    budget: Budget | None
-    width: int
-    parties: Parties
-
-    def exposure(self) -> Exposure:
-        compressor = self.recipe.uplink.compressor
-        mechanism: Mechanism = Exact()
-        if isinstance(compressor, PoissonBinomial) and is_noisy(self.recipe):
-            mechanism = PoissonBinomialRelease(compressor.trials, compressor.beta, self.width)
-        answered = not isinstance(self.recipe.schedule, OneWay)
-        return Exposure(mechanism, self.parties, to_accounting(self.training), answered)
-
-    def ledger(self, party: PartyName, rows: int) -> PrivacyLedger:
-        """Where nothing bounds what leaves, every row counts as shown from the start."""
-        ledger = PrivacyLedger(party, self.exposure(), rows, self.budget)
-        if not is_noisy(self.recipe):
-            ledger.charge_release(np.arange(rows))
-        return ledger
-
-    def limit(self, settings: RunSettings, party: PartyName, rows: int, evaluated_rows: int) -> Batches:
-        """The rounds of these rows that the budget allows; refuses a budget that nothing bounds."""
-        self.ledger(party, 1)
-        batches = settings.divide_rows(rows)
-        return self.limit_batches(batches, settings.evaluation_interval(batches), evaluated_rows)
-
-    def limit_batches(self, batches: Batches, eval_every: int, evaluated_rows: int) -> Batches:
-        """As many of the rounds as the budget allows; refuses one that allows none."""
-        if self.budget is None:
-            return batches
-        allowed = self._allowed(self.budget, batches, eval_every, evaluated_rows)
-        if allowed == 0:
-            raise IncompatibleRecipe(
-                f"budget: epsilon {self.budget.epsilon:g} at delta {self.budget.delta:g} allows no round of "
-                f"{self.recipe.name} with embeddings {self.width} wide; `thinwire privacy --epsilon "
-                f"{self.budget.epsilon:g} --width {self.width} --parties {self.parties.noisy} --epochs 1` plans the "
-                "noise that it needs"
-            )
-        return batches.limit(allowed)
-
-    def _allowed(self, budget: Budget, batches: Batches, eval_every: int, evaluated_rows: int) -> int:
-        def fits(rounds: int) -> bool:
-            exposure, uses = self.exposure(), self._list_uses(rounds, batches, eval_every, evaluated_rows)
-            spent = [end_to_end_epsilon(exposure, budget.observer, one, budget.delta) for one in uses]
-            return max(spent) <= budget.epsilon
-
-        return bisect(range(1, batches.rounds + 1), False, key=lambda rounds: not fits(rounds))
-
-    def forecast(self, settings: RunSettings, batches: Batches, evaluated_rows: int) -> list[Uses]:
-        """How often the worst-off rows will have been used when all these rounds are done."""
-        return self._list_uses(batches.rounds, batches, settings.evaluation_interval(batches), evaluated_rows)
-
-    def _list_uses(self, rounds: int, batches: Batches, eval_every: int, evaluated_rows: int) -> list[Uses]:
-        """Of the training row that is used most, and of a row that evaluations look at, where there are any."""
-        tested = [Uses(1 + -(-rounds // eval_every))] if evaluated_rows else []
-        return [self._training_uses(rounds, batches), *tested]
-
-    def _training_uses(self, rounds: int, batches: Batches) -> Uses:
-        """Of the row that is used most."""
-        visits = -(-rounds // batches.rounds_per_epoch)
-        steps = visits * self._steps_a_visit() if isinstance(self.training, DPBottom) else 0
-        return Uses(visits + int(self.recipe.warm_start), steps)
-
-    def _steps_a_visit(self) -> int:
-        match self.recipe.schedule:
-            case CachedSteps() as cached:
-                return cached.reuse
-            case LocalSteps() as local:
-                return local.steps
-        return 1
-
 
 # Early stopping and the best model ---------------------------------------------------------------------------------
 
@@ -315,6 +214,11 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
         _check_regression(where, party, recipe, settings)
     if not is_noisy(recipe) and not isinstance(settings.training, DPBottom):
         return
+    if isinstance(party.bottom, Encoder) and not isinstance(party.bottom, RandomProjections):
+        raise IncompatibleRecipe(
+            f"{where} is fitted to its party's rows, which a guarantee for single rows does not cover; use "
+            "random_projections"
+        )
     looked_at = () if party.preparation is None else party.preparation.row_dependent_columns
     if looked_at:
         raise IncompatibleRecipe(
@@ -333,26 +237,31 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
 
 
 def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty]) -> None:
-    """Either all bottom models are `Linear`, under one `RegressionTop` of the same l2, or none is."""
+    """Either all bottom models are `Linear`, under one `RegressionTop` of the same settings, or none is."""
     everyone: list[FeatureParty | LabelParty] = [*parties, label]
     for party in (one for one in everyone if one.bottom is not None):
         bottom, top = party.bottom, label.top
-        if isinstance(bottom, Linear) != isinstance(top, RegressionTop):
-            got = f"{type(bottom).__name__} under {type(top).__name__}"
-            raise BadInput(
-                f"party {party.name!r}: Linear and RegressionTop belong together, at all parties; got {got}"
-            )
-        if isinstance(bottom, Linear) and isinstance(top, RegressionTop) and bottom.l2 != top.l2:
-            held = f"party {party.name!r}: l2 is {bottom.l2:g}, and {top.l2:g} in the top model"
-            raise BadInput(f"{held}; write the same at all parties")
+        for below, above in ((Linear, RegressionTop), (Scorecard, ScorecardTop)):
+            if isinstance(bottom, below) != isinstance(top, above):
+                got = f"{type(bottom).__name__} under {type(top).__name__}"
+                says = f"{below.__name__} and {above.__name__} belong together, at all parties; got {got}"
+                raise BadInput(f"party {party.name!r}: {says}")
+        for setting in ("l2", "points_to_double_odds") if isinstance(bottom, Linear) else ():
+            ours, theirs = getattr(bottom, setting, None), getattr(top, setting, None)
+            if ours != theirs:
+                held = f"party {party.name!r}: {setting} is {ours:g}, and {theirs:g} in the top model"
+                raise BadInput(f"{held}; write the same at all parties")
 
 
 def _check_regression(where: str, party: FeatureParty | LabelParty, recipe: Recipe, settings: RunSettings) -> None:
-    """Directions travel as they are, of all rows, once a round; derivatives may be disturbed."""
+    """Directions travel as they are, of all rows, once a round; derivatives may be disturbed, but of a scorecard."""
+    counts = isinstance(party.bottom, Scorecard) or isinstance(getattr(party, "top", None), ScorecardTop)
     exact = recipe.uplink == Direct(Identity()) and recipe.schedule == EveryBatch()
     wrong = {
         f"is not made for {recipe.name}; use svfl": not exact or recipe.labels is not Labels.PRIVATE,
         "takes all rows at once; leave batch_size out": settings.batch_size is not None,
+        f"counts labels by the first derivative, which {recipe.defence} changes; use linear, or no defence": counts
+        and not isinstance(recipe.defence, NoDefence),
         "learns from raw rows; leave training out": not isinstance(settings.training, TrainedOnRawRows),
         'is exact in its last round; write deliver = "last"': HeldOut.VALIDATION in party.held_out
         and settings.deliver != "last",
@@ -368,8 +277,9 @@ def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettin
     where = f"party {party.name!r}: the top model"
     check_regression_parties(party, ())
     _check_regression(where, party, recipe, settings)
-    if find_plain_loss(party.loss) not in REGRESSION_LOSSES or party.fusion != "sum":
-        names = ", ".join(map(name_loss, REGRESSION_LOSSES))
+    losses = (binary_cross_entropy,) if isinstance(party.top, ScorecardTop) else REGRESSION_LOSSES
+    if find_plain_loss(party.loss) not in losses or party.fusion != "sum":
+        names = ", ".join(map(name_loss, losses))
         raise BadInput(f'{where} belongs to a regression, which takes fusion "sum" and one of the losses {names}')
 
 
@@ -384,6 +294,7 @@ def check_label_party(party: LabelParty, widths: Sequence[int], recipe: Recipe, 
     _check_one_way_labels(party, recipe, settings)
     _check_top(party, _fused(party, widths))
     _check_two_classes(party)
+    _check_label_scale(party, recipe)
     check_learner(f"party {party.name!r}: the bottom model", party.bottom, recipe, settings)
     _check_sample_weight(party, recipe)
     for module in (party.top, party.bottom):
@@ -439,6 +350,19 @@ def _check_two_classes(party: LabelParty) -> None:
     if _has_classes(party) and len(party.labels.unique()) == 1:
         label = int(party.labels.flatten()[0])
         raise BadLabels(f"all {len(party.labels)} rows are of class {label}; training needs two").at("labels")
+
+
+def _check_label_scale(party: LabelParty, recipe: Recipe) -> None:
+    """Leaves of trees are multiples of a fixed step, which must be small beside the labels."""
+    has_trees = isinstance(party.bottom, BoostedTrees) or isinstance(recipe.uplink.compressor, Codebook)
+    if not has_trees or name_loss(party.loss) != "squared_error":
+        return
+    deviation = float(party.labels.double().std(correction=0))
+    if deviation < LEAST_DEVIATION:
+        raise BadLabels(
+            f"a deviation of {deviation:.2g} is too small for boosted trees, whose outputs are rounded to 2e-06; "
+            "give the labels in a smaller unit, or as deviations from their mean"
+        ).at("labels")
 
 
 def _has_classes(party: LabelParty) -> bool:

@@ -23,8 +23,8 @@ from thinwire.engine.privacy.dp_bottom import Training
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import ErrorFeedback
-from thinwire.job.checks import is_noisy
 from thinwire.job.own_code import find_modules
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.job.registry import fill_defaults
 from thinwire.job.schema import JobSection, LabelEntry, PartyEntry
 
@@ -40,6 +40,9 @@ class Participants:
     has_validation_rows: bool = False
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
     is_regression: bool = False  # exact, over directions of the parties' columns
+    points_to_double_odds: Any = None  # of a scorecard
+    has_products: bool = False  # the top model multiplies outputs of different parties
+    tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -105,7 +108,9 @@ class Consent:
         """The whole agreement."""
         everyone = (*self.participants.feature_parties, self.participants.label_party)
         others = ", ".join(party for party in everyone if party != self.me)
-        shared = {field: value for field, value in self.agreement.items() if not field.startswith("recipe")}
+        # What trees follow from is the label party's matter, and a run's own file does not say it.
+        unsaid = ("recipe", "trees.")
+        shared = {field: value for field, value in self.agreement.items() if not field.startswith(unsaid)}
         own = self.section.model_dump(mode="json", include={"prepare", "model", "top"}, exclude_none=True)
         return [
             f"{self.me!r} is asked to take part in {self.recipe.name!r} with {others}",
@@ -203,12 +208,27 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     if participants.measures_columns:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
         sees.append(f"{permuted}, for each column without its name; the score lost by each")
+    if participants.points_to_double_odds is not None:
+        return [*sees, _DIRECTIONS_OF_BINS]
     return [*sees, _DIRECTIONS] if participants.is_regression else sees
 
 
 _DIRECTIONS = (
     "with every exchange one more direction of each party's columns: after as many exchanges as a party has columns, "
     "all of them up to a rotation, which independent component analysis can often undo"
+)
+
+
+_PRODUCTS = (
+    "of every training row, about, the sum of the other parties' outputs that its own are multiplied with: a "
+    "quotient of derivatives"
+)
+
+
+_DIRECTIONS_OF_BINS = (
+    "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as "
+    "many exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have "
+    "few bins"
 )
 
 
@@ -234,9 +254,12 @@ def _whose(recipe: Recipe) -> str:
 def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
+    is_card = participants.points_to_double_odds is not None
     return [
         *_answers_seen(recipe, participants),
         *(["its own coefficients"] if participants.is_regression else []),
+        *([_PRODUCTS] if participants.has_products else []),
+        *(["how many rows of each class are in every bin of its columns"] if is_card else []),
         *([verdict] if participants.has_validation_rows else []),
         *([losses] if participants.measures_columns else []),
     ]
@@ -288,7 +311,11 @@ def describe_agreement(
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if roster.is_regression:
-        found["model"] = "regression"
+        points = roster.points_to_double_odds
+        found["model"] = "regression" if points is None else f"scorecard, {_text(points)} points to double the odds"
+    if roster.tree_curvature is not None:
+        whose = "of the label party's top, fusion, loss and class_weights"
+        found[f"trees.curvature ({whose})"] = _text(roster.tree_curvature)
     if top is not None:
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss

@@ -10,6 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,10 +20,13 @@ from torch.func import functional_call
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.data.prepare import Preparation
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.privacy.dp_bottom import DPBottom, Training
 from thinwire.engine.recipe import Recipe
-from thinwire.job.checks import is_noisy
+from thinwire.job.privacy_plan import is_noisy
+from thinwire.storage.encryption_key import open_folder
+from thinwire.storage.layout import metadata_file
 from thinwire.storage.run_facts import EarlierRun
 
 TOP = "top"
@@ -79,12 +83,16 @@ class InitFrom:
             )
 
     def take_over(
-        self, modules: Mapping[str, nn.Module], widths: Mapping[PartyName, int], fusion: str | None
+        self,
+        modules: Mapping[str, nn.Module],
+        widths: Mapping[PartyName, int],
+        fusion: str | None,
+        prepared: Mapping[PartyName, Any] = MappingProxyType({}),
     ) -> InheritedWeights:
         """Changes the modules in place; refuses weights that do not fit, before any is changed.
 
         `modules` are those of this process by name, the top model as "top"; `widths` those of all parties with
-        features, in the order of fusion.
+        features, in the order of fusion; `prepared` says how the tables of some of them became numbers.
         """
         earlier = EarlierRun(self.folder)
         self._require_known(modules)
@@ -93,6 +101,7 @@ class InitFrom:
             if name in self.fresh or name not in earlier.models:
                 continue
             fitted = _Fitted(name, earlier, module, widths, fusion)
+            fitted.require_same_columns(prepared.get(name))
             fitting[name] = fitted.tensors()
             notes += fitted.notes
         if not fitting:
@@ -165,6 +174,17 @@ class _Fitted:
             return self._move(now)
         self._require_shapes(before, now)
         return dict(before)
+
+    def require_same_columns(self, prepared: Preparation | None) -> None:
+        """Of trees: their thresholds and categories mean nothing in columns that were prepared otherwise."""
+        kept = metadata_file(self.earlier.folder, self.name, "preparation")
+        if not isinstance(self.module, BoostedTrees) or (prepared is None and not kept.exists()):
+            return
+        if prepared is None or not kept.exists():
+            raise self._unfit(f"its table is prepared {'there' if prepared is None else 'here'} alone")
+        before = Preparation.from_json(open_folder(self.earlier.folder).read(kept))
+        if (what := prepared.find_difference(before)) is not None:
+            raise self._unfit(f"{what} (prepare.types and prepare.known fix what rows decide otherwise)")
 
     @property
     def before(self) -> Mapping[str, Tensor]:

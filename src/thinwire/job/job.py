@@ -17,6 +17,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.channel.link import Link
 from thinwire.engine.models.losses import name_loss
+from thinwire.engine.models.networks import InteractionTop
 from thinwire.engine.models.optimizers import SGD, OptimizerSpec
 from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import RegressionTop
@@ -39,7 +40,6 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import (
-    PrivacyPlan,
     check_batch_norm,
     check_column_importance,
     check_early_stopping,
@@ -55,6 +55,7 @@ from thinwire.job.checks import (
 from thinwire.job.disclosure import Participants
 from thinwire.job.init_from import InheritedWeights, InitFrom
 from thinwire.job.messages import at
+from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.job.settings import RunSettings
 
 _KINDS: list[tuple[str, type | tuple[type, ...], str]] = [
@@ -154,6 +155,8 @@ class Job:
             self.validation_rows > 0,
             self.column_importance,
             isinstance(self.label_party.top, RegressionTop),
+            getattr(self.label_party.top, "points_to_double_odds", None),
+            isinstance(self.label_party.top, InteractionTop),
         )
 
     @property
@@ -194,7 +197,8 @@ class Job:
         """Takes over the weights of an earlier run's folder, in place; says what was taken and what is fresh."""
         earlier = InitFrom(Path(folder), fresh, optimizers)
         earlier.require_no_guarantee(self.recipe, self.training)
-        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion)
+        prepared = {party.name: party.preparation for party in self.everyone}
+        taken = earlier.take_over(self.modules(), self.check(), self.label_party.fusion, prepared)
         self.memories, self.begun_from = taken.memories, taken.to_record()
         return taken
 
@@ -281,11 +285,12 @@ class Job:
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)
+        specs = (self.optimizer, *(party.optimizer for party in self.everyone))
         return {
             "recipe": self.recipe.digest(),
             "seed": str(self.seed),
             "batches": f"{self.batch_size} {self.batches} {self.eval_every}",
-            "optimizers": " ".join(repr(spec) for spec in (self.optimizer, *(p.optimizer for p in self.everyone))),
+            "optimizers": " ".join("None" if spec is None else spec.describe() for spec in specs),
             "link": repr(self.link),
             "label party": f"{self.label_party.fusion} fusion, {name_loss(self.label_party.loss)}",
             "privacy": f"{self.training} {self.budget}",

@@ -304,6 +304,8 @@ def resolve_document(file: JobFile | RosterFile, folder: Path) -> dict[str, Any]
     document = file.model_dump(exclude_none=True)
     document["recipe"] = fill_recipe_defaults(document["recipe"])
     document["optimizer"] = fill_defaults(document["optimizer"], "name", OPTIMIZERS)
+    if not document["optimizer"]["averaging"]:
+        del document["optimizer"]["averaging"]  # runs that can be resumed are older than it
     for section, field in (("job", "scratch"), ("encryption", "key"), ("network", "certs")):
         if field in document.get(section, {}):
             document[section][field] = str(folder / document[section][field])

@@ -101,12 +101,12 @@ class TableReader:
         tables = self.rows.divide("features", table, read_test)
         spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
         if settings is None:
-            arrays = [None if one is None else one.array for one in (*tables, spare)]
-            return PartyTables(*arrays[:3], unaligned_features=arrays[3])
+            rows, steering, test, others = (None if one is None else one.array for one in (*tables, spare))
+            return PartyTables(rows, steering, test, unaligned_features=others)
         with at(f"{self.section.path}.prepare"):
             preparation = Preparation.fit(tables[0], settings)
-        rows = self.convert("features", preparation.apply, tables)
-        return PartyTables(*rows, preparation, None if spare is None else preparation.apply(spare))
+        converted = self.convert("features", preparation.apply, tables)
+        return PartyTables(*converted, preparation, None if spare is None else preparation.apply(spare))
 
     def convert(
         self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
@@ -128,7 +128,7 @@ class TableReader:
                 source.columns,
                 source.all_but or (),
                 source.text_format,
-                self.section.keeps_gaps,
+                self.section.takes_gaps,
             )
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -326,7 +326,7 @@ class PartyLoader:
         found = build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
         if held.preparation is not None and held.preparation.keeps_gaps and not accepts_gaps(found):
             name = type(found).__name__
-            says = f"is 'keep', but {name} takes no missing values; use 'median', 'mean', or boosted_trees"
+            says = f"is 'keep', but {name} takes no missing values; use 'median', 'mean', boosted_trees or scorecard"
             raise BadInput.of(f"{section.path}.prepare.missing", says)
         return found
 
@@ -378,7 +378,7 @@ class JobSource:
     def load(self) -> Job:
         """With data and models; refuses whatever cannot run."""
         with self._text.locate_errors():
-            return self._load(self._file, build_settings(self._file, self._folder))
+            return self._load(self._file, build_settings(self._file.job, self._folder, self._file.pretrain))
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)

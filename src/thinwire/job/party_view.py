@@ -20,16 +20,17 @@ from torch import nn
 from thinwire.base.errors import BadInput
 from thinwire.base.format import did_you_mean
 from thinwire.base.types import PartyName
+from thinwire.engine.compress import Codebook
 from thinwire.engine.models import MODELS
 from thinwire.engine.models.losses import Loss, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.scorecard import POINTS_TO_DOUBLE_ODDS
 from thinwire.engine.privacy import Labels
 from thinwire.engine.privacy.accounting import Parties
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import (
-    PrivacyPlan,
     check_batch_norm,
     check_column_importance,
     check_early_stopping,
@@ -47,7 +48,15 @@ from thinwire.job.job_file import JobText, read_text, resolve_document, toml_tex
 from thinwire.job.job_loader import LabelData, PartyLoader, find_loss
 from thinwire.job.messages import at, within
 from thinwire.job.own_code import CodeSources, find_modules
-from thinwire.job.registry import build_optimizer, build_recipe, build_settings, complete_model, look_up
+from thinwire.job.privacy_plan import PrivacyPlan
+from thinwire.job.registry import (
+    build_optimizer,
+    build_recipe,
+    build_settings,
+    complete_model,
+    find_curvature,
+    look_up,
+)
 from thinwire.job.row_selection import RowDigest, RowSelection, RowSet
 from thinwire.job.schema import (
     JobSection,
@@ -339,7 +348,7 @@ def build_party_view(text: JobText, me: PartyName, code: CodeSources | None = No
     network = file.network or NetworkSection()
     return PartyView(
         me=me,
-        roster=_roster(file, section),
+        roster=_roster(file, section, recipe),
         recipe=recipe,
         optimizer=optimizer,
         job=file.job,
@@ -367,8 +376,9 @@ def _own_section(text: JobText, file: RosterFile, me: PartyName) -> PartySection
     raise BadInput(f"no party is called {me!r}; there are {', '.join(known)}{did_you_mean(me, known)}")
 
 
-def _roster(file: RosterFile, section: PartyEntry) -> Participants:
+def _roster(file: RosterFile, section: PartyEntry, recipe: Recipe) -> Participants:
     split = file.job.split
+    boosts = section.has_trees or isinstance(recipe.uplink.compressor, Codebook)
     return Participants(
         label_party=file.label_party.name,
         feature_parties=tuple(party.name for party in file.party),
@@ -377,20 +387,40 @@ def _roster(file: RosterFile, section: PartyEntry) -> Participants:
         has_validation_rows=split is not None and bool(split.validation),
         measures_columns=file.job.column_importance,
         is_regression=_is_regression(section),
+        has_products=bool((section.model or {}).get("pairs")) or _has_top(section, "interaction_top"),
+        tree_curvature=find_curvature(file.label_party, recipe) if boosts else None,
+        points_to_double_odds=_find_points(section),
     )
+
+
+def _has_top(section: PartyEntry, name: str) -> bool:
+    top = section.top if isinstance(section, LabelEntry) else None
+    return str((top or {}).get("name", "")).lower() == name
 
 
 def _is_regression(section: PartyEntry) -> bool:
     """Does this party, with its columns or its top model, take part in an exact regression?"""
-    top = section.top if isinstance(section, LabelEntry) else None
-    model = top or section.model or {}
+    model = _find_last_model(section)
     name = str(model.get("name", "")).lower()
-    return name == "regression_top" if top else name == "linear" and "width" not in model
+    return name in ("scorecard", "scorecard_top", "regression_top") or (name == "linear" and "width" not in model)
+
+
+def _find_points(section: PartyEntry) -> Any:
+    """Of a scorecard, as the section has it; None where the model is another one."""
+    model = _find_last_model(section)
+    is_card = str(model.get("name", "")).lower() in ("scorecard", "scorecard_top")
+    return model.get("points_to_double_odds", POINTS_TO_DOUBLE_ODDS) if is_card else None
+
+
+def _find_last_model(section: PartyEntry) -> Mapping[str, Any]:
+    """The top model, where this is its owner."""
+    top = section.top if isinstance(section, LabelEntry) else None
+    return top or section.model or {}
 
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:
     """What all parties read alike: names, [job], and that the recipe fits as many parties."""
-    settings = build_settings(file, folder)
+    settings = build_settings(file.job, folder, file.pretrain)
     check_names([*(party.name for party in file.party), file.label_party.name])
     with at("recipe"):
         recipe.check(len(file.party), file.label_party.fusion, settings.batches)

@@ -23,8 +23,16 @@ from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import COMPRESSORS, Compressor, Diminishing, DiminishingError, Milestones
 from thinwire.engine.compress.randomness import keep_generator
 from thinwire.engine.methods import METHODS
-from thinwire.engine.models import LOSSES, MODELS, OPTIMIZERS, STEP_SIZES, OptimizerSpec, cross_entropy
-from thinwire.engine.models.learners import choose_curvature
+from thinwire.engine.models import (
+    LOSSES,
+    MODELS,
+    OPTIMIZERS,
+    STEP_SIZES,
+    InteractionTop,
+    OptimizerSpec,
+    cross_entropy,
+)
+from thinwire.engine.models.losses import choose_curvature
 from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Plain, SecureSum
@@ -36,7 +44,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobFile, LabelEntry, PartyEntry, RosterFile, is_trees
+from thinwire.job.schema import JobSection, LabelEntry, PartyEntry, PretrainSection, is_trees
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
@@ -62,9 +70,8 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     return replace(call(path, METHODS[name], name, _read(path, METHODS[name], arguments)), **beside)
 
 
-def build_settings(file: JobFile | RosterFile, folder: Path) -> RunSettings:
+def build_settings(section: JobSection, folder: Path, pretrain: PretrainSection | None = None) -> RunSettings:
     """What `[job]` and `[pretrain]` say; `folder` is the job file's."""
-    section, pretrain = file.job, file.pretrain
     storage, budget, target = ("memory_limit_mb", "scratch"), section.budget, section.target
     with at("job.scratch"):
         scratch = None if section.scratch is None else folder / section.scratch
@@ -284,7 +291,13 @@ def complete_model(section: AnyEntry, label: LabelEntry, recipe: Recipe, outputs
     """
     if not section.has_trees or section.model is None:
         return section
-    found = {"width": outputs or count_outputs(label), "curvature": _choose_curvature(label, recipe), **section.model}
+    pairs, outputs = _count_pairs(label), outputs or count_outputs(label)
+    found = {
+        "width": None if outputs is None else outputs * (1 + pairs),
+        "pairs": pairs,
+        "curvature": find_curvature(label, recipe),
+        **section.model,
+    }
     for key, value in found.items():
         if value is None:
             raise BadInput.of(
@@ -316,11 +329,23 @@ def count_outputs(label: LabelEntry) -> int | None:
     return stated if isinstance(stated, int) else None if named is None else len(named)
 
 
-def _choose_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
+_BIASES = (("bias_top", "sum"), ("interaction_top", "concat"))  # an output's derivative is the loss's own
+
+
+def _count_pairs(label: LabelEntry) -> int:
+    """Of each output, for products across parties."""
+    top = label.top or {}
+    if str(top.get("name")).lower() != "interaction_top":
+        return 0
+    stated = top.get("pairs", list_parameters(InteractionTop)["pairs"].default)
+    return stated if isinstance(stated, int) else 0  # the top model itself refuses it
+
+
+def find_curvature(label: LabelEntry, recipe: Recipe) -> float | str | None:
     """d2L/dh2, as far as the file says what it follows from."""
     if label.top is None:
         return None
-    is_bias = str(label.top.get("name")).lower() == "bias_top" and label.fusion == "sum"
+    is_bias = (str(label.top.get("name")).lower(), label.fusion) in _BIASES
     plain = label.class_weights is None and isinstance(recipe.defence, NoDefence)
     return choose_curvature(LOSSES.get(label.loss, cross_entropy), is_bias and plain)
 

@@ -211,8 +211,8 @@ def is_trees(model: Any) -> bool:
 
 
 def takes_raw_columns(model: Any) -> bool:
-    """Does a section's table name a model that takes numbers and gaps as they are?"""
-    return _name(model) in ("boosted_trees", "bins", "raw_columns")
+    """Does a section's table name a model of columns as they are, with missing values and codes?"""
+    return _name(model) in ("boosted_trees", "scorecard", "bins", "raw_columns")
 
 
 def _name(model: Any) -> str | None:
@@ -243,7 +243,7 @@ class PartyEntry(JobFileSection):
     @model_validator(mode="before")
     @classmethod
     def _prepare_for_model(cls, table: Any) -> Any:
-        """Trees and bins take a table as it is, where the section says nothing else."""
+        """Trees, bins and scorecards take a table as it is, where the section says nothing else."""
         settings = table.get("prepare") if isinstance(table, dict) else None
         if isinstance(settings, dict) and takes_raw_columns(table.get("model")):
             return {**table, "prepare": {**FOR_TREES, **settings}}
@@ -259,7 +259,7 @@ class PartyEntry(JobFileSection):
         return _name(self.model) in ("principal_directions", "bins")
 
     @property
-    def keeps_gaps(self) -> bool:
+    def takes_gaps(self) -> bool:
         return takes_raw_columns(self.model)
 
     @property

@@ -76,6 +76,8 @@ def compare_agreements(
 ) -> list[str]:
     """One sentence for each field that differs, for either to read; empty where the two agree."""
     paths = {path for path in ours.keys() | theirs.keys() if ours.get(path) != theirs.get(path)}
+    # A party without trees need not know what they follow from.
+    paths -= {path for path in ours.keys() ^ theirs.keys() if path.startswith("trees.")}
     return [
         f"{_shorten(path)} is {_shorten(ours.get(path))} at {me!r} and {_shorten(theirs.get(path))} at {peer!r}"
         for path in sorted(paths)

@@ -31,7 +31,7 @@ from thinwire.engine.protocols.sealing import AFTER_TRAINING, PREDICTION, Sealin
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Rows
 from thinwire.engine.wire.entropy import Effort
-from thinwire.job.checks import PrivacyPlan
+from thinwire.job.privacy_plan import PrivacyPlan
 from thinwire.predict.charges import PredictionCharges, load_training_charges
 from thinwire.predict.errors import PartyFailed
 from thinwire.predict.model_store import RunFolder

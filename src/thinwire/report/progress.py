@@ -129,7 +129,7 @@ class RunProgress(ProgressLine):
     def __init__(self, name: str, rounds: int, console: Console | None = None) -> None:
         super().__init__(name, rounds, "round ", console)
         self._said = "starting"
-        self._backed_off = 0  # how often that was said
+        self._backed_off = self._refined = 0  # how often that was said
         self.begun = False
 
     def begin(self, begun: object) -> None:
@@ -141,7 +141,7 @@ class RunProgress(ProgressLine):
     def __call__(self, event: dict[str, Any]) -> None:
         self.begun = True
         self.move(event["round"], f"epoch {event['epoch']:.3g}, {format_metrics(event)}, {_format_traffic(event)}")
-        self._note_backed_off(event)
+        self._note_pace(event)
         self._show()
 
     def _show(self) -> None:
@@ -155,8 +155,12 @@ class RunProgress(ProgressLine):
         ending = "" if left is None else f", left {format_seconds(left)}"
         return f"{self.name}: {self._place()}, {self._said}{ending}"
 
-    def _note_backed_off(self, event: dict[str, Any]) -> None:
+    def _note_pace(self, event: dict[str, Any]) -> None:
         parties = [mine for mine in event["diagnostics"].values() if isinstance(mine, dict)]
+        refined = [one for mine in parties for one in mine.get("refined_after", [])]
+        for one in refined[self._refined :]:
+            self.note(f"{self.name}: the training loss stands still, so messages are finer from round {one} on")
+        self._refined = max(self._refined, len(refined))
         found = [one for mine in parties for one in mine.get("backed_off", [])]
         for one in found[self._backed_off :]:
             self.note(

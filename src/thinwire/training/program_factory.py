@@ -21,6 +21,7 @@ from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import Linear, RegressionTop, SubspaceFit
+from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
@@ -31,11 +32,13 @@ from thinwire.engine.protocols.bottom import (
     Bottom,
     EncoderBottom,
     FrozenLearner,
+    FrozenTrees,
     Learner,
     OwnBottom,
     OwnRows,
     PrivateSteps,
     RegressionBottom,
+    ScorecardBottom,
     TreesBottom,
 )
 from thinwire.engine.protocols.context import PartyContext
@@ -199,22 +202,24 @@ class ProgramFactory:
         """Of a bottom model that learns from its owner's rows as they are, or not at all; in this process alone."""
         features, held_out = party.features.to(self.settings.device), self._held_out_features(party)
         if isinstance(model, BoostedTrees):
-            learns = not isinstance(self.settings.training, Frozen)
-            return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
+            boosted = FrozenTrees if isinstance(self.settings.training, Frozen) else TreesBottom
+            seed = derive_seed(self.settings.seed, party.name, "trees")
+            return boosted(model, features, held_out, len(self.feature_parties) + 1, seed)
         if isinstance(model, Encoder):
             frozen = FrozenLearner(f"{party.name}/bottom", model.to(self.settings.device), self.settings.seed, 1)
             return EncoderBottom(frozen, features, held_out, self._own_rows(party))
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
-            return RegressionBottom(learner, features, held_out)
+            kind = ScorecardBottom if isinstance(model, Scorecard) else RegressionBottom
+            return kind(learner, features, held_out)
         learner = self._own_learner(party.name, model, party.optimizer)
         return OwnBottom(learner, features, held_out, self._own_rows(party))
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         if isinstance(party.bottom, BoostedTrees | Linear | Encoder):
             if self.group is not None and not isinstance(party.bottom, BoostedTrees):
-                kind = type(party.bottom).__name__
-                raise BadInput(f"party {party.name!r}: {kind} runs in one process; start it without other ranks")
+                model = type(party.bottom).__name__
+                raise BadInput(f"party {party.name!r}: {model} runs in one process; start it without other ranks")
             return self._own_bottom(party, party.bottom)
         learner = self._bottom_learner(party, own)
         features = party.features.to(self.settings.device)

@@ -12,7 +12,7 @@ from thinwire.base.types import PartyName, Round
 from thinwire.engine.channel.base import ACTIVITIES, Activity, Stopwatch, Stretch
 from thinwire.engine.channel.ledger import Ledger
 from thinwire.engine.recipe import Recipe
-from thinwire.job.checks import is_noisy
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.report.folder import keep_about, keep_heartbeat, keep_result
 from thinwire.report.record import (
     Evaluation,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 
 from thinwire.base.errors import BadColumn, BadState, BadTable
 from thinwire.data.prepare import Preparation, Settings
+from thinwire.data.prepare.columns import NumberColumn, Unscaled
 from thinwire.data.prepare.settings import FOR_TREES
 from thinwire.data.readers.tables import Cells, read_cells
 
@@ -131,6 +133,43 @@ def test_trees_get_the_table_as_it_is() -> None:
     assert set(weeks[~np.isnan(weeks)]) == set(range(7))
     clocks = [float(cell[11:13]) / 24 + 0.5 / 24 for cell in some["seen"]]
     assert output(preparation, x, "seen day") == pytest.approx(clocks, abs=1e-6)
+
+
+def scale_of(preparation: Preparation) -> Any:
+    (column,) = (one for one in preparation.columns if one.name == "seen")
+    assert isinstance(column, NumberColumn)
+    return column.scale
+
+
+def test_times_in_seconds_keep_their_digits() -> None:
+    seen = [1_700_000_000 + row for row in range(50)]
+    rows = {"seen": [*seen, None], "year": [*range(1980, 2030), 1980]}
+    fitted = Preparation.fit(rows, Settings.model_validate(FOR_TREES))
+    x = fitted.apply({"seen": seen, "year": list(range(1980, 2030))})
+    assert output(fitted, x, "seen").tolist() == (output(fitted, x, "seen")[0] + np.arange(50)).tolist()
+    assert output(fitted, x, "year").tolist() == list(range(1980, 2030))  # as it is
+    assert same(Preparation.from_json(fitted.to_json()).apply({"seen": seen, "year": [1980] * 50})[:, :1], x[:, :1])
+    assert "taken off" in fitted.columns[0].says
+    other = Preparation.fit({"seen": [one + 3 for one in seen]}, Settings.model_validate(FOR_TREES))
+    assert scale_of(other) == scale_of(fitted), "the same for rows of about the same time"
+    known = Preparation.fit(
+        {"seen": seen}, Settings.model_validate({**FOR_TREES, "known": {"seen": [1.7e9, 1.7e9 + 100]}})
+    )
+    assert len(known.apply({"seen": seen}).unique()) == 50
+    old = Preparation.from_json(re.sub(r',\s*"offset": [0-9.]+', "", fitted.to_json()))
+    assert scale_of(old) == Unscaled(), "as preparations say that are older"
+
+
+def test_a_difference_between_two_preparations_is_named() -> None:
+    known: dict[str, Any] = {"job": ["nurse", "clerk"] * 9, "age": list(range(18))}
+    there = Preparation.fit(known, Settings.model_validate(FOR_TREES))
+    for rows, says in (
+        ({"job": ["clerk", "nurse"] * 9, "age": list(range(9, 27))}, None),
+        ({"job": ["nurse", "farmer"] * 9, "age": list(range(18))}, "column 'job' was prepared as .*clerk, nurse"),
+        ({"age": list(range(18))}, "columns 'job', 'age' there and 'age' here"),
+    ):
+        found = Preparation.fit(rows, Settings.model_validate(FOR_TREES)).find_difference(there)
+        assert found is None if says is None else re.search(says, found or "")
 
 
 def test_a_word_and_a_gap_that_training_rows_lack_have_a_place_among_trees_too() -> None:

@@ -23,6 +23,7 @@ from thinwire.engine.compress import (
     Keystream,
     PoissonBinomial,
     RandK,
+    Refining,
     RowScale,
     Sign,
     StdGrid,
@@ -495,3 +496,30 @@ def test_throws_of_a_small_message_are_drawn_together_as_they_would_be_one_by_on
         for _ in range(trials):
             counts[few] -= naive.words(len(thresholds)) < thresholds
     assert not counts.any()
+
+
+def test_a_small_batch_is_rounded_finer() -> None:
+    """Rounding's noise counts as rows: what a message of B rows is worth is B / (1 + noise / energy)."""
+    step = Refining(8.0, 0.5)
+    found = {}
+    for rows in (1024, 256, 96, 32):
+        x = torch.randn(rows, 16, generator=generator())
+        sent = StdGrid(step, stochastic=True, least_rows=64).compress(x, generator()).to_tensor()
+        noise = float((sent - x).square().mean() / x.square().mean())
+        found[rows] = noise
+        assert rows / (1 + noise) > 0.9 * min(64, rows)
+        exact = StdGrid(0.5, stochastic=True).compress(x, generator()).to_tensor()
+        assert rows > 64 or torch.equal(sent, exact)
+    assert found[1024] > 3 > found[256] > 0.8 > found[96] > found[32]
+
+
+def test_precision_doubles_with_the_level_down_to_the_finest() -> None:
+    x = torch.randn(64, 4, generator=generator())
+    steps = [StdGrid(Refining(2.0, 0.3)).compress(x, generator(), Hint(level=level)).step for level in range(5)]  # type: ignore[attr-defined]
+    assert [step / steps[0] for step in steps] == pytest.approx([1, 0.5, 0.25, 0.15, 0.15])
+    assert StdGrid(Refining(0.2, 0.5)).compress(x, generator()) == StdGrid(0.2).compress(x, generator())
+    assert str(StdGrid(Refining(8.0, 0.5), stochastic=True)) == "StdGrid(8 to 0.5, stochastic=True)"
+    with pytest.raises(BadParameter, match="least_rows is about random rounding"):
+        StdGrid(1.0, least_rows=8)
+    with pytest.raises(BadParameter, match="Refining: finest must be above 0"):
+        Refining(1.0, 0.0)

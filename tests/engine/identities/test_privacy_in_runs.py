@@ -119,7 +119,7 @@ def test_test_rows_have_the_same_budget() -> None:
 
 
 def test_the_ledger_itself_refuses_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("thinwire.job.checks.PrivacyPlan.limit_batches", lambda _, batches, *__: batches)
+    monkeypatch.setattr("thinwire.job.privacy_plan.PrivacyPlan.limit_batches", lambda _, batches, *__: batches)
     budget = Budget(poisson_binomial_epsilon(4, 0.05, WIDTH, 3, 2, 1e-5) + 1e-9)
     given = job(pbm(4, 0.05), epochs=4, eval_every=1000, training=Frozen(), budget=budget)
     with pytest.raises(BudgetExceeded, match="'p0': the privacy budget ends here"):

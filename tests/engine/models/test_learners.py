@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from torch import Tensor, nn
 
 import thinwire as tw
 from thinwire.base.errors import BadInput, BadParameter, BadState, IncompatibleRecipe, NotFinite
+from thinwire.engine.models import BiasTop, InteractionTop
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
+from thinwire.engine.models.losses import choose_curvature, poisson
 from thinwire.training.dry_run import run_dry
 
 ROWS, ROUNDS = 600, 12
@@ -184,6 +187,63 @@ def test_several_classes_and_values_are_learned() -> None:
     tw.train(job, callbacks=[])
     residual = trees(torch.from_numpy(x)).numpy()[:, 0] - value
     assert residual.var() < 0.2 * value.var()
+
+
+@pytest.mark.parametrize(("pairs", "least", "most"), [(0, 0.0, 0.6), (2, 0.95, 1.0)], ids=["a sum", "products"])
+def test_products_say_what_no_party_s_columns_say_alone(pairs: int, least: float, most: float) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 2000, 2)).astype(np.float32)
+    y = (x[0, :, 0] * x[1, :, 0] > 0).astype(np.int64)
+    trees = [BoostedTrees(pairs=pairs, min_rows=100) for _ in x]
+    top = InteractionTop(2 + 2 * pairs, 1, pairs) if pairs else BiasTop(1)
+    held, own = ((table[:1000], one) for table, one in zip(x, trees, strict=True))
+    job = make_job({"bank": held, "shop": own}, y[:1000], top, tw.methods.boosting(), epochs=10)
+    job.label_party.fusion = "concat" if pairs else "sum"
+    tw.train(job, callbacks=[])
+    with torch.no_grad():
+        h = [one(torch.from_numpy(table[1000:])) for table, one in zip(x, trees, strict=True)]
+        said = top(torch.cat(h, dim=1) if pairs else h[0] + h[1])[:, 0] > 0
+    assert least <= (said.numpy() == y[1000:]).mean() <= most
+
+
+def test_products_begin_at_coins_that_follow_from_the_seed() -> None:
+    model, made = BoostedTrees(pairs=1), []
+    for seed in (0, 0, 1):
+        gradient, curvature = np.zeros((400, 2), np.float32), np.zeros((400, 2), np.float32)
+        model.begin_products(gradient, curvature, seed)
+        assert not gradient[:, 0].any()
+        assert set(gradient[:, 1]) == {-1.0, 1.0}
+        made.append(gradient)
+    assert np.array_equal(made[0], made[1])
+    assert not np.array_equal(made[0], made[2])
+
+
+def test_counts_are_learned_by_the_mean_square_of_their_derivatives() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1000, 3)).astype(np.float32)
+    rate = torch.from_numpy(3 + 0.5 * x[:, 0] * (x[:, 1] > 0) + 0.25 * x[:, 2])
+    y = torch.from_numpy(rng.poisson(rate.exp().numpy())).float()
+    curvature, start = choose_curvature(poisson, True), float(y.mean().log())
+    assert curvature == "mean_square"
+    bank, shop = (BoostedTrees(curvature=curvature) for _ in range(2))
+    parties = {"bank": (x[:, :2], bank), "shop": (x[:, 2:], shop)}
+    job = make_job(parties, y, Bias(start), tw.methods.svfl(), loss=poisson, epochs=40)
+    loss = tw.train(replace(job, metrics=()), callbacks=[]).history[-1]["train"]["loss"]
+    best, first = poisson(rate, y).mean(), poisson(torch.full_like(rate, start), y).mean()
+    assert loss < best + 0.1 * (first - best)
+
+
+def test_labels_of_a_tiny_scale_are_refused() -> None:
+    x, _ = make_table()
+    for scale, says in ((1e-7, "labels: a deviation of .* is too small for boosted trees"), (1.0, None)):
+        y = scale * torch.randn(len(x), generator=torch.Generator().manual_seed(0))
+        trees = BoostedTrees(curvature=2.0)
+        job = make_job({"bank": (x, trees)}, y, Bias(0.0), tw.methods.boosting(), loss=tw.losses.squared_error)
+        if says is None:
+            replace(job, metrics=()).check()
+            continue
+        with pytest.raises(BadInput, match=says):
+            job.check()
 
 
 def test_leaf_numbers_say_what_exact_outputs_say() -> None:

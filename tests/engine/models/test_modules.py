@@ -20,6 +20,7 @@ from thinwire.engine.models import (
     BiasTop,
     BoostedTrees,
     DeepTower,
+    InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
@@ -27,8 +28,10 @@ from thinwire.engine.models import (
     ScaledCosine,
     WideAndDeep,
 )
-from thinwire.engine.models.learners import TreeNodes, flatten_tree
+from thinwire.engine.models.encoders import Bins, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.regression import RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
+from thinwire.engine.models.tree_nodes import TreeNodes, TreeText
 
 ROWS = 5
 
@@ -47,10 +50,10 @@ def mixed(fields: list[int], dense: int) -> Tensor:
 def one_split(threshold: float = 0.2) -> BoostedTrees:
     """A tree for the second of two outputs: column 1 at most that much gives -1, otherwise 2."""
     model = BoostedTrees(2)
-    left, right = ({"leaf_value": value, "leaf_count": 3} for value in (-1.0, 2.0))
-    tree = {"split_feature": 1, "threshold": threshold, "decision_type": "<=", "missing_type": "None"}
-    tree |= {"split_gain": 4.0, "left_child": left, "right_child": right}
-    model.add(TreeNodes.join([flatten_tree({"leaf_value": 0.0}, 0), flatten_tree(tree, 1)]))
+    split = {"split_feature": "1", "split_gain": "4", "threshold": str(threshold), "decision_type": "0"}
+    split |= {"left_child": "-1", "right_child": "-2", "internal_count": "6", "leaf_count": "3 3"}
+    trees = [TreeText({"leaf_value": "0"}), TreeText(split | {"leaf_value": "-1 2"})]
+    model.add(TreeNodes.join([tree.flatten(column) for column, tree in enumerate(trees)]))
     return model
 
 
@@ -84,10 +87,19 @@ CASES = [
     Case("mlp_top", lambda: MLPTop(12, [8, 8], 10), normal(12), (10,)),
     Case("scaled_cosine", ScaledCosine, normal(12), ()),
     Case("bias_top", lambda: BiasTop(12), normal(12), (12,)),
+    Case("interaction_top", lambda: InteractionTop(12, 2, 1), normal(12), (2,)),
     Case("boosted_trees", one_split, normal(3), (2,)),
     Case("regression_top", RegressionTop, normal(1), (1,)),
+    Case("scorecard", lambda: Scorecard(6, fields_vocab=[10, 3]), mixed([10, 3], 4), (1,)),
+    Case("scorecard_top", ScorecardTop, normal(1), (1,)),
+    Case("principal_directions", lambda: PrincipalDirections(12, 4), normal(3, 4), (4,)),
+    Case("random_projections", lambda: RandomProjections(12, 4), normal(12), (4,)),
+    Case("bins", lambda: Bins(6, fields_vocab=[10, 3]), mixed([10, 3], 4), (6,)),
+    Case("raw_columns", RawColumns, normal(12), (12,)),
 ]
-NETWORKS = [case for case in CASES if case.name not in ("boosted_trees", "regression_top")]
+ENCODERS = ("principal_directions", "random_projections", "bins", "raw_columns")
+EXACT = ("boosted_trees", "regression_top", "scorecard", "scorecard_top", *ENCODERS)  # without weights to be drawn
+NETWORKS = [case for case in CASES if case.name not in EXACT]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -128,7 +140,7 @@ def test_finite_gradients(case: Case) -> None:
 def test_the_global_seed_fixes_the_weights(case: Case) -> None:
     first, again, other = (seeded(case.build, seed).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
-    if case.name not in ("scaled_cosine", "bias_top", "boosted_trees", "regression_top"):
+    if case.name not in ("scaled_cosine", "bias_top", "interaction_top", *EXACT):
         assert any(not torch.equal(first[name], other[name]) for name in first)
 
 
@@ -155,6 +167,19 @@ def test_trees_are_their_leaves_and_a_bias_is_added() -> None:
     assert torch.equal(top(one_split()(x)), one_split()(x) + torch.tensor([0.5, -1.0]))
     with pytest.raises(BadTensor, match=r"BiasTop: the input has shape \(5, 3\), expected \[B, 2\]"):
         top(x)
+
+
+def test_interactions_are_products_of_any_two_parties() -> None:
+    one, two, three = (normal(6) for _ in range(3))  # two outputs, then two pairs for each of them
+    top = InteractionTop(18, classes=2, pairs=2)
+    top.begin_at(torch.tensor([0.5, -1.0]))
+    pairs = one[:, 2:] * two[:, 2:] + one[:, 2:] * three[:, 2:] + two[:, 2:] * three[:, 2:]
+    summed = (one + two + three)[:, :2] + torch.tensor([0.5, -1.0])
+    expected = summed + torch.stack([pairs[:, :2].sum(dim=1), pairs[:, 2:].sum(dim=1)], dim=1)
+    torch.testing.assert_close(top(torch.cat([one, two, three], dim=1)), expected)
+    for features in (6, 15):
+        with pytest.raises(BadParameter, match=f"of 6 numbers a party.*two parties or more, got {features}"):
+            InteractionTop(features, classes=2, pairs=2)
 
 
 def test_linear_is_its_equation() -> None:

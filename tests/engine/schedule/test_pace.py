@@ -14,14 +14,14 @@ import thinwire as tw
 from engine.identities.small import job
 from thinwire.base.errors import BadParameter
 from thinwire.engine.methods import thin
-from thinwire.engine.schedule import CachedSteps
-from thinwire.engine.schedule.step_controller import BatchOutcome, StepController
+from thinwire.engine.schedule import CachedSteps, step_controller
+from thinwire.engine.schedule.step_controller import BatchOutcome, Pace, StepController
 
 
 def rested(pace: StepController, *losses: float) -> int:
     for loss in losses:
         pace.observe_batch(BatchOutcome(loss, 1.0))
-    return pace.decide_steps(7)
+    return pace.decide_pace(7).steps
 
 
 def test_the_mean_since_the_last_rest_is_compared_with_the_lowest() -> None:
@@ -64,7 +64,7 @@ def test_steps_are_never_negative_and_stay_without_a_limit() -> None:
     free = StepController(3, None)
     assert rested(free, 1.0) == rested(free, 100.0) == rested(free, 100.0) == 3
     assert free.diagnostics() == {}
-    assert StepController(3, 1.5).decide_steps(0) == 3  # nothing was learned yet
+    assert StepController(3, 1.5).decide_pace(0) == Pace(3)  # nothing was learned yet
 
 
 def test_a_pace_survives_saving() -> None:
@@ -88,14 +88,14 @@ def test_the_limits_are_checked() -> None:
 @pytest.mark.parametrize(("bits", "steps"), [((0.3, 0.3), 5), ((0.1, 0.5), 5), ((0.1, 0.3), 0)])
 def test_steps_begin_where_messages_turn_out_to_be_worth_it(bits: tuple[float, ...], steps: int) -> None:
     pace = StepController(5, worth_bits=0.25)
-    assert pace.steps == pace.decide_steps(0) == 0
+    assert pace.pace == pace.decide_pace(0) == Pace(0)
     for one in bits:
         pace.observe_batch(BatchOutcome(1.0, one))
     saved = StepController(5, worth_bits=0.25)
     saved.load(json.loads(json.dumps(pace.state())))
-    assert pace.decide_steps(2) == saved.decide_steps(2) == steps
+    assert pace.decide_pace(2) == saved.decide_pace(2) == Pace(steps)
     pace.observe_batch(BatchOutcome(1.0, 0.5 - bits[0]))
-    assert pace.decide_steps(3) == steps  # it is decided once
+    assert pace.decide_pace(3) == Pace(steps)  # it is decided once
     assert pace.diagnostics() == {"first_bits_a_value": pytest.approx(sum(bits) / 2)}
 
 
@@ -103,6 +103,60 @@ def test_few_rows_are_used_less_often() -> None:
     schedule = CachedSteps(5, 12, rows_a_use=200)
     assert [schedule.among(rows).reuse for rows in (1, 200, 1198, 2399, 2400, 10**6)] == [1, 1, 5, 11, 12, 12]
     assert CachedSteps(5, 12).among(3).reuse == 12
+
+
+def windowed(controller: StepController, mean: float, batches: int = 60) -> Pace:
+    """After so many batches, whose losses are `mean`, give or take a tenth."""
+    for batch in range(batches):
+        controller.observe_batch(BatchOutcome(mean + (0.1 if batch % 2 else -0.1), 1.0))
+    return controller.decide_pace(7)
+
+
+def test_where_the_loss_stands_still_messages_get_finer_and_steps_fewer() -> None:
+    """The means of two windows of 60 differ by 0.018 at random."""
+    controller = StepController(7, levels=2)
+    assert [windowed(controller, loss) for loss in (2.0, 1.5, 1.4)] == [Pace(7)] * 3
+    assert windowed(controller, 1.38) == Pace(3, 1)
+    assert [windowed(controller, loss) for loss in (1.37, 1.3)] == [Pace(3, 1)] * 2
+    assert windowed(controller, 1.4) == Pace(1, 2)
+    assert windowed(controller, 1.4) == windowed(controller, 1.4) == Pace(1, 2)  # there are no more levels
+    assert controller.diagnostics() == {"precision_level": 2, "refined_after": [7, 7]}
+
+
+def test_frequent_rests_wait_for_a_window_of_batches() -> None:
+    controller, other = StepController(7, levels=2), StepController(7, levels=2)
+    assert [windowed(controller, 1.0, 20) for _ in range(5)] == [Pace(7)] * 5
+    other.load(json.loads(json.dumps(controller.state())))
+    assert windowed(controller, 1.0, 20) == windowed(other, 1.0, 20) == Pace(3, 1)
+    assert controller.state() == other.state()
+
+
+def still(**settings: Any) -> tw.Job:
+    """A learning rate so small that nothing is learned."""
+    torch.manual_seed(1)
+    x = torch.randn(16, 3)
+    label = tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(16, 2))
+    party = tw.FeatureParty("bank", x, torch.nn.Linear(3, 16))
+    usual: dict[str, Any] = {"batch_size": 4, "epochs": 6, "eval_every": 8, "metrics": [], "diagnostics": False}
+    return tw.Job([party], label, thin(), tw.SGD(lr=1e-6), **usual | settings)
+
+
+def test_a_run_that_stands_still_gets_finer_at_every_party_and_resumes_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_controller, "_WINDOW", 8)
+    whole = tw.train(still(), [])
+    found = [event["diagnostics"] for event in whole.history]
+    assert [one["shop"]["precision_level"] for one in found] == [0, 0, 0, 1]  # an event comes before what follows
+    assert [one["bank"]["precision_level"] for one in found] == [0, 0, 0, 1]
+    sent = [event["bytes"]["up"] for event in whole.history]
+    assert sent[3] - sent[2] > sent[2] - sent[1]
+    tw.train(still(epochs=4), [], out=tmp_path)
+    resumed = tw.train(still(), [], out=tmp_path, resume=True)
+    assert resumed.history[-1]["bytes"] == whole.history[-1]["bytes"]
+    for name, module in whole.models.items():
+        for mine, theirs in zip(module.parameters(), resumed.models[name].parameters(), strict=True):
+            assert torch.equal(mine, theirs)
 
 
 def wide(rank: int) -> tw.Job:

@@ -23,6 +23,7 @@ from thinwire.job.job_loader import load_job, resolve_job
 from thinwire.job.job_snapshot import save_job
 from thinwire.job.party_view import read_party_view
 from thinwire.lab.ablation import train_centrally
+from thinwire.net.handshake import compare_agreements
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
 METHOD = "boosting"
@@ -103,7 +104,7 @@ def test_trees_get_their_tables_as_they_are_unless_told_otherwise(path: Path) ->
 
 def test_a_network_takes_no_gaps(path: Path) -> None:
     settings = ['party.bank.model={name="linear",width=1}', 'party.bank.prepare={missing="keep"}']
-    says = "party.bank.prepare.missing is 'keep', but LinearBottom takes no missing values; use 'median', 'mean', or"
+    says = "party.bank.prepare.missing is 'keep', but LinearBottom takes no missing values; use 'median', 'mean', b"
     with pytest.raises(BadInput, match=says):
         load_job(path, settings)
 
@@ -204,10 +205,53 @@ def test_a_run_of_trees_goes_on_in_another_one_and_is_trained_centrally_too(run:
         load_job(path, plain).start_from(run.parent / "wider", fresh=["top"])
 
 
+def test_trees_do_not_go_on_where_a_table_is_prepared_otherwise(run: Path, path: Path) -> None:
+    plain = ["job.baselines=false", "job.importance=false"]
+    job = load_job(path, [*plain, "party.bank.prepare.min_count=200"])
+    with pytest.raises(BadInput, match=r"'bank' in .*: column 'job' was prepared as .* there, and is .*--fresh bank"):
+        job.start_from(run)
+    assert job.start_from(run, fresh=["bank"]).taken == ("shop", "top")
+
+
+def test_a_feature_party_that_reads_another_loss_is_refused(path: Path) -> None:
+    weighted = read_party_view(path, "shop", ["label_party.class_weights=[1, 3]"]).agreement()
+    bank = read_party_view(path, "bank")
+    (found,) = compare_agreements(bank.agreement(), weighted, "bank", "shop")
+    assert found.startswith("trees.curvature (of the label party's top, fusion, loss and class_weights) is derived")
+    assert found.endswith("at 'bank' and 0.25 at 'shop'")
+    assert not compare_agreements(bank.agreement(), read_party_view(path, "shop").agreement(), "bank", "shop")
+    mixed = [*CLASSES, 'label_party.top={name="bias_top",width=2}', 'party.bank.model={name="linear",width=2}']
+    theirs = {key: value for key, value in weighted.items() if not key.startswith("trees.")}
+    assert not compare_agreements(read_party_view(path, "bank", mixed).agreement(), theirs, "bank", "shop")
+
+
+def test_products_across_parties_in_a_job_file(path: Path) -> None:
+    top = ['label_party.top={name="interaction_top",pairs=1}', "label_party.fusion=concat"]
+    job = load_job(path, [*top, "job.baselines=false", "job.importance=false"])
+    for party in job.everyone:
+        assert isinstance(party.bottom, tw.learners.BoostedTrees)
+        assert (party.bottom.width, party.bottom.pairs, party.bottom.curvature) == (2, 1, "derived")
+    assert bias_of(job.label_party).item() != 0
+    bank = read_party_view(path, "bank", top).load_features().bottom
+    assert isinstance(bank, tw.learners.BoostedTrees)
+    assert (bank.width, bank.pairs) == (2, 1)
+    seen = [read_party_view(path, name, top).who_sees()["bank"] for name in ("bank", "shop")]
+    assert seen[0] == seen[1]
+    assert "the sum of the other parties' outputs that its own are multiplied with" in seen[0][-1]
+    assert tw.train(job, callbacks=[]).summary()["test"]["auc"] > 0.85
+    with pytest.raises(BadInput, match=r"InteractionTop: embeddings of 2 numbers a party.*fusion = 'concat'"):
+        load_job(path, top[:1])
+
+
 # What follows from the label party's side ---------------------------------------------------------------------------
 
 
 CLASSES = ["label_party.loss=cross_entropy"]
+VISITS = [
+    "label_party.labels={file='shop.csv',column='visits'}",
+    "label_party.features={file='shop.csv',all_but=['bought']}",
+    "job.metrics=[]",
+]
 
 
 @pytest.mark.parametrize(
@@ -218,21 +262,20 @@ CLASSES = ["label_party.loss=cross_entropy"]
         ([*CLASSES, 'label_party.top={name="mlp_top",hidden=[4],classes=2}'], 2, 0.25),
         (["label_party.class_weights=[1, 2]"], 1, 0.25),
         (['recipe.defence={name="MaxNorm"}'], 1, 0.25),
-        (["label_party.labels={file='shop.csv',column='visits'}", "label_party.loss=squared_error"], 1, 2.0),
+        ([*VISITS, "label_party.loss=poisson"], 1, "mean_square"),
+        ([*VISITS, "label_party.loss=squared_error"], 1, 2.0),
     ],
-    ids=["binary", "classes", "another top", "weighted", "defended", "value"],
+    ids=["binary", "classes", "another top", "weighted", "defended", "counts", "value"],
 )
 def test_width_and_curvature_follow_from_the_loss(
     path: Path, settings: list[str], width: int, curvature: float | str
 ) -> None:
-    visits = ["label_party.features={file='shop.csv',all_but=['bought']}", "job.metrics=[]"]
-    asked = [*settings, *(visits if curvature == 2.0 else [])]
-    job = load_job(path, asked)
+    job = load_job(path, settings)
     for party in job.everyone:
         assert isinstance(party.bottom, tw.learners.BoostedTrees)
         assert (party.bottom.width, party.bottom.curvature) == (width, curvature)
     if width == 1:  # how many classes there are is in no file: a feature party alone cannot know
-        bank = read_party_view(path, "bank", asked).load_features().bottom
+        bank = read_party_view(path, "bank", settings).load_features().bottom
         assert isinstance(bank, tw.learners.BoostedTrees)
         assert (bank.width, bank.curvature) == (width, curvature)
 

@@ -247,6 +247,15 @@ def test_numbers_are_not_attacked_as_labels() -> None:
     assert report.model.metric == "mse"
 
 
+def test_a_regression_s_directions_are_said_not_to_be_looked_at() -> None:
+    x, labels = table()
+    parties = [tw.FeatureParty("bank", x[0][:ROWS], tw.learners.Linear(x[0].shape[1]))]
+    top = tw.learners.RegressionTop()
+    label = tw.LabelParty("ads", labels[:ROWS], top, loss=tw.losses.binary_cross_entropy)
+    report = audit_job(tw.Job(parties, label, svfl(), epochs=2), rows=200)
+    assert any("one more direction of a party's columns with every exchange" in note for note in report.notes)
+
+
 def test_a_report_comes_out_the_same_again() -> None:
     described = job(pbm(16, 0.2), epochs=2)
     tw.train(described, callbacks=[])

@@ -56,6 +56,7 @@ class Shape:
     own_features: bool = False  # at the label party
     tests: bool = True  # are there test rows?
     ids: bool = False
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _document(shape: Shape, address: str) -> Document:
     return {
         "job": {key: value for key, value in {**_SETTINGS, **shape.job}.items() if value is not None},
         "recipe": dict(shape.recipe),
-        "optimizer": {"name": "adam", "lr": 0.02},
+        "optimizer": {"name": "adam", "lr": 0.02, **shape.optimizer},
         "network": {"listen": address, "address": address, "wait_seconds": DEADLINE},
         "party": [
             {"name": name, **_columns(name, shape), **(_ids(name) if shape.ids else {})}

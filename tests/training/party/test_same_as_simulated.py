@@ -121,6 +121,10 @@ EVERY: dict[str, Shape] = {
         parties=3,
     ),
     "svfl, best model": Shape({"method": "svfl"}, job=STEERED, ids=True, own_features=True),
+    "svfl, averaged weights": Shape({"method": "svfl"}, optimizer={"averaging": True}, own_features=True),
+    "thin, averaged weights, best model": Shape(
+        {"method": "thin"}, job=STEERED, optimizer={"averaging": True}, ids=True
+    ),
     "thin, best model": Shape({"method": "thin"}, job={**STEERED, "metrics": ["auc"]}, ids=True, parties=3),
     "efvfl, last model": Shape({**EFVFL, "labels": "private"}, job={**STEERED, "deliver": "last"}, ids=True),
 }

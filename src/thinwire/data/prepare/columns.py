@@ -27,6 +27,7 @@ from thinwire.data.readers.text_format import PLAIN, TextFormat
 
 _FARTHEST = 10.0  # deviations: what is farther out is a slip of the pen, or counts as this much
 _KNOTS = 101
+_WHOLE = 2.0**24  # up to here float32 holds all whole numbers
 _FLOAT32 = float(np.finfo(np.float32).max)
 
 
@@ -77,12 +78,26 @@ class Range(StrictModel):
 
 
 class Unscaled(StrictModel):
-    """As it is, for models that only compare; no farther than float32 goes."""
+    """As it is, for models that only compare; no farther than float32 goes.
+
+    Values that lie far from 0 and close together, as times in seconds do, lose the digits that tell them apart in
+    float32: an `offset` is taken off them first.
+    """
 
     by: Literal["none"] = "none"
+    offset: Finite = 0.0
+
+    @classmethod
+    def between(cls, low: float, high: float) -> Unscaled:
+        """For values from low to high; their middle is taken off where whole numbers would fall together."""
+        span, middle = high - low, low / 2 + high / 2
+        if abs(middle) <= span or max(abs(low), abs(high)) <= _WHOLE:
+            return cls()
+        step = 2.0 ** np.floor(np.log2(span))  # coarse, so that it is the same for other rows of the table
+        return cls(offset=float(np.round(middle / step) * step))
 
     def apply(self, x: Floats) -> Floats:
-        return np.clip(x, -_FLOAT32, _FLOAT32)
+        return np.clip(x - self.offset, -_FLOAT32, _FLOAT32)
 
 
 AnyScale = Annotated[Standard | Quantile | Range | Unscaled, Field(discriminator="by")]
@@ -91,7 +106,7 @@ AnyScale = Annotated[Standard | Quantile | Range | Unscaled, Field(discriminator
 def fit_scale(x: Floats, by: Literal["standard", "quantile", "none"]) -> Standard | Quantile | Unscaled:
     """Of the values that are there; they are not all the same."""
     if by == "none":
-        return Unscaled()
+        return Unscaled.between(float(x.min()), float(x.max()))
     if by == "standard":
         return Standard(mean=float(x.mean()), deviation=float(x.std()))
     shares = np.linspace(0, 1, _KNOTS)
@@ -146,7 +161,9 @@ class NumberColumn(_WithGaps):
 
     @property
     def says(self) -> str:
-        scale = "as it is" if self.scale.by == "none" else f"{self.scale.by} scale"
+        scale = "as it is" if isinstance(self.scale, Unscaled) else f"{self.scale.by} scale"
+        if isinstance(self.scale, Unscaled) and self.scale.offset:
+            scale += f" but for {self.scale.offset:.0f}, taken off"
         return scale + (f", gaps filled with {self.fill:.4g} and marked" if self.gaps else self._says_gaps)
 
 
@@ -405,7 +422,7 @@ def _known(name: str, settings: Settings) -> AnyColumn:
         case [low, high]:
             _require_rising(name, low, high)
             low, high = float(low), float(high)  # type: ignore[arg-type]
-            scale = Unscaled() if by == "none" else Range(low=low, high=high)
+            scale = Unscaled.between(low, high) if by == "none" else Range(low=low, high=high)
             return NumberColumn(name=name, public=True, gaps=not keep, keep=keep, fill=(low + high) / 2, scale=scale)
     raise BadColumn(f"known.{name} must be a range, a vocabulary or a number of buckets")
 

@@ -158,6 +158,11 @@ class Preparation(_Fitted):
         return tuple(column.size for column in self.columns if self._is_coded(column))
 
     @property
+    def code_names(self) -> tuple[tuple[str, ...], ...]:
+        """What the codes of each of the first columns stand for, where categories are codes."""
+        return tuple(column.codes for column in self.columns if self._is_coded(column))
+
+    @property
     def keeps_gaps(self) -> bool:
         """Can a prepared row hold NaN?"""
         return any(getattr(column, "keep", False) for column in self.columns)
@@ -166,6 +171,16 @@ class Preparation(_Fitted):
     def row_dependent_columns(self) -> tuple[str, ...]:
         """Columns whose preparation follows from single rows, so that no guarantee covers them."""
         return tuple(column.name for column in self.columns if not column.public)
+
+    def find_difference(self, other: Preparation) -> str | None:
+        """In words, what makes a model of columns prepared so unfit for the other's; None where they are alike."""
+        mine, theirs = ({one.name: one for one in each.columns} for each in (self, other))
+        if self.categories != other.categories or list(mine) != list(theirs):
+            return f"columns {quote_names(list(theirs))} there and {quote_names(list(mine))} here"
+        for name, column in mine.items():
+            if _list_facts(column) != _list_facts(theirs[name]):
+                return f"column {name!r} was prepared as {theirs[name].says} there, and is {column.says} here"
+        return None
 
     def describe(self) -> list[dict[str, Any]]:
         """A line a column, for people."""
@@ -178,6 +193,14 @@ class Preparation(_Fitted):
 
     def _is_coded(self, column: AnyColumn) -> TypeGuard[CodedColumn]:
         return self.categories == "codes" and isinstance(column, CodedColumn)
+
+
+def _list_facts(column: AnyColumn) -> dict[str, Any]:
+    """What a prepared value depends on, gaps that are kept aside."""
+    if isinstance(column, LeftOutColumn):
+        return {"kind": column.kind}
+    unused = {"public", "fill"} if getattr(column, "keep", False) else {"public"}
+    return column.model_dump(exclude=unused)
 
 
 def _without_words(cells: Cells, words: Mapping[str, Any] | tuple[str, ...] | list[str]) -> Cells:

@@ -10,7 +10,7 @@ A compressor's numeric parameters may be schedules of the round (`Milestones`, `
 from thinwire.engine.compress.codebook import Codebook
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.engine.compress.grids import Directions, RowScale, StdGrid
-from thinwire.engine.compress.parameters import Diminishing, DiminishingError, Milestones
+from thinwire.engine.compress.parameters import Diminishing, DiminishingError, Milestones, Refining
 from thinwire.engine.compress.quantize import QSGD, HexLattice, PoissonBinomial, Sign, Uniform
 from thinwire.engine.compress.randomness import Keystream
 from thinwire.engine.compress.sparse import Cast, Identity, RandK, TopK
@@ -38,4 +38,4 @@ COMPRESSORS: tuple[type[Compressor], ...] = (
 __all__ = ["COMPRESSORS", "QSGD", "Cast", "Codebook", "Directions", "HexLattice", "Identity", "PoissonBinomial"]
 __all__ += ["RandK", "RowScale", "Shorter", "Sign", "StdGrid", "Then", "TopK", "Uniform"]
 __all__ += ["Compressor", "ErrorBound", "Hint", "Keystream", "Promise", "Remembers", "Symbols"]
-__all__ += ["Diminishing", "DiminishingError", "Milestones"]
+__all__ += ["Diminishing", "DiminishingError", "Milestones", "Refining"]

@@ -42,11 +42,11 @@ class Codebook(Compressor):
         message = message_values(x)
         most = int(at_round(self.levels, hint.round))
         columns = message.values.reshape(-1, count_columns(message.shape)).T
-        keys = order_floats(np.ascontiguousarray(columns).view(np.int32))
+        bits = np.ascontiguousarray(columns).view(np.int32)
         codes = np.empty(columns.shape, np.uint8)
         books = []
-        for column, ordered, numbers in zip(keys, np.sort(keys), codes, strict=True):
-            book, numbers[:] = _number_rows(column, ordered, most)
+        for column, grouped, numbers in zip(bits, np.sort(bits), codes, strict=True):
+            book, numbers[:] = _number_rows(column, grouped, most)
             books.append(book)
         sizes = np.array([book.size for book in books])
         return Entries(message.shape, sizes, np.concatenate(books), codes.T.reshape(-1))
@@ -61,24 +61,28 @@ class Codebook(Compressor):
         return (1 - 2 / at_round(self.levels, round)) ** 2 * count_columns(shape) / prod(shape)
 
 
-def _number_rows(keys: Array, ordered: Array, most: int) -> tuple[Array, Array]:
-    """A column's values in rising order, `most` at most, and each row's number among them."""
-    last = np.flatnonzero(ordered[1:] != ordered[:-1])
+def _number_rows(bits: Array, grouped: Array, most: int) -> tuple[Array, Array]:
+    """A column's values in rising order, `most` at most, and each row's number among them; floats by their bits.
+
+    In `grouped` those that are alike stand together.
+    """
+    last = np.flatnonzero(grouped[1:] != grouped[:-1])
     if last.size < most:
-        distinct = np.append(ordered[last], ordered[-1])
-        return _read_floats(distinct), _look_up(keys, distinct)
-    levels = _choose_levels(_read_floats(ordered).astype(np.float64), most)
-    return levels, np.searchsorted((levels[1:] + levels[:-1].astype(np.float64)) / 2, _read_floats(keys))
+        distinct = _sort_floats(np.append(grouped[last], grouped[-1]))
+        return distinct.view(np.float32), _look_up(bits, distinct)
+    levels = _choose_levels(_sort_floats(grouped).view(np.float32).astype(np.float64), most)
+    return levels, np.searchsorted((levels[1:] + levels[:-1].astype(np.float64)) / 2, bits.view(np.float32))
 
 
-def _read_floats(keys: Array) -> Array:
-    return order_floats(keys).view(np.float32)
+def _sort_floats(bits: Array) -> Array:
+    """By value, -0.0 before 0.0; floats by their bits."""
+    return order_floats(np.sort(order_floats(bits)))
 
 
 def _look_up(keys: Array, distinct: Array) -> Array:
     """Each key's number. Of many from a hash table without collisions: a tenth of the time of binary searches."""
     if keys.size < _MANY:
-        return np.searchsorted(distinct, keys)
+        return np.searchsorted(order_floats(distinct), order_floats(keys))
     numbers = np.arange(distinct.size, dtype=np.uint8)
     bits = 2 * distinct.size.bit_length() + 1  # twice the square of their number: most multipliers will do
     table = np.empty(1 << bits, np.uint8)

@@ -36,10 +36,11 @@ class Remembers(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What a compressor may know besides the message: the round, and a past derivative."""
+    """What a compressor may know besides the message: the round, a past derivative, and how fine to be."""
 
     round: int = 0
     derivative: Tensor | None = None
+    level: int = 0  # of precision: 0 is the coarsest
 
     def __post_init__(self) -> None:
         if self.round < 0:

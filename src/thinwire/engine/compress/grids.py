@@ -4,7 +4,7 @@ its rows vary in (`Directions`); or of each row's largest value (`RowScale`)."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 
 import numpy as np
@@ -55,6 +55,15 @@ class _Stepped(Compressor):
         check_number(self, "step", above=0, up_to=1e30)
         check_flag(self, "stochastic")
 
+    def _check_least_rows(self) -> None:
+        check_whole(self, "least_rows", 1, 2**31, optional=True)
+        if getattr(self, "least_rows", None) is not None and not self.stochastic:
+            raise BadParameter.about(self, "least_rows", "is about random rounding; give stochastic=True too")
+
+    def _steps(self, hint: Hint) -> tuple[float, float]:
+        """The step at this round and level, and the finest one there is."""
+        return at_round(self.step, hint.round, level=hint.level), reaches(self.step)[0]
+
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
         message = message_values(x)
         bits = keystream(rng) if self.stochastic else None
@@ -83,13 +92,18 @@ class StdGrid(_Stepped):
     With a `limit` integers go from -limit to limit, and what lies beyond is cut off: with a fixed scale a
     secure sum can then add them. scale="largest" is the message's largest |x|: a step of 1 / k has levels at 0, at
     both ends and k - 1 between, so StdGrid(1 / 3, stochastic=True, scale="largest") is an unbiased 3-bit quantiser.
+
+    Random rounding is noise on top of a mini-batch's own, as if the batch had fewer rows. With `least_rows` the step
+    is halved, down to the finest of `Refining`, until the message is worth as many rows as that.
     """
 
     scale: float | str | None = None
     limit: int | None = None
+    least_rows: int | None = field(default=None, metadata={"newer": True})
 
     def __post_init__(self) -> None:
         _Stepped.__post_init__(self)
+        self._check_least_rows()
         if not isinstance(self.scale, str):
             check_number(self, "scale", above=0, up_to=1e30, optional=True)
         elif self.scale != _LARGEST:
@@ -138,10 +152,15 @@ class StdGrid(_Stepped):
         return UniformGrid(message.shape, codes, step)
 
     def _step(self, message: MessageValues, hint: Hint) -> float:
-        step = at_round(self.step, hint.round)
+        step, finest = self._steps(hint)
         if isinstance(self.scale, str):
-            return step * message.largest
-        return step * (self.scale if self.scale is not None else deviation(message))
+            unit = message.largest
+        else:
+            unit = self.scale if self.scale is not None else deviation(message)
+        if self.least_rows is None:
+            return step * unit
+        values = message.working()
+        return unit * _refine(values / unit, step, finest, message.rows / self.least_rows)
 
     def _error_bound(self, message: MessageValues, hint: Hint) -> ErrorBound:
         step = self._step(message, hint)
@@ -151,6 +170,19 @@ class StdGrid(_Stepped):
             half += float(np.sum(beyond * (beyond + 2 * step)))
         # Stochastic: f (1 - f) of a squared step on average for the fraction f, at most a quarter.
         return ErrorBound.of(message, half, 4 * half if self.stochastic else half)
+
+
+def _refine(values: Array, step: float, finest: float, rows_to_spare: float) -> float:
+    """The coarsest step at which random rounding leaves a batch's worth: its noise is as that of fewer rows."""
+    energy = float(np.mean(np.square(values, dtype=np.float64)))
+    while step > finest:
+        part = values / step
+        part -= np.floor(part)
+        noise = step**2 * float(np.mean(part * (1 - part), dtype=np.float64))
+        if noise <= (rows_to_spare - 1) * energy:
+            break
+        step = max(step / 2, finest)
+    return step
 
 
 def deviation(message: MessageValues) -> float:
@@ -248,14 +280,16 @@ class Directions(_Stepped):
     x ~ step * levels [rows, r] * basis [r, columns]. The basis travels with every message, as integers too: nothing
     has to be remembered, and both ends compute the product exactly. Directions in which rows hardly differ are left
     out. Nearest, or stochastic: up or down at random, so that the mean is right along the directions that are sent.
-    Under error feedback take a step below 2, as for StdGrid.
+    Under error feedback take a step below 2, as for StdGrid; `least_rows` is as there.
     """
 
     most: int = 64
+    least_rows: int | None = field(default=None, metadata={"newer": True})
 
     def __post_init__(self) -> None:
         _Stepped.__post_init__(self)
         check_whole(self, "most", 1, 256)
+        self._check_least_rows()
 
     def _compress(self, message: MessageValues, bits: Keystream | None, hint: Hint) -> Symbols:
         found = self._along(message, hint)
@@ -282,8 +316,11 @@ class Directions(_Stepped):
     def _along(self, message: MessageValues, hint: Hint) -> _Along:
         """Everything in units of the largest value: then squares neither over- nor underflow."""
         table = _table(message)
-        step = at_round(self.step, hint.round) * deviation(message) / message.largest
+        step, finest = (part * deviation(message) / message.largest for part in self._steps(hint))
         vectors, spread = _directions(torch.from_numpy(table), self.most)
+        if self.least_rows is not None:
+            along = table @ vectors.astype(np.float32)
+            step = _refine(along, step, finest, message.rows / self.least_rows)
         kept = spread > _KEEP * step
         vectors, spread = vectors[:, kept], spread[kept]
         shifts = _shifts(vectors, spread, step)

@@ -73,7 +73,26 @@ class DiminishingError:
         return self.initial / sqrt(round + 1)
 
 
-Schedule: TypeAlias = Milestones | Diminishing | DiminishingError
+@dataclass(frozen=True, slots=True)
+class Refining:
+    """From `coarsest` down: half of it at every level of precision, never below `finest`. The label party says
+    when a run has come to the next level."""
+
+    coarsest: float
+    finest: float
+
+    def __post_init__(self) -> None:
+        for field in ("coarsest", "finest"):
+            object.__setattr__(self, field, require_number(self, field, getattr(self, field), above=0, at_most=1e30))
+
+    def __str__(self) -> str:
+        return f"{self.coarsest:g} to {self.finest:g}"
+
+    def at(self, level: int) -> float:
+        return max(self.coarsest / 2.0**level, min(self.finest, self.coarsest))
+
+
+Schedule: TypeAlias = Milestones | Diminishing | DiminishingError | Refining
 
 
 def follows_error(parameter: object) -> bool:
@@ -96,13 +115,19 @@ def reaches(parameter: float | Schedule) -> tuple[float, float]:
             return start, inf  # every rule gives a finer value for a smaller error
         case DiminishingError():
             return -inf, inf
+        case Refining(coarsest, finest):
+            return min(coarsest, finest), coarsest
     return parameter, parameter
 
 
-def at_round(parameter: float | Schedule, round: int, rule: Callable[[], ErrorRule] | None = None) -> float:
-    """The parameter's value in this round. `rule` is asked for only where a schedule needs it."""
+def at_round(
+    parameter: float | Schedule, round: int, rule: Callable[[], ErrorRule] | None = None, level: int = 0
+) -> float:
+    """The parameter's value in this round, at this level. `rule` is asked for only where a schedule needs it."""
     if isinstance(parameter, Milestones):
         return parameter.at(round)
+    if isinstance(parameter, Refining):
+        return parameter.at(level)
     if isinstance(parameter, Diminishing | DiminishingError):
         if rule is None:
             raise BadParameter(f"{type(parameter).__name__} needs a compressor with an error rule")
@@ -201,6 +226,8 @@ def _values(owner: object, field: str, error_rule: bool, optional: bool) -> list
         return []
     if isinstance(parameter, Milestones):
         return [value for _, value in parameter.steps]
+    if isinstance(parameter, Refining):
+        return [parameter.coarsest, parameter.finest]
     if follows_error(parameter) and not error_rule:
         says = "has no rule that follows a diminishing error; use Milestones((round, value), ...), "
         raise BadParameter.about(owner, field, f"{says}or Uniform, HexLattice or TopK")

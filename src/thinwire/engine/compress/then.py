@@ -67,7 +67,9 @@ class Then(_TwoParts):
         kept = self.first.compress(x, rng, hint)
         if not isinstance(kept, (Sparse, Sampled, Columns)):
             return kept  # all zeros
-        return replace(kept, values=self.second.compress(kept.values.to_tensor(), rng, Hint(hint.round)))
+        return replace(
+            kept, values=self.second.compress(kept.values.to_tensor(), rng, Hint(hint.round, level=hint.level))
+        )
 
     def error_bound(self, x: Tensor, hint: Hint = Hint()) -> ErrorBound:
         message = message_values(x)
@@ -77,7 +79,7 @@ class Then(_TwoParts):
         kept = getattr(self.first.compress(x, Keystream(bytes(32)), hint), "values", None)
         pairs = 0 if kept is None else (prod(kept.shape) + 1) // 2
         hardest = message.largest * torch.tensor([1.0, -1.0]).repeat(max(1, pairs))
-        added = self.second.error_bound(hardest, Hint(hint.round))
+        added = self.second.error_bound(hardest, Hint(hint.round, level=hint.level))
         worst = dropped.worst + added.worst
         if self.promise is Promise.CONTRACTION:
             contracted = (1 - self.contraction(message.shape, hint.round)) * message.squared_norm()

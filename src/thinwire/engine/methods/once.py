@@ -9,22 +9,27 @@ A prediction is one message up. No derivative exists, so labels cannot leak by o
 copy of what was encoded.
 """
 
-from thinwire.engine.compress import Identity, StdGrid
-from thinwire.engine.privacy import Labels
+from thinwire.engine.compress import Compressor, Identity, PoissonBinomial, StdGrid
+from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import OneWay
 from thinwire.engine.streams import Direct
 
 
-def once(passes: int = 100, batch_rows: int = 64, patience: int = 10) -> Recipe:
-    """Codes up, nothing down; the label party takes at most `passes` passes over what it has; private labels."""
-    whole = StdGrid(1.0, scale=1.0)
+def once(passes: int = 100, batch_rows: int = 64, patience: int = 10, noise: PoissonBinomial | None = None) -> Recipe:
+    """Codes up, nothing down; the label party takes at most `passes` passes over what it has; private labels.
+
+    With `noise` it sees sums of all parties' codes alone, by secure sum, and a row costs the epsilon of one release.
+    Such codes must mean the same at all parties and follow from no row: `RandomProjections`, all of one width.
+    """
+    whole: Compressor = StdGrid(1.0, scale=1.0)
     return Recipe(
         "once",
-        uplink=Direct(whole),
+        uplink=Direct(noise or whole),
         downlink=Direct(Identity()),
         top=Direct(Identity()),
         schedule=OneWay(passes, batch_rows, patience),
         labels=Labels.PRIVATE,
-        scoring=whole,
+        aggregation=Plain() if noise is None else SecureSum(),
+        scoring=whole if noise is None else Identity(),
     )

@@ -7,7 +7,7 @@ are drawn from torch's global generator, so ``torch.manual_seed`` before the con
 from torch import nn
 
 from thinwire.engine.models import losses, metrics
-from thinwire.engine.models.encoders import Bins, PrincipalDirections, RawColumns
+from thinwire.engine.models.encoders import Bins, Pretrained, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
@@ -28,6 +28,7 @@ from thinwire.engine.models.networks import (
     MVCNN,
     BiasTop,
     DeepTower,
+    InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
@@ -53,7 +54,9 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
-from thinwire.engine.models.regression import RegressionTop
+from thinwire.engine.models.pretraining import Pretraining
+from thinwire.engine.models.regression import Linear, RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
 MODELS: dict[str, type[nn.Module]] = {
     "linear": LinearBottom,
@@ -66,18 +69,23 @@ MODELS: dict[str, type[nn.Module]] = {
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
     "principal_directions": PrincipalDirections,
+    "random_projections": RandomProjections,
     "bins": Bins,
     "raw_columns": RawColumns,
+    "scorecard": Scorecard,
     "bias_top": BiasTop,
+    "interaction_top": InteractionTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
     "regression_top": RegressionTop,
+    "scorecard_top": ScorecardTop,
 }
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "Bins", "BoostedTrees", "DeepTower"]
 __all__ += ["LinearBottom", "LinearTop", "MLPTop", "PrincipalDirections", "RawColumns", "ResNet18", "ScaledCosine"]
-__all__ += ["WideAndDeep"]
+__all__ += ["InteractionTop", "RandomProjections", "WideAndDeep"]
+__all__ += ["Linear", "Pretrained", "Pretraining", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]

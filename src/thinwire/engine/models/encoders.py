@@ -24,7 +24,7 @@ _KEEP = 0.7  # steps that rows must vary by along a direction
 _HALVINGS = 24  # of the interval in which a step lies
 MOST_COLUMNS = 8192  # of principal directions: their covariance is a square of that
 
-__all__ = ["Bins", "Encoder", "Pretrained", "PrincipalDirections", "RawColumns"]
+__all__ = ["Bins", "Encoder", "Pretrained", "PrincipalDirections", "RandomProjections", "RawColumns"]
 
 
 class Encoder(nn.Module):
@@ -153,6 +153,28 @@ class Pretrained(Encoder):
 
     def _encode(self, x: Tensor) -> Tensor:
         raise NotImplementedError("its network takes rows in their own shape")
+
+
+class RandomProjections(Encoder):
+    """Sums of a row's values with signs and weights that anybody may know, between -1 and 1; fitted to nothing.
+
+    Those of all parties can be added: the sum is a sketch of the joined row. `party_seed` must differ by party.
+    """
+
+    basis: Tensor
+
+    def __init__(self, in_features: int, width: int = 16, party_seed: int = 0) -> None:
+        super().__init__()
+        columns = require_size("RandomProjections", "in_features", in_features)
+        self.width = require_size("RandomProjections", "width", width)
+        rng = torch.Generator().manual_seed(party_seed)
+        self.register_buffer("basis", torch.randn(columns, self.width, generator=rng) / columns**0.5)
+
+    def _fit(self, features: Tensor, seed: int) -> None:
+        """There is nothing to find."""
+
+    def _encode(self, x: Tensor) -> Tensor:
+        return (x @ self.basis).tanh()
 
 
 class Bins(Encoder):

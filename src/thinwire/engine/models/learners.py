@@ -6,9 +6,8 @@ trees' outputs, and a derivative is answered by a tree that is fitted to it (Lig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import reduce
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,144 +17,45 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput, BadParameter, BadState
 from thinwire.engine.compress.parameters import require_number
-from thinwire.engine.models.losses import Loss, Outputs
+from thinwire.engine.compress.randomness import Keystream
+from thinwire.engine.models.tree_nodes import (
+    LEAF_STEP,
+    Doubles,
+    TreeNodes,
+    find_nearest,
+    have_ties,
+    read_trees,
+    round_leaves,
+)
 
-# A leaf's value is a multiple of this: sums of leaves below 32 are then exact in float32, whatever their order, and
-# the difference of two embeddings is again the value of a leaf.
-_LEAF_STEP = 2.0**-19
-_TIE = 1e-3  # of a step: a value as near to the middle of two multiples may be rounded either way
+LEAST_DEVIATION = 64 * LEAF_STEP  # of labels: below it, leaves are too coarse for what is left to learn
 _WEIGHTED = 2.0  # a derivative of a logistic loss that is larger than this has a weight
+_COINS_BEND = 0.25  # the largest curvature of a logistic loss: outputs begin small
 _CELLS = 1 << 20  # rows times trees that are looked up at once
 _MOST_CODES = 1 << 31  # of a category
-_WORD = 32  # categories to a word of a bit set
 
 Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 __all__ = ["BoostedTrees"]
-
-
-@dataclass(frozen=True, eq=False)
-class TreeNodes:
-    """Trees as arrays, one entry a node; a leaf is its own child. Children stand behind their parent."""
-
-    feature: NDArray[np.int32]
-    threshold: Doubles  # at most this much goes left
-    child: NDArray[np.int32]  # [nodes, 2]: left, right
-    gap_left: NDArray[np.bool_]  # where a missing value goes
-    categories: NDArray[np.int32]  # first word of the set that goes left; -1: a number decides
-    sets: NDArray[np.int64]  # a length, then as many words of bits; and so on
-    value: NDArray[np.float32]
-    gain: NDArray[np.float32]  # by how much a split lowered the loss that its tree was fitted to
-    root: NDArray[np.int32]  # of each tree
-    output: NDArray[np.int32]  # the column that a tree adds to
-
-    @classmethod
-    def empty(cls) -> TreeNodes:
-        whole, none = np.zeros(0, np.int32), np.zeros(0, np.float64)
-        pairs = np.zeros((0, 2), np.int32)
-        truth, words = np.zeros(0, np.bool_), np.zeros(0, np.int64)
-        values = none.astype(np.float32)
-        return cls(whole, none, pairs, truth, whole, words, values, values, whole, whole)
-
-    @classmethod
-    def join(cls, parts: Sequence[TreeNodes]) -> TreeNodes:
-        """One after the other, without those that add nothing."""
-        return reduce(cls.append, (one for one in parts if len(one.feature) > 1 or one.value.any()), cls.empty())
-
-    def append(self, more: TreeNodes) -> TreeNodes:
-        """These trees, then those."""
-        nodes, words = len(self.feature), len(self.sets)
-        shift = {
-            "child": more.child + np.int32(nodes),
-            "categories": np.where(more.categories < 0, more.categories, more.categories + np.int32(words)),
-            "root": more.root + np.int32(nodes),
-        }
-        parts = {one.name: shift.get(one.name, getattr(more, one.name)) for one in fields(self)}
-        return TreeNodes(**{name: np.concatenate([getattr(self, name), part]) for name, part in parts.items()})
-
-    def require_sound(self) -> None:
-        """Refuses arrays in which a row could get lost, wherever they come from."""
-        nodes = len(self.feature)
-        if self.child.shape != (nodes, 2):
-            raise BadState(f"the saved trees are damaged: {nodes} nodes have children of shape {self.child.shape}")
-        places = np.arange(nodes)
-        leaf = self.child[:, 0] == places
-        inner = (self.child > places[:, None]).all(axis=1) & (self.child < nodes).all(axis=1)
-        whole = leaf & (self.child[:, 1] == places)
-        starts = self.categories[self.categories >= 0]
-        sound = (
-            bool((inner | whole).all())
-            and all(
-                len(getattr(self, name)) == nodes for name in ("threshold", "gap_left", "categories", "value", "gain")
-            )
-            and len(self.root) == len(self.output)
-            and bool(((self.root >= 0) & (self.root < nodes)).all())
-            and bool((self.feature >= 0).all() and (self.output >= 0).all())
-            and bool((starts < len(self.sets)).all())
-            and bool((self.sets[starts] >= 0).all() and (self.sets[starts] < len(self.sets) - starts).all())
-            and bool(np.isfinite(self.value).all() and np.isfinite(self.threshold).all())
-        )
-        if not sound:
-            raise BadState("the saved trees are damaged: a node has no place, a child or a value that is missing")
-
-    def find_depth(self) -> int:
-        """As many decisions as the deepest leaf takes."""
-        level = np.zeros(len(self.feature), np.int64)
-        for node, (left, right) in enumerate(self.child.tolist()):
-            if left != node:
-                level[left] = level[right] = level[node] + 1
-        return int(level.max(initial=0))
-
-    def evaluate(self, x: Doubles, roots: NDArray[np.int32], depth: int) -> Doubles:
-        """The sum of these trees' leaves for each row; [N]."""
-        rows = np.arange(len(x))[:, None] * x.shape[1]
-        flat, child = np.ascontiguousarray(x).ravel(), np.ascontiguousarray(self.child[:, ::-1]).ravel()
-        has_gaps, has_categories = bool(np.isnan(flat).any()), bool((self.categories >= 0).any())
-        node = np.broadcast_to(roots.astype(np.intp), (len(x), len(roots)))
-        for _ in range(depth):
-            cell = flat.take(self.feature.take(node) + rows)
-            left = cell <= self.threshold.take(node)
-            if has_gaps:
-                left = np.where(np.isnan(cell), self.gap_left.take(node), left)
-            if has_categories:
-                starts = self.categories.take(node)
-                coded = starts >= 0
-                left[coded] = self._is_in_set(cell[coded], starts[coded])
-            node = child.take(2 * node + left)
-        sums: Doubles = self.value.take(node).astype(np.float64).sum(axis=1)
-        return sums
-
-    def list_categories(self, node: int) -> list[int]:
-        """The codes that go left."""
-        start = int(self.categories[node])
-        words = self.sets[start + 1 : start + 1 + self.sets[start]].tolist()
-        return [_WORD * place + bit for place, word in enumerate(words) for bit in range(_WORD) if word >> bit & 1]
-
-    def _is_in_set(self, cell: Doubles, start: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Categories that no training row had, and gaps, are in no set: they go right."""
-        known = np.isfinite(cell) & (cell >= 0) & (cell < _MOST_CODES)
-        code = np.where(known, cell, 0).astype(np.int64)
-        known &= code // _WORD < self.sets[start]
-        word = self.sets[np.where(known, start + 1 + code // _WORD, 0)]
-        return known & ((word >> (code % _WORD)) & 1).astype(np.bool_)
 
 
 class BoostedTrees(nn.Module):
     """Gradient-boosted trees as a bottom model: every exchange adds trees that are fitted to its derivative.
 
-    `width` is how many numbers a row's embedding has: one for a single logit or a value, one a class otherwise.
-    `curvature` is "derived", |g| (1 - |g|) of a row's derivative g, which is right for logistic and softmax losses
-    where embeddings are summed and the top model only adds a bias; or one number for all rows. The first columns, as
-    many as `fields_vocab` has entries, hold codes of categories; missing values are NaN.
+    `width` is how many numbers a row's embedding has: one for a single logit or a value, one a class otherwise, and
+    under an `InteractionTop` behind them `pairs` for each. `curvature` is "derived", |g| (1 - |g|) of a row's
+    derivative g, which is right for logistic and softmax losses where outputs are summed and the top model adds a
+    bias; "mean_square" of all rows' derivatives, its mean for any likelihood; or one number. The first columns,
+    as many as `fields_vocab` has entries, hold codes of categories; missing values are NaN.
     """
 
     accepts_gaps: ClassVar[bool] = True
 
     def __init__(
         self,
-        width: int = 1,
+        width: int | None = None,
         *,
+        pairs: int = 0,
         trees: int = 1,
         leaves: int = 31,
         shrinkage: float = 0.15,
@@ -168,7 +68,11 @@ class BoostedTrees(nn.Module):
         threads: int = 1,
     ) -> None:
         super().__init__()
-        self.width = _whole("width", width, 1, 10_000)
+        self.pairs = _whole("pairs", pairs, 0, 1000)
+        self.width = _whole("width", 1 + self.pairs if width is None else width, 1, 10_000)
+        self.outputs, odd = divmod(self.width, 1 + self.pairs)  # that are summed
+        if odd:
+            raise BadParameter(f"BoostedTrees: width must be a multiple of 1 + pairs = {1 + pairs}, got {width}")
         self.trees = _whole("trees", trees, 1, 1000)
         self.leaves = _whole("leaves", leaves, 2, 131_072)
         self.shrinkage = require_number("BoostedTrees", "shrinkage", shrinkage, above=0, at_most=1)
@@ -179,6 +83,8 @@ class BoostedTrees(nn.Module):
         self.least_curvature = require_number("BoostedTrees", "least_curvature", least_curvature, at_least=0)
         self.fields_vocab = _vocabularies(fields_vocab)
         self.threads = _whole("threads", threads, 1, 256)
+        for one in fields(TreeNodes):
+            self.register_buffer(one.name, None)
         self._set_nodes(TreeNodes.empty(), 0)
 
     @property
@@ -203,7 +109,7 @@ class BoostedTrees(nn.Module):
         for one in fields(nodes):
             array = torch.from_numpy(np.ascontiguousarray(getattr(nodes, one.name)))
             # numpy's empty arrays have strides of 0, which torch cannot view as bytes.
-            self.register_buffer(one.name, array.new_empty(array.shape).copy_(array))
+            self._buffers[one.name] = array if len(array) else array.new_empty(array.shape)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, columns] -> [N, width], row by row."""
@@ -224,15 +130,37 @@ class BoostedTrees(nn.Module):
                 found[rows, column] = self._nodes.evaluate(table[rows], roots, self._depth)
         return found
 
+    def find_curvature(self, gradient: Floats) -> Floats:
+        """d2L/dh2 of each row and output; in products it scales with the other party's, and only a mean is known."""
+        summed = gradient[:, : self.outputs]
+        summed = mean_square(summed) if self.curvature == "mean_square" else self.derive_curvature(summed)
+        # All pairs of an output, at both parties, follow the same interaction: together they would go past it.
+        paired = np.float32(2 * self.pairs) * mean_square(gradient[:, self.outputs :])
+        return np.concatenate([summed, paired], axis=1) if self.pairs else summed
+
+    def begin_products(self, gradient: Floats, curvature: Floats, seed: int) -> None:
+        """Coins for the first trees of outputs in products, in place: from 0 no derivative leads away."""
+        if self.count or not self.pairs:
+            return
+        coins = Keystream.from_seed(seed).words(gradient[:, self.outputs :].size) % 2
+        gradient[:, self.outputs :] = 2.0 * coins.reshape(len(gradient), -1) - 1.0
+        curvature[:, self.outputs :] = _COINS_BEND
+
     def derive_curvature(self, gradient: Floats) -> Floats:
         """d2L/dh2 of each row, from its derivative alone or the same for all."""
         if isinstance(self.curvature, float):
             return np.full_like(gradient, self.curvature)
         # Rounding goes a little beyond 1; farther out rows have weights, and the largest is one row's whole loss.
-        most = np.abs(gradient).max(initial=0)
-        largest = gradient.dtype.type(most if most > _WEIGHTED else 1)
-        size = np.abs(gradient) / largest
-        curvature: Floats = largest * np.maximum(size * (1 - size), gradient.dtype.type(self.least_curvature))
+        size = np.abs(gradient)
+        most = size.max(initial=0)
+        weighted = most > _WEIGHTED
+        if weighted:
+            size /= most
+        curvature: Floats = 1 - size
+        curvature *= size
+        np.maximum(curvature, curvature.dtype.type(self.least_curvature), out=curvature)
+        if weighted:
+            curvature *= most
         return curvature
 
     def find_gains(self) -> dict[int, float]:
@@ -278,18 +206,17 @@ def _vocabularies(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def _curvature(value: float | str) -> float | str:
-    if value == "derived":
+    if value in ("derived", "mean_square"):
         return value
     if isinstance(value, str):
-        raise BadParameter(f'BoostedTrees: curvature must be "derived" or a number above 0, got {value!r}')
+        says = '"derived", "mean_square" or a number above 0'
+        raise BadParameter(f"BoostedTrees: curvature must be {says}, got {value!r}")
     return require_number("BoostedTrees", "curvature", value, above=0)
 
 
-def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
-    """Of trees under this loss; `decides_alone`: nothing but a bias and the loss stand behind a row's derivative."""
-    if Outputs.of(loss) is Outputs.VALUE:
-        return 2.0
-    return "derived" if decides_alone else 0.25  # the largest that a logistic loss has
+def mean_square(gradient: Floats) -> Floats:
+    """Of each output: Fisher's information, which is the mean curvature where the loss is a likelihood's."""
+    return np.full_like(gradient, np.square(gradient).mean(axis=0))
 
 
 def _import_lightgbm() -> Any:
@@ -298,6 +225,29 @@ def _import_lightgbm() -> Any:
     except OSError as error:
         raise BadInput(f"boosted trees need LightGBM, which does not load here ({error}); install libgomp1") from None
     return lightgbm
+
+
+def list_settings(model: BoostedTrees, rows: int) -> dict[str, Any]:
+    """LightGBM's parameters for these trees, and for the table of so many rows that they are fitted to."""
+    return {
+        "objective": "none",
+        "num_class": model.width,
+        "learning_rate": model.shrinkage,
+        "num_leaves": model.leaves,
+        "min_data_in_leaf": model.min_rows,
+        "min_sum_hessian_in_leaf": 1e-3,
+        "lambda_l2": model.l2,
+        "max_bin": model.bins,
+        "deterministic": True,
+        "force_col_wise": True,
+        "feature_pre_filter": False,
+        # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
+        # then be scored otherwise than it was fitted.
+        "enable_bundle": False,
+        "bin_construct_sample_cnt": max(200_000, rows),
+        "num_threads": model.threads,
+        "verbosity": -1,
+    }
 
 
 class TreeFitter:
@@ -311,30 +261,12 @@ class TreeFitter:
                 f"features of shape {list(features.shape)} and {len(model.fields_vocab)} categories"
             )
         self._model = model
-        self._settings = {
-            "objective": "none",
-            "num_class": model.width,
-            "learning_rate": model.shrinkage,
-            "num_leaves": model.leaves,
-            "min_data_in_leaf": model.min_rows,
-            "min_sum_hessian_in_leaf": 1e-3,
-            "lambda_l2": model.l2,
-            "max_bin": model.bins,
-            "deterministic": True,
-            "force_col_wise": True,
-            "feature_pre_filter": False,
-            # Bundled columns may hide a value of one behind another's, and bins of a sample a rare gap: a row would
-            # then be scored otherwise than it was fitted.
-            "enable_bundle": False,
-            "bin_construct_sample_cnt": max(200_000, len(features)),
-            "num_threads": model.threads,
-            "verbosity": -1,
-        }
+        settings = list_settings(model, len(features))
         categories = list(range(len(model.fields_vocab)))
         table = lightgbm.Dataset(
-            features.detach().cpu().numpy(), params=self._settings, categorical_feature=categories, free_raw_data=True
+            features.detach().cpu().numpy(), params=settings, categorical_feature=categories, free_raw_data=True
         )
-        self._booster = lightgbm.Booster(self._settings, table.construct())
+        self._booster = lightgbm.Booster(settings, table.construct())
         self._rows = len(features)
         self._sums = np.zeros((self._rows, model.width))
 
@@ -354,112 +286,24 @@ class TreeFitter:
         booster.update(fobj=lambda _, __: tuple(flat))
         if booster.num_trees() == count:  # no column separates anything
             return TreeNodes.empty(), np.zeros(gradient.shape)
-        before, self._sums = self._sums, self._read_sums()
-        iteration = count // self._model.width
-        dumped = booster.dump_model(num_iteration=1, start_iteration=iteration)["tree_info"]
-        nodes = [flatten_tree(one["tree_structure"], column) for column, one in enumerate(dumped)]
-        leaves = [list_leaves(one["tree_structure"]) for one in dumped]
-        changes = self._sums - before
-        added = [snap(changes[:, column], known) for column, known in enumerate(leaves)]
-        return TreeNodes.join(nodes), np.stack(added, axis=1)
+        # In a quarter of the time that its JSON takes.
+        trees = read_trees(booster.model_to_string(num_iteration=1, start_iteration=count // self._model.width))
+        added = self._read_changes([tree.read("leaf_value") for tree in trees])
+        return TreeNodes.join([tree.flatten(column) for column, tree in enumerate(trees)]), added
 
-    def _read_sums(self) -> Doubles:
-        """Of all the booster's trees, for every row."""
-        seen = np.empty((self._rows, self._model.width))
+    def _read_changes(self, leaves: Sequence[Doubles]) -> Doubles:
+        """What trees of these leaves, the last, added to the sum of every row."""
+        changes = np.empty_like(self._sums)
 
         def look(scores: NDArray[Any], _: Any) -> tuple[str, float, bool]:
-            seen[:] = scores.reshape(seen.shape)
+            scores = scores.reshape(changes.shape)
+            np.subtract(scores, self._sums, out=changes)
+            self._sums[:] = scores
             return "seen", 0.0, False
 
         self._booster.eval_train(feval=look)
-        return seen
-
-
-def round_leaves(values: Doubles) -> Doubles:
-    """Multiples of the step, as float32 holds them."""
-    return (np.round(values / _LEAF_STEP) * _LEAF_STEP).astype(np.float32).astype(np.float64)
-
-
-def snap(outputs: Doubles, leaves: Doubles) -> Doubles:
-    """The rounded value of the leaf that each output is, but for the last bits of a difference."""
-    steps = leaves / _LEAF_STEP
-    if np.abs(steps - np.floor(steps) - 0.5).min() > _TIE:
-        return round_leaves(outputs)
-    known = np.unique(leaves)
-    return round_leaves(known[np.searchsorted((known[1:] + known[:-1]) / 2, outputs)])
-
-
-def list_leaves(tree: Mapping[str, Any]) -> Doubles:
-    return np.array([node["leaf_value"] for node in _list_nodes(tree) if "split_feature" not in node])
-
-
-def flatten_tree(tree: Mapping[str, Any], column: int) -> TreeNodes:
-    """As LightGBM describes it."""
-    ordered = list(_list_nodes(tree))
-    places = {id(node): place for place, node in enumerate(ordered)}
-    inner = ["split_feature" in node for node in ordered]
-    sets: list[int] = []
-    starts = []
-    for node in ordered:
-        coded = node.get("decision_type") == "=="
-        starts.append(len(sets) if coded else -1)
-        sets += _write_set(node["threshold"]) if coded else []
-    return TreeNodes(
-        feature=np.array([node.get("split_feature", 0) for node in ordered], np.int32),
-        threshold=np.array(
-            [
-                node["threshold"] if inside and start < 0 else 0.0
-                for node, inside, start in zip(ordered, inner, starts, strict=True)
-            ],
-            np.float64,
-        ),
-        child=np.array(
-            [
-                [places[id(node["left_child"])], places[id(node["right_child"])]] if inside else [place, place]
-                for place, (node, inside) in enumerate(zip(ordered, inner, strict=True))
-            ],
-            np.int32,
-        ),
-        gap_left=np.array([_sends_gaps_left(node) for node in ordered], np.bool_),
-        categories=np.array(starts, np.int32),
-        sets=np.array(sets, np.int64),
-        value=round_leaves(
-            np.array([0.0 if inside else node["leaf_value"] for node, inside in zip(ordered, inner, strict=True)])
-        ).astype(np.float32),
-        gain=np.array([node.get("split_gain", 0.0) for node in ordered], np.float32),
-        root=np.zeros(1, np.int32),
-        output=np.array([column], np.int32),
-    )
-
-
-def _list_nodes(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Parents before their children."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if "split_feature" in node:
-            waiting += [node["right_child"], node["left_child"]]
-
-
-def _sends_gaps_left(node: Mapping[str, Any]) -> bool:
-    """As it was fitted; where no training row had a gap, to where most rows went."""
-    if "split_feature" not in node or node["decision_type"] == "==":
-        return False
-    if node["missing_type"] == "NaN":
-        return bool(node["default_left"])
-    left, right = (_count_rows(node[side]) for side in ("left_child", "right_child"))
-    return left >= right
-
-
-def _count_rows(node: Mapping[str, Any]) -> int:
-    return int(node["internal_count"] if "split_feature" in node else node["leaf_count"])
-
-
-def _write_set(threshold: str) -> list[int]:
-    """Categories such as 1||4||7 as a bit set, its length before it."""
-    codes = [int(code) for code in threshold.split("||")]
-    words = [0] * (max(codes) // _WORD + 1)
-    for code in codes:
-        words[code // _WORD] |= 1 << (code % _WORD)
-    return [len(words), *words]
+        for column, known in enumerate(leaves):
+            if have_ties(known):
+                changes[:, column] = find_nearest(known, changes[:, column])
+        round_leaves(changes)
+        return changes

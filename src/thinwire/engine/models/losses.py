@@ -189,6 +189,15 @@ class Outputs(Enum):
         return self.to_predictions(outputs) if self is Outputs.COUNT else outputs
 
 
+def choose_curvature(loss: Loss, decides_alone: bool) -> float | str:
+    """Of trees under this loss; `decides_alone`: nothing but a bias and the loss stand behind a row's derivative."""
+    if Outputs.of(loss) is Outputs.VALUE:
+        return 2.0
+    if Outputs.of(loss) is Outputs.COUNT:  # it is the rate, which no derivative shows
+        return "mean_square"
+    return "derived" if decides_alone else 0.25  # the largest that a logistic loss has
+
+
 def name_loss(loss: Callable[[Tensor, Tensor], Tensor]) -> str:
     """A loss by its name, and its class weights; never by its address."""
     if isinstance(loss, WeightedLoss):

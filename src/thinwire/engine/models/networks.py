@@ -149,6 +149,34 @@ class BiasTop(nn.Module):
         return h + self.bias
 
 
+class InteractionTop(BiasTop):
+    """The parties' first outputs added up, a bias, and products of the others: [B, in_features] -> [B, classes].
+
+    Of every party come `classes` outputs that are summed, then `pairs` for each of them: output c gains the
+    products v_ck w_ck of any two parties, summed over its pairs k (a factorisation machine; Rendle, 2010). So models
+    that see one party's columns each say together what depends on two parties' at once. Fusion is concat.
+    """
+
+    def __init__(self, in_features: int, classes: int = 1, pairs: int = 2) -> None:
+        super().__init__(require_size(self, "classes", classes))
+        self.pairs = require_size(self, "pairs", pairs)
+        self.in_features = require_size(self, "in_features", in_features)
+        each = self.width * (1 + self.pairs)
+        if in_features % each or in_features == each:
+            raise BadParameter(
+                f"InteractionTop: embeddings of {each} numbers a party, {self.width} outputs with {self.pairs} pairs "
+                f"each, come one behind the other (fusion = 'concat') from two parties or more, got {in_features}"
+            )
+
+    def forward(self, h: Tensor) -> Tensor:
+        check_input(self, h, self.in_features)
+        parts = h.reshape(h.shape[0], -1, self.width * (1 + self.pairs))  # [B, parties, classes * (1 + pairs)]
+        summed, paired = parts.split([self.width, self.width * self.pairs], dim=2)
+        products = paired.sum(dim=1).square() - paired.square().sum(dim=1)  # of two parties, each of them twice
+        outputs: Tensor = summed.sum(dim=1) + self.bias + products.unflatten(1, (self.width, -1)).sum(dim=2) / 2
+        return outputs
+
+
 class ScaledCosine(nn.Module):
     """scale * cos(left half, right half), a logit a row: [B, 2 E] -> [B]. The scale is learned.
 

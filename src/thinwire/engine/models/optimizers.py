@@ -120,11 +120,15 @@ def _is_pair(value: object) -> bool:
 
 
 class OptimizerSpec:
-    """What an optimiser is, without the parameters it moves. `lr` is a number or a step size."""
+    """What an optimiser is, without the parameters it moves. `lr` is a number or a step size.
+
+    `averaging`: models are evaluated, delivered and used for predictions with a running average of their weights.
+    """
 
     __slots__ = ()
 
     lr: float | StepSize
+    averaging: bool
     _kind: ClassVar[Any]  # torch's class of it
     _renamed: ClassVar[Mapping[str, str]] = {}  # settings that torch calls otherwise
 
@@ -134,7 +138,8 @@ class OptimizerSpec:
         Its step size is that of round 0 in a run of one round: give it `lr_at` before every step.
         """
         group = list(parameters)
-        settings = {self._renamed.get(field.name, field.name): getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        names = [field.name for field in fields(self) if field.name != "averaging"]  # type: ignore[arg-type]
+        settings = {self._renamed.get(name, name): getattr(self, name) for name in names}
         # foreach and fused kernels may round otherwise than the plain loop over parameters.
         settings |= {"lr": self.lr_at(0, 1), "foreach": False, "fused": False}
         return self._kind(group, **settings) if group else None
@@ -149,6 +154,10 @@ class OptimizerSpec:
         if not isinstance(self.lr, StepSize):
             self._check("lr", above=0)
 
+    def describe(self) -> str:
+        """In words, for a job's digest."""
+        return repr(self).replace(", averaging=False", "")  # digests are older than it
+
     def _check(self, field: str, **bounds: float) -> None:
         object.__setattr__(self, field, require_number(self, field, getattr(self, field), **bounds))
 
@@ -161,6 +170,7 @@ class SGD(OptimizerSpec):
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    averaging: bool = False
 
     _kind = optim.SGD
 
@@ -169,6 +179,7 @@ class SGD(OptimizerSpec):
         self._check("momentum", at_least=0, below=1)
         self._check("weight_decay", at_least=0)
         check_flag(self, "nesterov")
+        check_flag(self, "averaging")
         if self.nesterov and not self.momentum:
             raise BadParameter.about("SGD", "nesterov", "needs momentum above 0; write SGD(lr, momentum=0.9, ...)")
 
@@ -181,6 +192,7 @@ class Adam(OptimizerSpec):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    averaging: bool = False
 
     _kind = optim.Adam
 
@@ -192,6 +204,7 @@ class Adam(OptimizerSpec):
         object.__setattr__(self, "betas", tuple(betas))
         self._check("eps", above=0)
         self._check("weight_decay", at_least=0)
+        check_flag(self, "averaging")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +215,7 @@ class AdaGrad(OptimizerSpec):
     initial_accumulator: float = 0.1
     weight_decay: float = 0.0
     eps: float = 1e-10
+    averaging: bool = False
 
     _kind = optim.Adagrad
     _renamed = {"initial_accumulator": "initial_accumulator_value"}
@@ -211,6 +225,7 @@ class AdaGrad(OptimizerSpec):
         self._check("initial_accumulator", at_least=0)
         self._check("weight_decay", at_least=0)
         self._check("eps", above=0)
+        check_flag(self, "averaging")
 
 
 OPTIMIZERS: dict[str, type[OptimizerSpec]] = {"sgd": SGD, "adam": Adam, "adagrad": AdaGrad}

@@ -34,6 +34,7 @@ from thinwire.engine.protocols.evaluation import (
 from thinwire.engine.protocols.regression import answer_errors, ask_errors
 from thinwire.engine.schedule import Await, Local, Plan, Send
 from thinwire.engine.streams import Rows
+from thinwire.engine.streams.surrogate import list_rows
 
 _MOST_ROUNDS = 2**32
 
@@ -69,20 +70,20 @@ class Batches:
         return fewer
 
     def rows(self, round: Round) -> Rows:
+        if self._whole:
+            return list_rows(self._rows)
         epoch, place = divmod(round, self.rounds_per_epoch)
         rows = self._shuffle(epoch)[place * self._size : (place + 1) * self._size]
         return rows.sort().values if self.announced else rows
 
     def all_rows(self) -> Rows:
-        return torch.arange(self._rows)
+        return list_rows(self._rows)
 
     def epoch(self, rounds: int) -> float:
         """How many epochs this many rounds are."""
         return rounds / self.rounds_per_epoch
 
     def _shuffled(self, epoch: int) -> Rows:
-        if self._whole:
-            return torch.arange(self._rows)
         rng = torch.Generator().manual_seed(derive_seed(self._seed, "batches", epoch))
         return torch.randperm(self._rows, generator=rng)
 
@@ -165,20 +166,29 @@ class Program(ABC):
             self.end.begin()
             if self.context.recipe.warm_start:
                 self.end.warm_start(self._batches.all_rows())
-            if self._evaluate(0):
+            if self._rest(0):
                 return True
-        elif self.at_barrier and self._finish_evaluation(self.start):
-            return True
+        elif self.at_barrier:
+            with self.best.average_in():
+                if self._finish_evaluation(self.start):
+                    return True
         for t in range(self.start, self._batches.rounds):
             if not self._control.may_begin(t):
                 return False
             self.context.stopwatch.round = t
             self._begin_round(t)
+            self.end.refine(self.plan.pace.level)
             self._round(t)
+            self.best.average(t + 1)
             self.start = t + 1
-            if self._evaluates_after(t + 1) and self._evaluate(t + 1):
+            if self._evaluates_after(t + 1) and self._rest(t + 1):
                 return True
         return True
+
+    def _rest(self, done: Round) -> bool:
+        """An evaluation after this many rounds, with averaged weights where there are any; whether to stop."""
+        with self.best.average_in():
+            return self._evaluate(done)
 
     def _locally(self, step: Callable[[Round], None], round: Round) -> None:
         """A step without a message, and noted as one."""
@@ -287,7 +297,7 @@ class FeatureProgram(Program):
             verdict = receive_verdict(self.context, done)
         if verdict.best:
             self.best.keep(done)
-        self.plan.set_steps(verdict.steps)
+        self.plan.pace = verdict.pace
         return verdict.stop
 
     def _test(self, done: Round) -> None:
@@ -389,7 +399,7 @@ class LabelProgram(Program):
     def _finish_evaluation(self, done: Round) -> bool:
         with self.context.channel.pause_clock():
             settled = self.side.regression is not None and self.side.regression.settled
-            verdict = replace(self.verdict, stop=self.verdict.stop or settled, steps=self.plan.decide_steps(done))
+            verdict = replace(self.verdict, stop=self.verdict.stop or settled, pace=self.plan.decide_pace(done))
             send_verdict(self.context, done, verdict)
         if verdict.best:
             self.best.keep(done)

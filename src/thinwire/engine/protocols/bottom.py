@@ -22,6 +22,7 @@ from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import DirectionSearch, Linear, derive_curvature
+from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
 from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
@@ -53,6 +54,7 @@ class Learner:
         private: PrivateSteps | None = None,
     ) -> None:
         self.module = module
+        self.averaging = spec is not None and spec.averaging
         self.trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._name = name
         self._spec = spec
@@ -154,6 +156,7 @@ class Bottom(ABC):
 
     device: torch.device
     trained: Sequence[nn.Parameter]  # none where nothing is learned by back-propagation
+    averaging: bool = False  # is it evaluated and delivered with averaged weights?
 
     @property
     @abstractmethod
@@ -198,6 +201,7 @@ class TreesBottom(Bottom):
     """Boosted trees: the embedding is the sum of their outputs, and a derivative is answered by new trees.
 
     All `parties` answer the same derivative: where their steps together could go past the optimum, each is shortened.
+    Outputs that are multiplied with other parties' begin at random trees, by `seed`: from 0 no derivative leads away.
     """
 
     def __init__(
@@ -205,8 +209,8 @@ class TreesBottom(Bottom):
         trees: BoostedTrees,
         features: Tensor,
         held_out: Mapping[HeldOut, Tensor],
-        learns: bool = True,
         parties: int = 1,
+        seed: int = 0,
     ) -> None:
         self._crowd = np.float32(max(1.0, parties * (1 - (1 - trees.shrinkage) ** trees.trees)))
         self.device = features.device
@@ -214,7 +218,7 @@ class TreesBottom(Bottom):
         self._trees = trees
         self._features = features
         self._held_out = held_out
-        self._learns = learns
+        self._seed = seed
         self._fitter: TreeFitter | None = None  # made in the thread that fits: LightGBM logs by thread
         self._outputs: NDArray[np.float64] | None = None  # of all training rows, while no other trees are loaded
 
@@ -239,17 +243,17 @@ class TreesBottom(Bottom):
 
     def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
         """Of all rows at once: dL/dh is of their mean, the trees want each row's own."""
-        if not self._learns:
-            return
         self._fitter = self._fitter or TreeFitter(self._trees, self._features)
         gradient = derivative.detach().cpu().float().numpy() * np.float32(len(rows))
         if curvature is None:
-            bends = self._trees.derive_curvature(gradient)
+            bends = self._trees.find_curvature(gradient)
         else:
             bends = curvature.detach().cpu().float().numpy() * np.float32(len(rows))
-        nodes, outputs = self._fitter.fit(gradient, self._crowd * bends)
+        self._trees.begin_products(gradient, bends, self._seed)
+        nodes, outputs = self._fitter.fit(gradient, bends if self._crowd == 1 else self._crowd * bends)
         self._trees.add(nodes)
-        self._outputs = None if self._outputs is None else self._outputs + outputs
+        if self._outputs is not None:
+            self._outputs += outputs
 
     def tensors(self) -> dict[str, Tensor]:
         return add_prefix("module", self._trees.state_dict())
@@ -262,12 +266,20 @@ class TreesBottom(Bottom):
         self._outputs = None
 
 
+class FrozenTrees(TreesBottom):
+    """Boosted trees that stay as they are."""
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        """Nothing is added."""
+
+
 class NetworkBottom(Bottom):
     """A network that learns by back-propagation; in this process alone, or together with others."""
 
     def __init__(self, learner: Learner, device: torch.device) -> None:
         self.device = device
         self.trained = learner.trained
+        self.averaging = learner.averaging
         self._learner = learner
 
     @property
@@ -355,7 +367,10 @@ class RegressionBottom(OwnBottom):
         """The learner's module is `Linear`; it has no optimiser."""
         super().__init__(learner, features, held_out)
         self.linear = cast(Linear, learner.module)
-        self.search = DirectionSearch(features, self.linear.l2)
+        self.search = self._begin_search()
+
+    def _begin_search(self) -> DirectionSearch:
+        return DirectionSearch(self._features, self.linear.l2)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         return self.search.embed_next()
@@ -381,3 +396,38 @@ class RegressionBottom(OwnBottom):
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         super().load(tensors)
         self.search.restore(tensors["found"], bool(tensors["is_new"]))
+
+
+class ScorecardBottom(RegressionBottom):
+    """The first derivative, of an intercept alone, tells the weight of evidence; then directions of these columns."""
+
+    def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
+        """The learner's module is `Scorecard`; bins that it has from an earlier run are found anew."""
+        self._card = cast(Scorecard, learner.module)
+        self._is_binned = False
+        super().__init__(learner, features, held_out)
+
+    def _begin_search(self) -> DirectionSearch:
+        """Nothing is found yet; before there are bins, all columns are 0."""
+        nothing = self._features.new_zeros(1).expand(len(self._features), self._card.in_features)
+        search = DirectionSearch(
+            self._card.encode_kept(self._features) if self._is_binned else nothing, self._card.l2
+        )
+        search.restore(search.found[:, :0], False)
+        return search
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        if not self._is_binned:
+            self._card.fit(self._features, derivative.detach()[:, 0].double() * len(rows))
+            self._is_binned = True
+            self.search = self._begin_search()
+        super().learn(rows, h, derivative, curvature)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {"is_binned": torch.tensor(self._is_binned)}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._learner.load(tensors)
+        self._is_binned = bool(tensors["is_binned"])
+        self.search = self._begin_search()
+        super().load(tensors)

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.models.learners import BoostedTrees, TreeFitter, TreeNodes
+from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.networks import fuse
+from thinwire.engine.models.tree_nodes import TreeNodes
 from thinwire.engine.protocols.bottom import Bottom
 from thinwire.engine.protocols.context import PartyContext
 from thinwire.engine.protocols.ends import FeatureEnd, LabelEnd, LabelSide, Uplink

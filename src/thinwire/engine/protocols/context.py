@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import prod
 from typing import Protocol
 
@@ -19,6 +18,7 @@ from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.compress.symbols import Sparse, Zeros
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Flow, RoundSeeds, Rows, Storage, Stream, StreamSpec
+from thinwire.engine.streams.surrogate import are_all
 from thinwire.engine.wire.codec import decode, encode
 from thinwire.engine.wire.entropy import Effort
 
@@ -84,16 +84,9 @@ class PartyContext:
         self.channel.count_steps(1)
 
 
-@lru_cache(maxsize=4)
-def _in_order(rows: int) -> Tensor:
-    return torch.arange(rows)
-
-
 def select_rows(table: Tensor, rows: Rows) -> Tensor:
     """table[rows]; the table itself, not a copy, where the rows are all of them in order."""
-    if len(rows) == len(table) and torch.equal(rows, _in_order(len(table))):
-        return table
-    return table.index_select(0, rows)
+    return table if are_all(rows, len(table)) else table.index_select(0, rows)
 
 
 def cast_like(like: Tensor, tensor: Tensor) -> Tensor:

@@ -205,12 +205,16 @@ class DerivativeLabelEnd(LabelEnd):
             known = KnownCodes(rows, [uplink.tensors()["surrogate"] for uplink in self._uplinks.values()])
             fit_network(self._side, known, OneWay(passes), 0, derive_seed(self._context.seed, "passes", 0))
 
+    def refine(self, level: int) -> None:
+        for downlink in self._downlinks.values():
+            downlink.level = level
+
     def exchange(self, round: Round, rows: Rows) -> BatchOutcome:
         self._bytes = 0
         own = self._side.own(round, rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
         if self._side.regression is not None:
-            parts = self._side.regression.extend([*received, *own], self._side.measure_losses)
+            parts = self._side.regression.extend([*received, *own], self._side.measure_losses, round)
             received, own = parts[: len(received)], parts[len(received) :]
         like = self._side.like()
         embeddings = [cast_like(like, h).requires_grad_() for h in received]

@@ -214,6 +214,9 @@ class ProtocolEnd(ABC):
     def local(self, round: Round) -> None:
         """Learns once more from what was exchanged in that round."""
 
+    def refine(self, level: int) -> None:  # noqa: B027
+        """Sends at this level of precision from here on."""
+
     @abstractmethod
     def forget(self, kept: set[Round]) -> None: ...
 
@@ -247,6 +250,9 @@ class FeatureEnd(ProtocolEnd):
         """Under secure sum the parties agree on keys."""
         if self._sealing is not None:
             self._sealing.agree()
+
+    def refine(self, level: int) -> None:
+        self._uplink.stream.level = level
 
     @abstractmethod
     def send(self, round: Round, rows: Rows) -> None: ...

@@ -2,7 +2,8 @@
 
 feature party                            label party
 EVALUATION: validation embedding  --->   outputs of the top model; metrics; is it the best model so far?
-keep the weights; go on, or stop  <---   EVALUATION: a byte of verdict; two for the local steps a round from here on
+keep the weights; go on, or stop  <---   EVALUATION: a byte of verdict and level of precision; two for the local steps
+                                         a round from here on
         ... at the end, with the best weights ...
 TEST: test embedding  --------------->   outputs of the top model; the scores of the model that is delivered
         ... where the job asks for the importance of columns, again and again ...
@@ -35,10 +36,12 @@ from thinwire.engine.privacy import SecureSum
 from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, TEST, Sealing, sum_compressor, unseal
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.schedule import MOST_LEVEL, Pace
 
 _CHUNK = 8192
-_VERDICT = Struct("<BH")  # stop and best, a bit each; local steps a round
-_STOP, _BEST = 1, 2
+_VERDICT = Struct("<BH")  # stop and best, a bit each, and the level in four; local steps a round
+_STOP, _BEST, _LEVEL = 1, 2, 4
+_MOST_VERDICT = _STOP | _BEST | _LEVEL * MOST_LEVEL
 _LOST = Struct("<d")
 _PERMUTATIONS = 3
 _FEW_ROWS = 1000
@@ -59,7 +62,7 @@ class EvaluationVerdict:
 
     stop: bool = False
     best: bool = False  # of all so far: every party keeps its weights
-    steps: int = 0  # local steps a round from here on
+    pace: Pace = Pace(0)  # from here on
 
 
 @contextmanager
@@ -110,10 +113,10 @@ def compress_for_scoring(recipe: Recipe, h: Tensor) -> Symbols:
 
 def receive_verdict(context: PartyContext, round: Round) -> EvaluationVerdict:
     body = bytes(context.receive(context.label_party, Kind.EVALUATION, round))
-    if len(body) != _VERDICT.size or body[0] > _STOP | _BEST:
+    if len(body) != _VERDICT.size or body[0] > _MOST_VERDICT:
         raise Malformed(f"round {round}: {context.label_party!r} ended the evaluation with {body[:8]!r}")
     bits, steps = _VERDICT.unpack(body)
-    return EvaluationVerdict(bool(bits & _STOP), bool(bits & _BEST), steps)
+    return EvaluationVerdict(bool(bits & _STOP), bool(bits & _BEST), Pace(steps, bits // _LEVEL))
 
 
 def receive_held_out(
@@ -134,9 +137,9 @@ def receive_held_out(
 
 
 def send_verdict(context: PartyContext, round: Round, verdict: EvaluationVerdict) -> None:
-    bits = _STOP * verdict.stop | _BEST * verdict.best
+    bits = _STOP * verdict.stop | _BEST * verdict.best | _LEVEL * verdict.pace.level
     for party in context.feature_parties:
-        context.send(party, Kind.EVALUATION, round, _VERDICT.pack(bits, verdict.steps))
+        context.send(party, Kind.EVALUATION, round, _VERDICT.pack(bits, verdict.pace.steps))
 
 
 def compute_outputs(top: nn.Module, fusion: str, embeddings: Sequence[Tensor]) -> Tensor:

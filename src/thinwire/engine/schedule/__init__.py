@@ -7,10 +7,10 @@ order: `Send`, `Await`, `Local`. It decides; the conversation carries it out.
 from thinwire.engine.schedule.cached_steps import CachedSteps, Overlap, Workset
 from thinwire.engine.schedule.exchange_cache import CosineTally, ExchangeCache, cosine_weights
 from thinwire.engine.schedule.plan import Action, Await, EveryBatch, Local, LocalSteps, OneWay, Plan, Ready, Send
-from thinwire.engine.schedule.step_controller import BatchOutcome
+from thinwire.engine.schedule.step_controller import MOST_LEVEL, BatchOutcome, Pace
 
 Schedule = EveryBatch | LocalSteps | CachedSteps | OneWay
 
 __all__ = ["CachedSteps", "EveryBatch", "LocalSteps", "OneWay", "Overlap", "Schedule", "Workset"]
-__all__ += ["Action", "Await", "BatchOutcome", "Local", "Plan", "Ready", "Send"]
+__all__ += ["MOST_LEVEL", "Action", "Await", "BatchOutcome", "Local", "Pace", "Plan", "Ready", "Send"]
 __all__ += ["CosineTally", "ExchangeCache", "cosine_weights"]

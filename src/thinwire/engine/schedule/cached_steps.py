@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -16,7 +16,7 @@ from thinwire.base.seeds import derive_seed
 from thinwire.base.types import Round
 from thinwire.engine.compress.parameters import check_choice, check_number, check_whole
 from thinwire.engine.schedule.plan import Action, Await, Local, Plan, Ready, Send
-from thinwire.engine.schedule.step_controller import BatchOutcome, StepController
+from thinwire.engine.schedule.step_controller import MOST_LEVEL, BatchOutcome, Pace, StepController
 
 
 @dataclass(slots=True)
@@ -124,6 +124,7 @@ class CachedSteps:
     halved; None: never. `worth_bits`: none are taken where a value costs fewer bits than this when it is sent,
     nor before the first rest, where that is known; None: they always are. `rows_a_use`: an exchange serves at most
     one update for so many rows of the job, because a model soon overfits few rows; None: `reuse` in any case.
+    `levels`: how often messages get finer and the steps are halved, each time the training loss stands still.
     """
 
     capacity: int
@@ -135,6 +136,7 @@ class CachedSteps:
     rise_limit: float | None = None
     worth_bits: float | None = None
     rows_a_use: int | None = None
+    levels: int = field(default=0, metadata={"newer": True})
 
     def __post_init__(self) -> None:
         check_whole(self, "capacity", 1, 10_000)
@@ -145,6 +147,7 @@ class CachedSteps:
         check_number(self, "rise_limit", above=1, up_to=1e6, optional=True)
         check_number(self, "worth_bits", above=0, up_to=64, optional=True)
         check_whole(self, "rows_a_use", 1, 2**31, optional=True)
+        check_whole(self, "levels", 0, MOST_LEVEL)
         if not isinstance(self.overlap, Overlap):
             raise BadParameter.about("CachedSteps", "overlap", f"must be an Overlap, got {self.overlap!r}")
 
@@ -165,7 +168,7 @@ class CachedSteps:
 class _CachedPlan(Plan):
     def __init__(self, schedule: CachedSteps, seed: int) -> None:
         self._schedule = schedule
-        self._pace = StepController(schedule.steps, schedule.rise_limit, schedule.worth_bits)
+        self._controller = StepController(schedule.steps, schedule.rise_limit, schedule.worth_bits, schedule.levels)
         self._workset = Workset(schedule.capacity, schedule.reuse, schedule.sampling, seed)
 
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
@@ -189,7 +192,7 @@ class _CachedPlan(Plan):
         yield from self._steps_until(ready) if self._schedule.overlap is Overlap.FILLING else self._steps()
 
     def _steps(self) -> Iterator[Action]:
-        left = iter(range(self._pace.steps))
+        left = iter(range(self.pace.steps))
         return self._steps_while(lambda: next(left, None) is not None)
 
     def _steps_until(self, ready: Ready) -> Iterator[Action]:
@@ -206,20 +209,25 @@ class _CachedPlan(Plan):
         return self._workset.rounds()
 
     def observe_batch(self, fresh: BatchOutcome) -> None:
-        self._pace.observe_batch(fresh)
+        self._controller.observe_batch(fresh)
 
-    def decide_steps(self, done: Round) -> int:
-        return self._pace.decide_steps(done)
+    @property
+    def pace(self) -> Pace:
+        return self._controller.pace
 
-    def set_steps(self, steps: int) -> None:
-        self._pace.steps = steps
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        self._controller.pace = pace
+
+    def decide_pace(self, done: Round) -> Pace:
+        return self._controller.decide_pace(done)
 
     def diagnostics(self) -> dict[str, Any]:
-        return {**self._workset.diagnostics(), **self._pace.diagnostics()}
+        return {**self._workset.diagnostics(), **self._controller.diagnostics()}
 
     def state(self) -> dict[str, Any]:
-        return {**self._workset.state(), "pace": self._pace.state()}
+        return {**self._workset.state(), "pace": self._controller.state()}
 
     def load(self, state: dict[str, Any]) -> None:
         self._workset.load(state)
-        self._pace.load(state["pace"])
+        self._controller.load(state["pace"])

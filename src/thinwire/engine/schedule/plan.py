@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from thinwire.base.types import Round
 from thinwire.engine.compress.parameters import check_whole
-from thinwire.engine.schedule.step_controller import BatchOutcome
+from thinwire.engine.schedule.step_controller import BatchOutcome, Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ Ready: TypeAlias = Callable[[], bool]
 class Plan(ABC):
     """A schedule at work at one party; it remembers rounds, never tensors, and here not even rounds."""
 
+    pace: Pace = Pace(0)  # what holds until the next rest; as the label party said
+
     @abstractmethod
     def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
         """What a feature party does in this round; `ready()` says whether the answer has come.
@@ -61,12 +63,9 @@ class Plan(ABC):
     def observe_batch(self, fresh: BatchOutcome) -> None:  # noqa: B027
         """The label party has learned from a fresh batch."""
 
-    def decide_steps(self, done: Round) -> int:
-        """How many local steps a round from this rest on: the label party decides."""
-        return 0
-
-    def set_steps(self, steps: int) -> None:  # noqa: B027
-        """As many as the label party said."""
+    def decide_pace(self, done: Round) -> Pace:
+        """What holds from this rest on: the label party decides."""
+        return self.pace
 
     def diagnostics(self) -> dict[str, Any]:
         """Figures for people: uses, bubbles."""

@@ -1,24 +1,31 @@
-"""How many cached steps a round: none where messages are cheap, and half as many where they make training diverge.
+"""The pace of a run, by what the label party sees: how many cached steps a round, and how fine messages are.
 
-Cached steps save bytes and cost accuracy where embeddings are wide and optimisers remember: there they are also
-the least needed, because such messages take few bits. So none are taken until the first rest after an exchange;
-then the label party knows what a value costs.
+It sees the loss of every fresh batch before it learns from it, and what a value costs. At every rest it tells the
+others what holds until the next:
 
-It also sees the loss of every fresh batch, before it learns from it. At every rest it compares the mean since the
-last one with the lowest so far, and tells the others how many steps to take until the next. One high mean is no
-reason: large first steps overshoot, and come back.
+- No cached steps where messages are cheap. They save bytes and cost accuracy where embeddings are wide and optimisers
+  remember; there they are also the least needed, because such messages take few bits. So none are taken until the
+  first rest after an exchange.
+- The next level where the loss stands still: finer messages, half as many steps. What limits training then is noise,
+  and rounding and stale steps are a part of it. Two windows of batches are compared; a gain that is within their
+  noise is none.
+- Half as many steps where the loss stays far above its lowest. One high mean is no reason: large first steps
+  overshoot, and come back.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from math import inf
+from math import inf, sqrt
 from typing import Any
 
 from thinwire.base.types import Round
 
+MOST_LEVEL = 15
 _PART = 0.1
 _IN_A_ROW = 2
+_WINDOW = 60  # batches at least
+_DEVIATIONS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,14 @@ class BatchOutcome:
 
     loss: float  # the mean, before anything was learned from it
     bits_a_value: float  # of embeddings and derivatives, as they were sent
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What all parties keep to between two rests."""
+
+    steps: int  # local, a round
+    level: int = 0  # of precision: 0 is the coarsest
 
 
 @dataclass(slots=True)
@@ -42,24 +57,31 @@ class _Progress:
     first: float = inf
     high: int = 0  # rests in a row
     halved: list[dict[str, Any]] = field(default_factory=list)
+    level: int = 0
+    refined: list[Round] = field(default_factory=list)  # when each level began
+    window: list[float] = field(default_factory=lambda: [0, 0.0, 0.0])  # losses: how many, their mean, their scatter
+    before: list[float] | None = None  # the window before it, of the same level
 
 
 class StepController:
     """`steps` a round, if a value costs `worth_bits` or more; without limits they stay as they are."""
 
-    def __init__(self, steps: int, rise_limit: float | None = None, worth_bits: float | None = None) -> None:
+    def __init__(
+        self, steps: int, rise_limit: float | None = None, worth_bits: float | None = None, levels: int = 0
+    ) -> None:
         self._most = steps
         self._rise_limit = rise_limit
         self._worth_bits = worth_bits
+        self._levels = levels
         self._seen = _Progress(steps if worth_bits is None else 0, decided=worth_bits is None)
 
     @property
-    def steps(self) -> int:
-        return self._seen.steps
+    def pace(self) -> Pace:
+        return Pace(self._seen.steps, self._seen.level)
 
-    @steps.setter
-    def steps(self, steps: int) -> None:
-        self._seen.steps = steps
+    @pace.setter
+    def pace(self, pace: Pace) -> None:
+        self._seen.steps, self._seen.level = pace.steps, pace.level
 
     def observe_batch(self, fresh: BatchOutcome) -> None:
         seen = self._seen
@@ -69,20 +91,45 @@ class StepController:
         seen.batches += 1
         if not seen.decided:
             seen.bits += fresh.bits_a_value
+        count, mean, scatter = seen.window
+        moved = fresh.loss - mean
+        mean += moved / (count + 1)
+        seen.window = [count + 1, mean, scatter + moved * (fresh.loss - mean)]
 
-    def decide_steps(self, done: Round) -> int:
-        """The steps to take from here on."""
+    def decide_pace(self, done: Round) -> Pace:
+        """What holds from here on."""
+        if self._seen.batches:
+            self._decide_worth()
+            self._refine(done)
+            self._back_off(done)
+            self._seen.total, self._seen.batches = 0.0, 0
+        return self.pace
+
+    def _decide_worth(self) -> None:
         seen = self._seen
-        if not seen.batches:
-            return seen.steps
         if self._worth_bits is not None and not seen.decided:
             seen.bits /= seen.batches
             seen.decided = True
             seen.steps = self._most if seen.bits >= self._worth_bits else 0
+
+    def _refine(self, done: Round) -> None:
+        """To the next level, unless the last window of batches is clearly better than the one before."""
+        seen = self._seen
+        if seen.level >= self._levels or seen.window[0] < _WINDOW:
+            return
+        now, before = seen.window, seen.before
+        seen.window, seen.before = [0, 0.0, 0.0], now
+        if before is not None and before[1] - now[1] < _DEVIATIONS * _measure_noise(before, now):
+            seen.level += 1
+            seen.steps //= 2
+            seen.refined.append(done)
+            seen.before = None
+
+    def _back_off(self, done: Round) -> None:
+        seen = self._seen
         if self._rise_limit is None:
-            return seen.steps
+            return
         mean = seen.total / seen.batches
-        seen.total, seen.batches = 0.0, 0
         # Losses near zero are noisy: a rise that matters is also a part of what there was at first.
         risen = mean > self._rise_limit * seen.lowest and mean - seen.lowest > _PART * seen.first
         seen.high = seen.high + 1 if risen else 0
@@ -93,14 +140,15 @@ class StepController:
             seen.lowest = mean
             seen.high = 0
         seen.lowest = min(seen.lowest, mean)
-        return seen.steps
 
     def diagnostics(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self._worth_bits is not None and self._seen.decided:
-            found["first_bits_a_value"] = round(self._seen.bits, 4)
+        seen, found = self._seen, dict[str, Any]()
+        if self._worth_bits is not None and seen.decided:
+            found["first_bits_a_value"] = round(seen.bits, 4)
         if self._rise_limit is not None:
-            found |= {"local_steps": self.steps, "backed_off": list(self._seen.halved)}
+            found |= {"local_steps": seen.steps, "backed_off": list(seen.halved)}
+        if self._levels:
+            found |= {"precision_level": seen.level, "refined_after": list(seen.refined)}
         return found
 
     def state(self) -> dict[str, Any]:
@@ -108,4 +156,10 @@ class StepController:
 
     def load(self, state: dict[str, Any]) -> None:
         known: dict[str, Any] = {name: inf if value is None else value for name, value in state.items()}
+        known["before"] = state.get("before")
         self._seen = _Progress(**known)
+
+
+def _measure_noise(before: list[float], now: list[float]) -> float:
+    """The standard error of the difference between two windows' means."""
+    return sqrt(sum(scatter / count**2 for count, _, scatter in (before, now)))

@@ -29,7 +29,7 @@ from thinwire.engine.compress import Compressor, Hint, Remembers, Symbols
 from thinwire.engine.compress.message import require_finite, require_message
 from thinwire.engine.compress.randomness import Randomness
 from thinwire.engine.streams.storage import Storage
-from thinwire.engine.streams.surrogate import Surrogate
+from thinwire.engine.streams.surrogate import Surrogate, list_rows
 
 Rows: TypeAlias = Tensor  # int64 [B]: indices in the agreed alignment, all different
 
@@ -61,6 +61,8 @@ class Flow:
 
 class Stream(Protocol):
     """One end of a directed tensor flow; unless it says otherwise, the two ends share nothing."""
+
+    level: int = 0  # of precision, of what is sent from now on
 
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         """What to send of `x`, the tensor of these rows."""
@@ -159,7 +161,9 @@ class _DirectStream(Stream):
         _require_rows(rows, self._flow)
         _require_shape(x, self.message_shape(rows), self._flow)
         with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", rows):
-            return self._compressor.compress(x, self._flow.randomness(round, x), Hint(round, self._remembered(rows)))
+            return self._compressor.compress(
+                x, self._flow.randomness(round, x), Hint(round, self._remembered(rows), self.level)
+            )
 
     def incoming(self, rows: Rows, symbols: Symbols, round: Round) -> Tensor:
         _require_rows(rows, self._flow)
@@ -220,11 +224,13 @@ class _ErrorFeedbackStream(Stream):
     def outgoing(self, rows: Rows, x: Tensor, round: Round) -> Symbols:
         _require_rows(rows, self._flow)
         _require_shape(x, self.message_shape(rows), self._flow)
-        estimate = self._surrogate.table if self._whole_table else self._surrogate.at(rows)
-        error = require_message(x).float() - estimate
+        x = require_message(x).float()
+        error = x - self._surrogate.table if self._whole_table else self._surrogate.subtract_from(rows, x)
         chosen = None if self._whole_table else rows
         with _naming(f"stream {self._flow.name!r}, round {round}: the tensor", chosen):
-            symbols = self._compressor.compress(error, self._flow.randomness(round, error), Hint(round))
+            symbols = self._compressor.compress(
+                error, self._flow.randomness(round, error), Hint(round, level=self.level)
+            )
         self._add(rows, symbols)
         return symbols
 
@@ -283,6 +289,8 @@ def _naming(what: str, rows: Rows | None) -> Iterator[None]:
 def _require_rows(rows: Rows, flow: Flow) -> None:
     if not isinstance(rows, Tensor) or rows.dtype != torch.int64 or rows.dim() != 1 or rows.shape[0] == 0:
         raise BadTensor(f"stream {flow.name!r}: rows must be an int64 tensor of one dimension, with one row at least")
+    if len(rows) == flow.rows and rows is list_rows(flow.rows):
+        return
     places = rows.numpy()  # a batch's rows are few: torch takes longer to be called than to look
     low, high = int(places.min()), int(places.max())
     if low < 0 or high >= flow.rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 import xxhash
@@ -13,6 +14,17 @@ from thinwire.engine.streams.storage import Storage, blocks, map_file, release_p
 
 _TOUCHED = 1 << 16  # bytes that the system maps around a single row
 _DEFAULT = Storage()
+
+
+@lru_cache(maxsize=4)
+def list_rows(count: int) -> Tensor:
+    """0 to count - 1, in one tensor for all who ask, so that it is known again at sight; nobody writes into it."""
+    return torch.arange(count)
+
+
+def are_all(rows: Tensor, count: int) -> bool:
+    """Whether these are all `count` rows, in order."""
+    return len(rows) == count and torch.equal(rows, list_rows(count))  # takes no time for the very same tensor
 
 
 class Surrogate:
@@ -40,11 +52,21 @@ class Surrogate:
 
     def at(self, rows: Tensor) -> Tensor:
         """A copy of some rows; shape [B, E]."""
+        if self.in_memory and are_all(rows, len(self._table)):
+            return self._table.clone()
         found = [self._table.index_select(0, part) for part in self._parts(rows)]
         return found[0] if len(found) == 1 else torch.cat(found)
 
+    def subtract_from(self, rows: Tensor, x: Tensor) -> Tensor:
+        """x - G[rows], of as many rows."""
+        whole = self.in_memory and are_all(rows, len(self._table))
+        return x - (self._table if whole else self.at(rows))
+
     def add(self, rows: Tensor, change: Tensor) -> None:
         """G[rows] += change, in the same order at both ends."""
+        if self.in_memory and are_all(rows, len(self._table)):
+            self._table += change
+            return
         done = 0
         for part in self._parts(rows):
             self._table.index_add_(0, part, change[done : done + len(part)])

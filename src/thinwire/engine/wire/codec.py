@@ -298,7 +298,7 @@ def _read_books(reader: BodyReader, s: Any) -> Array:
 
 def _read_entries(reader: BodyReader, s: Any) -> Array:
     codes = read_integers(reader, prod(s.shape), 0, int(s.sizes.max()) - 1)
-    if (codes.reshape(-1, s.sizes.size).max(axis=0) >= s.sizes).any():
+    if s.sizes.size > 1 and (codes.reshape(-1, s.sizes.size).max(axis=0) >= s.sizes).any():
         raise Malformed("a row's number is beyond the values of its column")
     return codes
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadInput, Diverged, IncompatibleRecipe
+from thinwire.base.seeds import derive_seed
 from thinwire.engine.compress import Identity
 from thinwire.engine.methods import svfl
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
@@ -22,8 +23,8 @@ from thinwire.engine.protocols.evaluation import begin_training, compute_outputs
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, OneWay, Overlap, Schedule
 from thinwire.engine.streams import Direct, ErrorFeedback, StreamSpec
-from thinwire.job.checks import is_noisy
 from thinwire.job.job import Job
+from thinwire.job.privacy_plan import is_noisy
 from thinwire.lab.ablation.training_faults import (
     FinishedRun,
     TrainingFault,
@@ -129,6 +130,8 @@ def _has(stream: StreamSpec, name: str) -> bool:
 def _when(recipe: Recipe) -> Variant | None:
     once: Schedule = LocalSteps(1) if recipe.labels is Labels.SHARED else EveryBatch()
     cached = recipe.schedule if isinstance(recipe.schedule, CachedSteps) else None
+    if cached is not None and cached.levels:  # precision is no matter of steps
+        once = replace(cached, reuse=1, local_steps=None, overlap=Overlap.NONE)
     ahead = cached is not None and cached.overlap is Overlap.AHEAD
     if recipe.schedule == once or (cached is not None and cached.reuse == 1 and not ahead):
         return None
@@ -191,7 +194,7 @@ def _budget(job: Job) -> Variant | None:
 
 
 def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> dict[str, float]:
-    """Trains the job's modules in place; the metrics at the end, on test rows where there are any."""
+    """Trains the job's modules in place; the metrics at the end, on the rows that evaluations look at."""
     label, device = job.label_party, job.device
     holders = [party for party in job.everyone if party.bottom is not None]
     bottoms = [begin_training(bottom.to(device)) for party in holders if (bottom := party.bottom) is not None]
@@ -214,10 +217,12 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
             loss = label.loss(top(fuse(label.fusion, h)), labels[rows]).mean()
             require_finite_loss(loss.item())
             loss.backward()
-            for bottom, part, fitter in zip(bottoms, h, fitters, strict=True):
+            for party, bottom, part, fitter in zip(holders, bottoms, h, fitters, strict=True):
                 if isinstance(bottom, BoostedTrees) and fitter is not None and part.grad is not None:
                     own = (part.grad * len(rows)).cpu().numpy()  # each row's, of the batch's mean
-                    bottom.add(fitter.fit(own, bottom.derive_curvature(own))[0])
+                    bends = bottom.find_curvature(own)
+                    bottom.begin_products(own, bends, derive_seed(job.seed, party.name, "trees"))
+                    bottom.add(fitter.fit(own, bends)[0])
             for spec, optimizer in steps:
                 if optimizer is not None:
                     set_lr(optimizer, spec.lr_at(round, batches.rounds))
@@ -225,9 +230,10 @@ def train_centrally(job: Job, on_round: Callable[[int], None] | None = None) -> 
                     optimizer.zero_grad()
             if on_round is not None:
                 on_round(round + 1)
-    tested = label.test_labels is not None
-    outputs = compute_job_outputs(job, [party.test_features if tested else party.features for party in holders])
-    return compute_scores(outputs, label.test_labels if tested else label.labels, label.loss, job.metrics)
+    kinds = ("validation_", "test_", "")  # the rows that an evaluation looks at: the first of these that there are
+    kind = next(one for one in kinds if getattr(label, f"{one}labels") is not None)
+    outputs = compute_job_outputs(job, [getattr(party, f"{kind}features") for party in holders])
+    return compute_scores(outputs, getattr(label, f"{kind}labels"), label.loss, job.metrics)
 
 
 def compute_job_outputs(job: Job, tables: Sequence[Tensor]) -> Tensor:

@@ -13,6 +13,7 @@ from thinwire.base.errors import BadInput, BadParameter
 from thinwire.base.types import PartyName
 from thinwire.engine.compress import PoissonBinomial
 from thinwire.engine.models.metrics import metric
+from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.privacy import Labels, poisson_binomial_epsilon
 from thinwire.engine.privacy.accounting import DEFAULT_DELTA
 from thinwire.engine.privacy.defences import NoDefence
@@ -124,6 +125,11 @@ def audit_job(
             findings += [_on_derivatives(name, moment, then, positive, leaks) for name in _ON_DERIVATIVES]
         findings.append(_completion(job, begun, chosen, positive, leaks))
     findings.append(_inversion(job, chosen, seen))
+    if isinstance(job.label_party.top, RegressionTop):
+        notes.append(
+            "features were attacked by each party's outputs alone: a regression also shows the label party one more "
+            "direction of a party's columns with every exchange, up to all of them, which no attack here looks at"
+        )
     release = _release(job)
     judged = [messages] if release is None else [release, messages]
     if unseen := list(list_unseen(job, messages)):

@@ -98,7 +98,7 @@ class FeatureRole(PartyRole):
     def prepare(self, factory: ProgramFactory, control: Control) -> PreparedProgram:
         session, own, widths = self._session, self._own, self.widths()
         factory = replace(factory, group=self._group)
-        factory = self._weights.apply(factory, {own.me: self._party.bottom}, widths, None)
+        factory = self._weights.apply(factory, self._party, {own.me: self._party.bottom}, widths, None)
         side = self._shared_side(widths) if own.recipe.labels is Labels.SHARED else None
         context = factory.context(own.me, session.channel)
         identity = session.network.identity()

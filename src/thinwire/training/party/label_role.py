@@ -82,7 +82,7 @@ class LabelRole:
         self._batches = factory.batches
         party = self._party = self._own.build_label_party(self._data, widths)
         bottom = {} if party.bottom is None else {me: party.bottom}
-        factory = self._weights.apply(factory, {**bottom, "top": party.top}, widths, party.fusion)
+        factory = self._weights.apply(factory, party, {**bottom, "top": party.top}, widths, party.fusion)
         program = self._program = factory.label_program(
             party,
             factory.side(party),

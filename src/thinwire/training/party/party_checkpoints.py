@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from thinwire.base.types import PartyName
+from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.job.init_from import InitFrom
 from thinwire.storage import layout
 from thinwire.storage.atomic_file import WriteFailed
@@ -106,6 +107,7 @@ class InitialWeights:
     def apply(
         self,
         factory: ProgramFactory,
+        party: FeatureParty | LabelParty,
         modules: Mapping[str, nn.Module],
         widths: dict[PartyName, int],
         fusion: str | None,
@@ -115,7 +117,7 @@ class InitialWeights:
             return factory
         session, record, memories = self._session, {}, factory.memories
         if self._beginning is not None:
-            inherited = self._beginning.take_over(modules, widths, fusion)
+            inherited = self._beginning.take_over(modules, widths, fusion, {party.name: party.preparation})
             record, memories = inherited.to_record(), inherited.memories
             for sentence in inherited.describe():
                 session.events("inherited", what=sentence)
