@@ -155,20 +155,21 @@ def tune(asked: argparse.Namespace, records: Records) -> None:
 
 
 def tune_cell(task: str, name: str, asked: argparse.Namespace, records: Records) -> None:
-    spent = 0.0
-    for number in range(asked.trials):
-        if spent >= 60 * asked.cell_minutes:
-            print(f"{task} {name}: {asked.cell_minutes} minutes are used up after {number} trials", flush=True)
-            break
-        settings = draw_settings(TASKS[task], name, number)
-        found = records.find(
-            write_key("tune", task, name, settings), partial(try_settings, task, name, number, settings)
-        )
-        spent += found["cpu"]
-        print(
-            f"{task} {name} {settings}: {found['best']:.4f}, {found['bytes'] / 1e6:.2f} MB, {found['cpu']} s",
-            flush=True,
-        )
+    """As many trials as were asked for, as long as there are minutes left; what was asked for is recorded too."""
+    trials: list[Record] = []
+    while len(trials) < asked.trials and sum(one["cpu"] for one in trials) < 60 * asked.cell_minutes:
+        settings = draw_settings(TASKS[task], name, len(trials))
+        compute = partial(try_settings, task, name, len(trials), settings)
+        trials.append(records.find(write_key("tune", task, name, settings), compute))
+        print(f"{task} {name} {settings}: {_format_trial(trials[-1])}", flush=True)
+    limits = {"trials": asked.trials, "cell_minutes": asked.cell_minutes}
+    spent = round(sum(one["cpu"] for one in trials) / 60, 1)
+    records.find(write_key("cell", task, name, limits), lambda: {**limits, "done": len(trials), "minutes": spent})
+
+
+def _format_trial(trial: Record) -> str:
+    diverged = ", diverged" if trial["diverged"] else ""
+    return f"{trial['best']:.4f}, {trial['bytes'] / 1e6:.2f} MB, {trial['cpu']} s{diverged}"
 
 
 def try_settings(task: str, name: str, number: int, settings: Settings) -> Record:

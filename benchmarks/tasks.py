@@ -110,7 +110,7 @@ def build_job(task: Task, data: TaskData, recipe: Recipe, settings: Mapping[str,
         validation_features=validation.label_features, bottom=networks.label_bottom, fusion=task.fusion,
         loss=LOSSES[task.loss], class_weights=task.class_weights,
     )  # fmt: skip
-    every = max(1, round(task.eval_rows / settings["batch_size"]))
+    every = max(1, round(task.eval_rows / (settings["batch_size"] or len(train.labels))))
     common = {"epochs": task.epochs, "eval_every": every, "patience": task.patience, "metrics": [task.metric]}
     return tw.Job(parties, label, recipe, **{**common, **settings})
 

@@ -172,6 +172,8 @@ def test_a_cell_ends_when_its_minutes_are_used_up(small: Task, tmp_path: Path) -
     records = Records(tmp_path / "records.jsonl")
     fewest_bytes.tune(ask(methods=["svfl"], trials=3, cell_minutes=0.0001), records)
     assert len(records.list("tune small svfl ")) == 1
+    (cell,) = records.list("cell small svfl ")
+    assert (cell["trials"], cell["cell_minutes"], cell["done"]) == (3, 0.0001, 1)
 
 
 def test_records_of_another_size_are_refused(small: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
