@@ -18,7 +18,7 @@ import thinwire as tw
 from integrations.jobs import ROWS, small_job, tables
 from job.small import write_job
 from processes import run as run_command
-from thinwire.engine.models import MODELS, BoostedTrees
+from thinwire.engine.models import MODELS, BoostedTrees, Scorecard, ScorecardTop
 from thinwire.engine.models.learners import TreeFitter
 from thinwire.engine.models.losses import Outputs
 from thinwire.engine.models.networks import fuse
@@ -132,6 +132,19 @@ def test_trees_are_exported_to_the_bit(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "export.json").read_text())["models"]["bank"]["output"] == ["rows", 2]
     with pytest.raises(ExportFailed, match=r"bank: boosted trees are no graph of tensors, .*; write them as onnx"):
         export_models(tmp_path, held, "torchscript", tmp_path / "other")
+
+
+@pytest.mark.parametrize("to", ["onnx", "torchscript"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_scorecards_are_exported_with_their_bins(tmp_path: Path, to: str) -> None:
+    _, x = trees()
+    card = Scorecard(3, fields_vocab=(40,), min_iv=0.0)
+    card.fit(x, torch.where(x[:, 2] + torch.sin(x[:, 0]) > 0, -0.5, 0.5).double())
+    card.coefficients.copy_(torch.tensor([-1.0, -0.5, -0.9]))
+    held = ExportedModels.of_run({"bank": card, "top": ScorecardTop()}, {"bank": x[:8]}, "sum", Outputs.PROBABILITY)
+    files = export_models(tmp_path, held, to, tmp_path / "out")
+    strange = torch.cat([x[:60], torch.full((1, 3), torch.nan), torch.tensor([[99.0, 0.1, -3e38], [-1, 3e38, 0]])])
+    torch.testing.assert_close(READERS[to](files["bank"])(strange), card(strange))
 
 
 def test_trees_before_training_give_nothing(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
-from sklearn.pipeline import Pipeline
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import thinwire as tw
@@ -379,5 +380,44 @@ def test_trees_for_values_weights_and_covered_labels() -> None:
     weighted = clone(binary).set_params(class_weight="balanced").fit(X, y > 200)
     safe = clone(binary).set_params(recipe=covered).fit(X, y > 200)
     assert [one.models_["a"].curvature for one in (binary.fit(X, y > 200), weighted, safe)] == ["derived", 0.25, 0.25]
-    with pytest.raises(tw.errors.BadParameter, match="model must be 'mlp', 'boosted_trees' or a"):
+    with pytest.raises(tw.errors.BadParameter, match="model must be 'mlp', 'boosted_trees', 'linear', a"):
         VerticalClassifier(model="tree").fit(X, y > 200)
+
+
+# An exact regression ------------------------------------------------------------------------------------------------
+
+
+def test_linear_is_scikit_learns_logistic_regression_of_all_columns(cancer: tuple[Any, Any]) -> None:
+    X, y = cancer[0].iloc[:, :8], cancer[1]
+    parties = {"hospital": list(X.columns[:5]), "laboratory": list(X.columns[5:])}
+    model = VerticalClassifier(parties, "laboratory", model="linear").fit(X, y)
+    joined = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10, max_iter=1000)).fit(X, y)
+    found = {row.column: row.coefficient for table in model.coefficients_.values() for row in table.rows}
+    assert list(found) == [*X.columns[:5], "intercept", *X.columns[5:]]
+    np.testing.assert_allclose([found[name] for name in X.columns], joined[-1].coef_[0], atol=1e-4)
+    np.testing.assert_allclose(model.predict_proba(X), joined.predict_proba(X), atol=1e-4)
+    assert model.result_.history[-1]["round"] <= 6  # it ends by itself
+
+
+def test_linear_for_values_is_in_their_units() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    like = tw.learners.Linear(1, inference=True)
+    model = VerticalRegressor({"a": slice(5), "b": slice(5, None)}, "b", model=like).fit(X, y)
+    joined = LinearRegression().fit(X, y)
+    rows: list[Any] = [row for table in model.coefficients_.values() for row in table.rows]
+    np.testing.assert_allclose([row.in_units for row in rows if row.column != "intercept"], joined.coef_, rtol=1e-4)
+    (intercept,) = [row.coefficient for row in rows if row.column == "intercept"]
+    assert intercept == pytest.approx(y.mean())  # where all columns have their means
+    assert all(row.error > 0 and row.low < row.coefficient < row.high for row in rows)
+    np.testing.assert_allclose(model.predict(X), joined.predict(X), rtol=1e-5)
+
+
+def test_linear_says_what_it_does_not_do(cancer: tuple[Any, Any]) -> None:
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(tw.errors.BadLabels, match=r"y has 3 classes; .*OneVsRestClassifier"):
+        VerticalClassifier(model="linear").fit(X, y)
+    assert OneVsRestClassifier(VerticalClassifier(model="linear")).fit(X, y).score(X, y) > 0.9
+    with pytest.warns(ConvergenceWarning, match="give more epochs"):
+        VerticalClassifier(model="linear", epochs=2).fit(*cancer)
+    with pytest.raises(tw.errors.BadInput, match="no finite optimum"):
+        VerticalClassifier(model=tw.learners.Linear(1)).fit(X[:100], y[:100])

@@ -68,6 +68,27 @@ def test_a_regression_shows_directions_of_columns(tmp_path: Path) -> None:
     )
 
 
+def test_a_scorecard_shows_bins_and_counts(tmp_path: Path) -> None:
+    seen = describe_training(
+        svfl(), Participants("clinic", ("bank",), is_regression=True, points_to_double_odds=20.0)
+    )
+    assert "one more direction of each party's weight of evidence" in seen["clinic"][-1]
+    assert seen["bank"][-2:] == [
+        "its own coefficients",
+        "how many rows of each class are in every bin of its columns",
+    ]
+    card = REGRESSION.replace('"linear"', '"scorecard"').replace('"regression_top"', '"scorecard_top"')
+    bank, clinic = (read_party_view(write_job(tmp_path, card), name) for name in ("bank", "clinic"))
+    assert seen["bank"][-1] in bank.consent.describe_training()
+    assert bank.agreement() == clinic.agreement()
+    other = card.replace('"scorecard_top"', '"scorecard_top", points_to_double_odds = 40')
+    clinic = read_party_view(write_job(tmp_path, other), "clinic")
+    assert (
+        "model is scorecard, 20 points to double the odds at 'bank' and scorecard, 40 points to double the odds at "
+        "'clinic'"
+    ) in compare_agreements(bank.agreement(), clinic.agreement(), "bank", "clinic")
+
+
 COMPRESSED = 'compressor = { name = "TopK", fraction = 0.25 }\nlabels = "private"\n'
 REGRESSION = (
     JOB.replace("efvfl", "svfl")

@@ -89,7 +89,7 @@ def test_64_parties_learn_what_one_machine_learns() -> None:
 
 @pytest.mark.parametrize(
     "recipe",
-    [thin(), celu(4, 3, 60), pytest.param(pbm(16, 0.1, 2.0), marks=pytest.mark.long)],
+    [thin(), *(pytest.param(one, marks=pytest.mark.long) for one in (celu(4, 3, 60), pbm(16, 0.1, 2.0)))],
     ids=lambda recipe: recipe.name,
 )
 def test_64_parties_run_by_every_kind_of_recipe(recipe: tw.Recipe) -> None:

@@ -10,19 +10,20 @@ import thinwire as tw
 from thinwire.engine.methods import efvfl, svfl, thin
 
 
+@pytest.mark.parametrize("rows", [20_000, pytest.param(100_000, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     "recipe", [svfl(), efvfl(tw.compress.TopK(0.1), labels="private"), thin()], ids=lambda r: r.name
 )
-def test_32_parties_and_100_000_rows_run(recipe: tw.Recipe) -> None:
+def test_32_parties_and_many_rows_run(recipe: tw.Recipe, rows: int) -> None:
     rng = torch.Generator().manual_seed(0)
-    x = torch.randn(100_000, 64, generator=rng)
+    x = torch.randn(rows, 64, generator=rng)
     y = (x[:, :32].sum(dim=1) > 0).long()
     job = tw.Job(
         [tw.FeatureParty(f"p{k}", x[:, 2 * k : 2 * k + 2], nn.Linear(2, 2)) for k in range(32)],
         tw.LabelParty("lab", y, nn.Linear(2, 2)),
         recipe,
         optimizer=tw.SGD(lr=0.02),
-        batch_size=5000,
+        batch_size=rows // 20,
         epochs=1,
         diagnostics=False,
     )

@@ -52,7 +52,7 @@ def gradients(history: list[dict[str, Any]]) -> list[float]:
     return [row["diagnostics"]["relative_gradient_norm"] for row in history]
 
 
-@pytest.mark.parametrize("labels", ["shared", "private"])
+@pytest.mark.parametrize("labels", ["private", pytest.param("shared", marks=pytest.mark.long)])
 def test_error_feedback_converges_linearly(labels: str) -> None:
     found = gradients(quadratic(efvfl(TopK(0.1), labels=labels), 500, lr=0.1, eval_every=25))
     logs = np.log(found[2:13])  # after that, float32 ends it

@@ -1,7 +1,8 @@
-"""The models of an estimator, networks or boosted trees, and what goes with each kind."""
+"""The models of an estimator, networks, boosted trees or an exact regression, and what goes with each kind."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -11,23 +12,33 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
-from thinwire.base.errors import BadParameter
-from thinwire.base.format import did_you_mean
+from thinwire.base.errors import BadLabels, BadParameter
+from thinwire.base.format import did_you_mean, quote_names
 from thinwire.base.types import PartyName
 from thinwire.data.prepare import Preparation
 from thinwire.data.prepare.settings import FOR_TREES
 from thinwire.engine.compress import RowScale
-from thinwire.engine.methods import METHODS, boosting, thin
+from thinwire.engine.methods import METHODS, boosting, svfl, thin
 from thinwire.engine.models.learners import BoostedTrees, choose_curvature
-from thinwire.engine.models.losses import Loss, WeightedLoss, binary_cross_entropy, cross_entropy, find_base_rate
+from thinwire.engine.models.losses import (
+    Loss,
+    WeightedLoss,
+    binary_cross_entropy,
+    cross_entropy,
+    find_base_rate,
+    squared_error,
+)
 from thinwire.engine.models.networks import MLP, BiasTop, LinearTop
 from thinwire.engine.models.optimizers import SGD, Adam, OptimizerSpec
+from thinwire.engine.models.regression import Facts, Linear, RegressionTop
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.recipe import Recipe
 from thinwire.job.checks import may_use_base_rate
 from thinwire.job.registry import derive_weight_seed
+from thinwire.report.record import Coefficient, CoefficientTable
 
 
 @dataclass(frozen=True)
@@ -58,9 +69,15 @@ class ModelKind:
     binary_loss: Loss = binary_cross_entropy
     preparation: Mapping[str, Any] = field(default_factory=lambda: FOR_TREES)
     full_batch: bool = True
+    is_exact: bool = False  # fits all rows to the optimum: nothing to stop early, one logit a row
 
     def classes_loss(self, classes: int) -> tuple[Loss, int]:
         """The loss for so many classes, and how many outputs the top model has."""
+        if self.is_exact and classes != 2:
+            raise BadLabels(
+                f"Only binary classification is supported by a linear model, and y has {classes} classes; fit one "
+                "model a class, as scikit-learn's OneVsRestClassifier does, or use 'mlp' or 'boosted_trees'"
+            )
         loss = self.binary_loss if classes == 2 else cross_entropy
         return loss, classes if loss is cross_entropy else 1
 
@@ -77,18 +94,27 @@ class ModelKind:
         return method()
 
 
+_MOST_EXCHANGES = 1000  # a regression ends by itself
+
+
 def choose_models(model: Any, hidden: Sequence[int], width: int) -> ModelKind:
     """By the name of a kind; or trees like these."""
     if isinstance(model, BoostedTrees) or model == "boosted_trees":
         like = BoostedTrees() if isinstance(model, str) else model
         return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8)
+    if isinstance(model, Linear) or model == "linear":
+        build = partial(_build_regression, None if isinstance(model, str) else model)
+        return ModelKind(build, svfl(), SGD(lr=0.1), _MOST_EXCHANGES, 1, preparation={}, is_exact=True)
     if model == "mlp":
         # Without cached steps, which overfit small tables.
         recipe, optimizer = replace(thin(reuse=1), scoring=RowScale(8)), Adam(lr=0.003, weight_decay=0.001)
         build = partial(_build_networks, hidden, width)
         return ModelKind(build, recipe, optimizer, 20, 5, cross_entropy, preparation={}, full_batch=False)
-    hint = did_you_mean(str(model), ("mlp", "boosted_trees"))
-    raise BadParameter(f"model must be 'mlp', 'boosted_trees' or a tw.learners.BoostedTrees, got {model!r}{hint}")
+    hint = did_you_mean(str(model), ("mlp", "boosted_trees", "linear"))
+    raise BadParameter(
+        "model must be 'mlp', 'boosted_trees', 'linear', a tw.learners.BoostedTrees or a tw.learners.Linear, "
+        f"got {model!r}{hint}"
+    )
 
 
 def _build_networks(hidden: Sequence[int], width: int, data: EstimatorData) -> dict[str, nn.Module]:
@@ -120,3 +146,56 @@ def _build_trees(like: BoostedTrees, data: EstimatorData) -> dict[str, nn.Module
         for name, preparation in data.prepared.items()
     }
     return {**found, "top": top}
+
+
+def find_class_weights(
+    given: Mapping[Any, float] | str, classes: NDArray[Any], counts: NDArray[Any]
+) -> NDArray[np.float64]:
+    """A factor for each class, in order."""
+    if isinstance(given, str):
+        if given != "balanced":
+            raise BadParameter(f"class_weight must be None, 'balanced' or a weight for each class, got {given!r}")
+        return np.asarray(counts.sum() / (len(classes) * counts))
+    known = classes.tolist()
+    unknown = [one for one in given if one not in known]
+    if unknown:
+        near = did_you_mean(str(unknown[0]), map(str, known))
+        raise BadParameter(f"class_weight has {unknown[0]!r}, y has the classes {quote_names(known)}{near}")
+    factors = np.array([float(given.get(one, 1.0)) for one in known])
+    if not np.isfinite(factors).all() or (factors < 0).any() or not factors.any():
+        raise BadParameter(f"class_weight must be numbers of 0 or more, not zero for all classes, got {dict(given)}")
+    return factors
+
+
+# An exact regression ----------------------------------------------------------------------------------------------
+
+
+def _build_regression(like: Linear | None, data: EstimatorData) -> dict[str, nn.Module]:
+    """Coefficients at each party; a plain "linear" has the l2 of scikit-learn's own LogisticRegression or none."""
+    l2 = like.l2 if like is not None else 0.0 if data.loss is squared_error else 1.0
+    inference = like is not None and like.inference
+    found = {name: Linear(x.shape[1], l2=l2, inference=inference) for name, x in data.features.items()}
+    return {**found, "top": RegressionTop(l2=l2)}
+
+
+def check_convergence(top: nn.Module) -> None:
+    """Where the exchanges ended before the optimum."""
+    if isinstance(top, RegressionTop) and not Facts(*top.facts.tolist()).settled:
+        says = "coefficients still changed in the last exchange; give more epochs, or none: then it ends by itself"
+        warnings.warn(says, ConvergenceWarning, stacklevel=4)
+
+
+def convert_to_units(table: CoefficientTable, mean: float, deviation: float) -> CoefficientTable:
+    """Coefficients of y itself, from those of its deviations from the mean."""
+    return table.model_copy(update={"rows": tuple(_convert_row(row, mean, deviation) for row in table.rows)})
+
+
+def _convert_row(row: Coefficient, mean: float, deviation: float) -> Coefficient:
+    """The intercept's z would be of another question: is the mean of y 0?"""
+    is_intercept = row.column == "intercept"
+    shifts = {"coefficient": 1, "low": 1, "high": 1, "in_units": 0, "error": 0}
+    changes: dict[str, float | None] = {"z": None, "p": None} if is_intercept else {}
+    for name, shift in shifts.items():
+        one = getattr(row, name)
+        changes[name] = None if one is None else deviation * one + is_intercept * shift * mean
+    return row.model_copy(update=changes)

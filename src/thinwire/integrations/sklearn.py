@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from inspect import signature
 from typing import Any, Self
 
@@ -16,16 +17,24 @@ from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from thinwire.base.errors import BadInput, BadLabels, BadParameter, BadTable, IncompatibleRecipe
-from thinwire.base.format import did_you_mean, quote_names
+from thinwire.base.format import quote_names
 from thinwire.base.types import PartyName
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import Loss, squared_error, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy.defences import LabelDP
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.protocols.evaluation import compute_outputs, embed_in_chunks
 from thinwire.engine.recipe import Recipe
-from thinwire.integrations.estimator_models import EstimatorData, ModelKind, choose_models
+from thinwire.integrations.estimator_models import (
+    EstimatorData,
+    ModelKind,
+    check_convergence,
+    choose_models,
+    convert_to_units,
+    find_class_weights,
+)
 from thinwire.integrations.party_tables import (
     Table,
     check_party_names,
@@ -60,7 +69,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         parties: Mapping[PartyName, Any] | None = None,
         label_party: PartyName = "labels",
         *,
-        model: str | BoostedTrees = "mlp",
+        model: str | BoostedTrees | Linear = "mlp",
         recipe: str | Recipe | None = None,
         hidden: Sequence[int] = (64,),
         width: int = 16,
@@ -82,6 +91,9 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         init`, and Adam(lr=0.003, weight_decay=0.001), unless others are given.
         `model` "boosted_trees", or trees to be like, such as tw.learners.BoostedTrees(leaves=8): 40 exchanges of
         tw.methods.boosting(), all rows in each; `hidden`, `width` and `batch_size` are for networks.
+        `model` "linear", or one to be like, such as tw.learners.Linear(1, l2=0.5, inference=True): regression on all
+        rows, exact, without early stopping; `coefficients_` has each party's table. A plain "linear" has l2 1 for
+        classes, as LogisticRegression, and none for values.
 
         With `early_stopping`, `validation_fraction` of the rows choose the model that is kept, by its loss, and stop
         the training after `n_iter_no_change` epochs without a better one (5, trees 8, unless given).
@@ -186,11 +198,15 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         )
         self.models_ = self._kind.build(data)
         self.result_ = train(self._job(data), callbacks=[])
+        if self._kind.is_exact:
+            check_convergence(self.models_["top"])
+            self.coefficients_ = self.result_.coefficients
         return self
 
     def _hold_back(self, groups: NDArray[Any], seed: int) -> NDArray[np.bool_]:
-        """Which rows are for validation; none where a guarantee does not count evaluations."""
-        if not self.early_stopping or not allows_steering(self._find_recipe(), RunSettings()):
+        """Which rows are for validation; none where a guarantee does not count evaluations, or nothing overfits."""
+        stops = self.early_stopping and not self._kind.is_exact
+        if not stops or not allows_steering(self._find_recipe(), RunSettings()):
             return np.zeros(len(groups), dtype=bool)
         return choose_validation_rows(groups, self.validation_fraction, seed)
 
@@ -200,6 +216,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         kind, size = self._kind, None if self._kind.full_batch else self.batch_size
         stops = bool(held.any())
         features = {name: x[rows] for name, x in given.features.items()}
+        named = given.prepared if kind.is_exact else {}  # a table of coefficients has the columns' names
         patience = kind.patience if self.n_iter_no_change is None else self.n_iter_no_change
         steering: dict[str, Any] = {"patience": patience} if stops else {}
         answers: dict[str, Any] = {"validation_labels": given.labels[given.held]} if stops else {}
@@ -208,7 +225,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
         }
         return Job(
             [
-                FeatureParty(name, x, self.models_[name], **validation[name])
+                FeatureParty(name, x, self.models_[name], preparation=named.get(name), **validation[name])
                 for name, x in features.items()
                 if name != me
             ],
@@ -218,6 +235,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
                 self.models_["top"],
                 features=features.get(me),
                 bottom=self.models_.get(me),
+                preparation=named.get(me),
                 loss=given.loss,
                 sample_weight=None if given.weights is None else given.weights[~given.held],
                 **answers,
@@ -260,7 +278,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         parties: Mapping[PartyName, Any] | None = None,
         label_party: PartyName = "labels",
         *,
-        model: str | BoostedTrees = "mlp",
+        model: str | BoostedTrees | Linear = "mlp",
         recipe: str | Recipe | None = None,
         hidden: Sequence[int] = (64,),
         width: int = 16,
@@ -294,6 +312,11 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
         )
         self.class_weight = class_weight
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = self.model != "linear" and not isinstance(self.model, Linear)
+        return tags
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """`sample_weight` says how much each row counts; the derivatives show weights as they show labels.
 
@@ -313,7 +336,7 @@ class VerticalClassifier(ClassifierMixin, _Vertical):  # type: ignore[misc]
                 "class_weight='balanced' counts the true labels, which LabelDP does not cover; give weights"
             )
         counts = np.bincount(codes, weights)
-        factors = _find_class_weights(self.class_weight, self.classes_, counts)
+        factors = find_class_weights(self.class_weight, self.classes_, counts)
         return with_class_weights(loss, (factors * counts.sum() / (factors * counts).sum()).tolist())
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -350,7 +373,11 @@ class VerticalRegressor(RegressorMixin, _Vertical):  # type: ignore[misc]
                 f"all {len(values)} labels are {values[0]:g}; there is nothing to learn from one sample value"
             )
         scaled = ((values - self.mean_) / self.deviation_).astype(np.float32)
-        return self._train(replace(rows, labels=scaled), squared_error, 1, np.zeros(len(scaled)))
+        self._train(replace(rows, labels=scaled), squared_error, 1, np.zeros(len(scaled)))
+        if self._kind.is_exact:
+            units = partial(convert_to_units, mean=self.mean_, deviation=self.deviation_)
+            self.coefficients_ = {name: units(table) for name, table in self.coefficients_.items()}
+        return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         scaled = self._compute_outputs(X)[:, 0]
@@ -429,25 +456,6 @@ def _read_weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
     if not weights.any():
         raise BadInput("sample_weight is zero for all rows; one row at least must count")
     return weights
-
-
-def _find_class_weights(
-    given: Mapping[Any, float] | str, classes: NDArray[Any], counts: NDArray[Any]
-) -> NDArray[np.float64]:
-    """A factor for each class, in order."""
-    if isinstance(given, str):
-        if given != "balanced":
-            raise BadParameter(f"class_weight must be None, 'balanced' or a weight for each class, got {given!r}")
-        return np.asarray(counts.sum() / (len(classes) * counts))
-    known = classes.tolist()
-    unknown = [one for one in given if one not in known]
-    if unknown:
-        near = did_you_mean(str(unknown[0]), map(str, known))
-        raise BadParameter(f"class_weight has {unknown[0]!r}, y has the classes {quote_names(known)}{near}")
-    factors = np.array([float(given.get(one, 1.0)) for one in known])
-    if not np.isfinite(factors).all() or (factors < 0).any() or not factors.any():
-        raise BadParameter(f"class_weight must be numbers of 0 or more, not zero for all classes, got {dict(given)}")
-    return factors
 
 
 def choose_validation_rows(groups: NDArray[Any], fraction: float, seed: int) -> NDArray[np.bool_]:

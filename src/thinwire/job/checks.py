@@ -19,6 +19,7 @@ from thinwire.engine.models.losses import binary_cross_entropy, cross_entropy, f
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import check_fusion
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Linear, RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.privacy import Labels, SecureSum
 from thinwire.engine.privacy.accounting import (
     Budget,
@@ -31,7 +32,7 @@ from thinwire.engine.privacy.accounting import (
     Uses,
 )
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows, end_to_end_epsilon
-from thinwire.engine.privacy.defences import LabelDP
+from thinwire.engine.privacy.defences import LabelDP, NoDefence
 from thinwire.engine.privacy.dp_bottom import (
     DPBottom,
     Training,
@@ -320,26 +321,31 @@ def check_feature_party(where: str, party: FeatureParty, width: int, recipe: Rec
 
 
 def check_regression_parties(label: LabelParty, parties: Sequence[FeatureParty]) -> None:
-    """Either all bottom models are `Linear`, under one `RegressionTop` of the same l2, or none is."""
+    """Either all bottom models are `Linear`, under one `RegressionTop` of the same settings, or none is."""
     everyone: list[FeatureParty | LabelParty] = [*parties, label]
     for party in (one for one in everyone if one.bottom is not None):
         bottom, top = party.bottom, label.top
-        if isinstance(bottom, Linear) != isinstance(top, RegressionTop):
-            got = f"{type(bottom).__name__} under {type(top).__name__}"
-            raise BadInput(
-                f"party {party.name!r}: Linear and RegressionTop belong together, at all parties; got {got}"
-            )
-        if isinstance(bottom, Linear) and isinstance(top, RegressionTop) and bottom.l2 != top.l2:
-            held = f"party {party.name!r}: l2 is {bottom.l2:g}, and {top.l2:g} in the top model"
-            raise BadInput(f"{held}; write the same at all parties")
+        for below, above in ((Linear, RegressionTop), (Scorecard, ScorecardTop)):
+            if isinstance(bottom, below) != isinstance(top, above):
+                got = f"{type(bottom).__name__} under {type(top).__name__}"
+                says = f"{below.__name__} and {above.__name__} belong together, at all parties; got {got}"
+                raise BadInput(f"party {party.name!r}: {says}")
+        for setting in ("l2", "points_to_double_odds") if isinstance(bottom, Linear) else ():
+            ours, theirs = getattr(bottom, setting, None), getattr(top, setting, None)
+            if ours != theirs:
+                held = f"party {party.name!r}: {setting} is {ours:g}, and {theirs:g} in the top model"
+                raise BadInput(f"{held}; write the same at all parties")
 
 
 def _check_regression(where: str, party: FeatureParty | LabelParty, recipe: Recipe, settings: RunSettings) -> None:
-    """Directions travel as they are, of all rows, once a round; derivatives may be disturbed."""
+    """Directions travel as they are, of all rows, once a round; derivatives may be disturbed, but of a scorecard."""
+    counts = isinstance(party.bottom, Scorecard) or isinstance(getattr(party, "top", None), ScorecardTop)
     exact = recipe.uplink == Direct(Identity()) and recipe.schedule == EveryBatch()
     wrong = {
         f"is not made for {recipe.name}; use svfl": not exact or recipe.labels is not Labels.PRIVATE,
         "takes all rows at once; leave batch_size out": settings.batch_size is not None,
+        f"counts labels by the first derivative, which {recipe.defence} changes; use linear, or no defence": counts
+        and not isinstance(recipe.defence, NoDefence),
         "learns from raw rows; leave training out": not isinstance(settings.training, TrainedOnRawRows),
         'is exact in its last round; write deliver = "last"': HeldOut.VALIDATION in party.held_out
         and settings.deliver != "last",
@@ -355,8 +361,9 @@ def _check_regression_top(party: LabelParty, recipe: Recipe, settings: RunSettin
     where = f"party {party.name!r}: the top model"
     check_regression_parties(party, ())
     _check_regression(where, party, recipe, settings)
-    if find_plain_loss(party.loss) not in REGRESSION_LOSSES or party.fusion != "sum":
-        names = ", ".join(map(name_loss, REGRESSION_LOSSES))
+    losses = (binary_cross_entropy,) if isinstance(party.top, ScorecardTop) else REGRESSION_LOSSES
+    if find_plain_loss(party.loss) not in losses or party.fusion != "sum":
+        names = ", ".join(map(name_loss, losses))
         raise BadInput(f'{where} belongs to a regression, which takes fusion "sum" and one of the losses {names}')
 
 

@@ -39,6 +39,7 @@ class Participants:
     has_validation_rows: bool = False
     measures_columns: bool = False  # how much the score hangs on each of a feature party's columns
     is_regression: bool = False  # exact, over directions of the parties' columns
+    points_to_double_odds: Any = None  # of a scorecard
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -196,12 +197,21 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     if participants.measures_columns:
         permuted = _embeddings_of("test row with one of its owner's columns permuted", recipe)
         sees.append(f"{permuted}, for each column without its name; the score lost by each")
+    if participants.points_to_double_odds is not None:
+        return [*sees, _DIRECTIONS_OF_BINS]
     return [*sees, _DIRECTIONS] if participants.is_regression else sees
 
 
 _DIRECTIONS = (
     "with every exchange one more direction of each party's columns: after as many exchanges as a party has columns, "
     "all of them up to a rotation, which independent component analysis can often undo"
+)
+
+
+_DIRECTIONS_OF_BINS = (
+    "with every exchange one more direction of each party's weight of evidence, a number for every bin: after as "
+    "many exchanges as a party has columns, all of them up to a rotation, which is easily undone where columns have "
+    "few bins"
 )
 
 
@@ -223,9 +233,11 @@ def _whose(recipe: Recipe) -> str:
 def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
+    is_card = participants.points_to_double_odds is not None
     return [
         *_answers_seen(recipe, participants),
         *(["its own coefficients"] if participants.is_regression else []),
+        *(["how many rows of each class are in every bin of its columns"] if is_card else []),
         *([verdict] if participants.has_validation_rows else []),
         *([losses] if participants.measures_columns else []),
     ]
@@ -275,7 +287,8 @@ def describe_agreement(
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if roster.is_regression:
-        found["model"] = "regression"
+        points = roster.points_to_double_odds
+        found["model"] = "regression" if points is None else f"scorecard, {_text(points)} points to double the odds"
     if top is not None:
         found["label_party.fusion"] = top.fusion
         found["label_party.loss"] = top.loss

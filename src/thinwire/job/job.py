@@ -152,6 +152,7 @@ class Job:
             self.validation_rows > 0,
             self.column_importance,
             isinstance(self.label_party.top, RegressionTop),
+            getattr(self.label_party.top, "points_to_double_odds", None),
         )
 
     @property

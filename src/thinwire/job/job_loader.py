@@ -122,7 +122,7 @@ class TableReader:
                 source.columns,
                 source.all_but or (),
                 source.text_format,
-                self.section.has_trees,
+                self.section.takes_gaps,
             )
         for name in taken:
             if name in (found.names or ()):  # a label among the features leaks the answer
@@ -312,7 +312,7 @@ class PartyLoader:
         found = build_module(f"{section.path}.model", section.model or {}, shape, seed, self.code, held.follows)
         if held.preparation is not None and held.preparation.keeps_gaps and not accepts_gaps(found):
             name = type(found).__name__
-            says = f"is 'keep', but {name} takes no missing values; use 'median', 'mean', or boosted_trees"
+            says = f"is 'keep', but {name} takes no missing values; use 'median', 'mean', boosted_trees or scorecard"
             raise BadInput.of(f"{section.path}.prepare.missing", says)
         return found
 

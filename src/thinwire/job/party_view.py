@@ -23,6 +23,7 @@ from thinwire.base.types import PartyName
 from thinwire.engine.models import MODELS
 from thinwire.engine.models.losses import Loss, with_class_weights
 from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.models.scorecard import POINTS_TO_DOUBLE_ODDS
 from thinwire.engine.privacy import Labels
 from thinwire.engine.privacy.accounting import Parties
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
@@ -376,15 +377,28 @@ def _roster(file: RosterFile, section: PartyEntry) -> Participants:
         has_validation_rows=split is not None and bool(split.validation),
         measures_columns=file.job.column_importance,
         is_regression=_is_regression(section),
+        points_to_double_odds=_find_points(section),
     )
 
 
 def _is_regression(section: PartyEntry) -> bool:
     """Does this party, with its columns or its top model, take part in an exact regression?"""
-    top = section.top if isinstance(section, LabelEntry) else None
-    model = top or section.model or {}
+    model = _find_last_model(section)
     name = str(model.get("name", "")).lower()
-    return name == "regression_top" if top else name == "linear" and "width" not in model
+    return name in ("scorecard", "scorecard_top", "regression_top") or (name == "linear" and "width" not in model)
+
+
+def _find_points(section: PartyEntry) -> Any:
+    """Of a scorecard, as the section has it; None where the model is another one."""
+    model = _find_last_model(section)
+    is_card = str(model.get("name", "")).lower() in ("scorecard", "scorecard_top")
+    return model.get("points_to_double_odds", POINTS_TO_DOUBLE_ODDS) if is_card else None
+
+
+def _find_last_model(section: PartyEntry) -> Mapping[str, Any]:
+    """The top model, where this is its owner."""
+    top = section.top if isinstance(section, LabelEntry) else None
+    return top or section.model or {}
 
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:

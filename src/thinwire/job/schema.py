@@ -201,6 +201,11 @@ def is_trees(model: Any) -> bool:
     return isinstance(model, dict) and str(model.get("name")).lower() == "boosted_trees"
 
 
+def takes_raw_columns(model: Any) -> bool:
+    """Does a section's table name a model of columns as they are, with missing values and codes?"""
+    return is_trees(model) or (isinstance(model, dict) and str(model.get("name")).lower() == "scorecard")
+
+
 class PartyEntry(JobFileSection):
     """A feature party as the others may see it: by name."""
 
@@ -225,15 +230,19 @@ class PartyEntry(JobFileSection):
     @model_validator(mode="before")
     @classmethod
     def _prepare_for_model(cls, table: Any) -> Any:
-        """Trees take a table as it is, where the section says nothing else."""
+        """Trees and scorecards take a table as it is, where the section says nothing else."""
         settings = table.get("prepare") if isinstance(table, dict) else None
-        if isinstance(settings, dict) and is_trees(table.get("model")):
+        if isinstance(settings, dict) and takes_raw_columns(table.get("model")):
             return {**table, "prepare": {**FOR_TREES, **settings}}
         return table
 
     @property
     def has_trees(self) -> bool:
         return is_trees(self.model)
+
+    @property
+    def takes_gaps(self) -> bool:
+        return takes_raw_columns(self.model)
 
     @property
     def path(self) -> str:

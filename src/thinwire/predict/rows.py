@@ -106,7 +106,7 @@ def read_new_ids(section: PartyEntry, features: Path | None, ids: Path | None) -
 def _read(where: str, section: PartyEntry, source: Source, file: Path) -> Values:
     with within(where):
         return read_features(
-            file, source.key, source.columns, source.all_but or (), source.text_format, section.has_trees
+            file, source.key, source.columns, source.all_but or (), source.text_format, section.takes_gaps
         )
 
 
@@ -184,7 +184,7 @@ def read_named_columns(section: PartyEntry, folder: Path, run: Path) -> NamedCol
         return NamedColumns(names, preparation.sources, preparation, GAPS if suffix == ".csv" else ())
     file = folder / source.file
     names = select_columns(file, column_names(file, source.text_format), source.columns, source.all_but or ())
-    return NamedColumns(names, names, takes_null=section.has_trees)
+    return NamedColumns(names, names, takes_null=section.takes_gaps)
 
 
 RowNumbers = npt.NDArray[np.int64]

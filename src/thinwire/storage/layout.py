@@ -65,5 +65,5 @@ def model_files(folder: Path) -> list[Path]:
 
 
 def metadata_file(folder: Path, party: str, what: str) -> Path:
-    """What a party's model needs beside its weights."""
-    return folder / MODELS / f"{party}.{what}.json"
+    """What a party's model needs beside its weights, as JSON; or a table of it, as CSV."""
+    return folder / MODELS / f"{party}.{what if what.endswith('.csv') else f'{what}.json'}"

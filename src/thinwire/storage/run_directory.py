@@ -76,7 +76,7 @@ class RunDirectory:
             raise Replaced(f"{self.folder}: another process has taken over from this one, which was stopped")
 
     def keep(self, party: PartyName, kept: Mapping[str, str]) -> None:
-        """What a party's model needs beside its weights, as JSON."""
+        """What a party's model needs beside its weights, as JSON, or CSV where its name says so."""
         for name, text in kept.items():
             self._keep_private(layout.metadata_file(self.folder, party, name), text.encode())
 

@@ -7,8 +7,10 @@ from math import erfc, exp, sqrt
 
 from thinwire.engine.models.losses import name_loss, squared_error
 from thinwire.engine.models.regression import REGRESSION_LOSSES, Facts, Linear, Outcome, RegressionTop
+from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.report.record import Coefficient, CoefficientTable
+from thinwire.training.scorecards import format_scorecard, list_scorecard
 
 _LARGEST_EXPONENT = 700.0
 _LEFT_OUT = "left out: constant, or a combination of earlier columns"
@@ -22,6 +24,13 @@ _WHY_NO_ERRORS = {
     Outcome.UNSETTLED: "no standard errors",
     Outcome.DISTURBED: "no standard errors: a defence has changed the labels",
 }
+
+
+def collect_fit(party: FeatureParty | LabelParty) -> dict[str, str]:
+    """What a party keeps of its part of a regression beside the weights, by name."""
+    table, rows = list_coefficients(party), list_scorecard(party)
+    found = {} if table is None else {"coefficients": table.model_dump_json()}
+    return found | ({"scorecard.csv": format_scorecard(rows)} if rows else {})
 
 
 def list_coefficients(party: FeatureParty | LabelParty) -> CoefficientTable | None:
@@ -45,9 +54,24 @@ def _list_rows(
         return
     unnamed: list[tuple[str, float | None]] = [(f"column {place}", 1.0) for place in range(model.in_features)]
     slopes = unnamed if party.preparation is None else party.preparation.slopes
-    for (name, slope), value, error in zip(slopes, model.coefficients.tolist(), model.errors.tolist(), strict=True):
-        in_units = None if slope is None else value * slope
-        yield _describe(name, value, error, facts, has_ratio).model_copy(update={"in_units": in_units})
+    notes = _note_information(model) if isinstance(model, Scorecard) else [""] * model.in_features
+    columns = zip(slopes, model.coefficients.tolist(), model.errors.tolist(), notes, strict=True)
+    for (name, slope), value, error, note in columns:
+        row = _describe(name, value, error, facts, has_ratio)
+        if isinstance(model, Scorecard):  # of the weight of evidence, which has no unit
+            yield row.model_copy(update={"note": note})
+        else:
+            yield row.model_copy(update={"in_units": None if slope is None else value * slope})
+
+
+def _note_information(model: Scorecard) -> Iterator[str]:
+    """A column's information value, and whether its coefficient has the wrong sign: more WoE means fewer bad rows."""
+    for value, coefficient in zip(model.find_information().tolist(), model.coefficients.tolist(), strict=True):
+        says = f"information value {value:.3f}"
+        if value < model.min_iv:
+            yield f"{says}: left out, under min_iv"
+        else:
+            yield f"{says}; points run against the bins' odds, as correlated columns do" if coefficient > 0 else says
 
 
 def _describe(name: str, value: float, error: float, facts: Facts, has_ratio: bool) -> Coefficient:

@@ -20,6 +20,7 @@ from thinwire.engine.compress import Keystream
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import Linear, RegressionTop, SubspaceFit
+from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy import Labels, NoiseKey, PartyIdentity, SecureSum
 from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
@@ -33,6 +34,7 @@ from thinwire.engine.protocols.bottom import (
     OwnBottom,
     PrivateSteps,
     RegressionBottom,
+    ScorecardBottom,
     TreesBottom,
 )
 from thinwire.engine.protocols.context import PartyContext
@@ -192,13 +194,15 @@ class ProgramFactory:
             return TreesBottom(model, features, held_out, learns, parties=len(self.feature_parties) + 1)
         if isinstance(model, Linear):
             learner = Learner(f"{party.name}/bottom", model.to(self.settings.device), None, self.settings.seed, 1)
-            return RegressionBottom(learner, features, held_out)
+            kind = ScorecardBottom if isinstance(model, Scorecard) else RegressionBottom
+            return kind(learner, features, held_out)
         return OwnBottom(self._own_learner(party.name, model, party.optimizer), features, held_out)
 
     def _bottom(self, party: FeatureParty, own: PartySecrets, width: int) -> Bottom:
         if isinstance(party.bottom, BoostedTrees | Linear):
             if self.group is not None and isinstance(party.bottom, Linear):
-                raise BadInput(f"party {party.name!r}: Linear runs in one process; start it without other ranks")
+                model = type(party.bottom).__name__
+                raise BadInput(f"party {party.name!r}: {model} runs in one process; start it without other ranks")
             return self._own_bottom(party, party.bottom)
         learner = self._bottom_learner(party, own)
         features = party.features.to(self.settings.device)

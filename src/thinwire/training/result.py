@@ -33,6 +33,7 @@ from thinwire.report.record import (
     Quality,
     RunRecord,
 )
+from thinwire.training.scorecards import ScorecardRow
 
 
 def better(metric: str) -> int:
@@ -63,6 +64,7 @@ class Result:
     baselines: list[BaselineScore] = field(default_factory=list)  # where the job asks for them
     importance: Importance | None = None
     coefficients: dict[PartyName, CoefficientTable] = field(default_factory=dict)  # of a regression, by party
+    scorecards: dict[PartyName, tuple[ScorecardRow, ...]] = field(default_factory=dict)  # bins and points
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:

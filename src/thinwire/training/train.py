@@ -34,13 +34,14 @@ from thinwire.storage.run_directory import RunDirectory
 from thinwire.storage.run_facts import RunFacts
 from thinwire.training.baselines import score_baselines
 from thinwire.training.callbacks import Callback, RunStart, follow_run
-from thinwire.training.coefficients import list_coefficients
+from thinwire.training.coefficients import collect_fit, list_coefficients
 from thinwire.training.importance import Ablation, FusedModel, embed_test_rows, measure_job_importance
 from thinwire.training.program_factory import keep_threads
 from thinwire.training.quality import assess_held_out
 from thinwire.training.recording import RunRecorder, list_spending
 from thinwire.training.result import Evaluator, Result, compute_scores, judge
 from thinwire.training.run_info import describe_job
+from thinwire.training.scorecards import list_scorecard
 from thinwire.training.simulator import SimulatedParties
 
 
@@ -194,6 +195,7 @@ class _Run:
             privacy=self._privacy(),
             delivered_round=delivered,
             coefficients=self._coefficients(),
+            scorecards={party.name: rows for party in self.job.everyone if (rows := list_scorecard(party))},
         )
         self._recorder.look(self.parties.label.start)
         quality = result.quality = self._quality()
@@ -210,10 +212,10 @@ class _Run:
 
     def _coefficients(self) -> dict[PartyName, CoefficientTable]:
         """Of a regression, by party; kept beside the models."""
-        tables = [table for party in self.job.everyone if (table := list_coefficients(party)) is not None]
         if self.directory is not None:
-            for table in tables:
-                self.directory.keep(table.party, {"coefficients": table.model_dump_json()})
+            for party in self.job.everyone:
+                self.directory.keep(party.name, collect_fit(party))
+        tables = [table for party in self.job.everyone if (table := list_coefficients(party)) is not None]
         return {table.party: table for table in tables}
 
     def _deliver(self) -> Round:

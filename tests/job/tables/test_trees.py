@@ -103,7 +103,7 @@ def test_trees_get_their_tables_as_they_are_unless_told_otherwise(path: Path) ->
 
 def test_a_network_takes_no_gaps(path: Path) -> None:
     settings = ['party.bank.model={name="linear",width=1}', 'party.bank.prepare={missing="keep"}']
-    says = "party.bank.prepare.missing is 'keep', but LinearBottom takes no missing values; use 'median', 'mean', or"
+    says = "party.bank.prepare.missing is 'keep', but LinearBottom takes no missing values; use 'median', 'mean', b"
     with pytest.raises(BadInput, match=says):
         load_job(path, settings)
 

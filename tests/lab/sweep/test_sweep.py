@@ -152,6 +152,7 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(job: Pa
     assert one.summary is not None
 
 
+@pytest.mark.faults
 def test_ctrl_c_stops_and_the_same_command_goes_on(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

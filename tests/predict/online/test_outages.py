@@ -80,6 +80,7 @@ def test_a_killed_party_is_named_and_comes_back_by_itself(tmp_path: Path) -> Non
         # One that is stopped looks alive: only the deadline tells.
         stopped = parties["shop"]._process
         os.kill(stopped.pid, signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
         reply = client.score({"rows": [1], "deadline_ms": 400})
         assert (reply.status, reply.kind, reply.body["error"]["parties"]) == (504, "deadline", ["shop"])
         os.kill(stopped.pid, signal.SIGCONT)

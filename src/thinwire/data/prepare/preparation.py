@@ -158,6 +158,11 @@ class Preparation(_Fitted):
         return tuple(column.size for column in self.columns if self._is_coded(column))
 
     @property
+    def code_names(self) -> tuple[tuple[str, ...], ...]:
+        """What the codes of each of the first columns stand for, where categories are codes."""
+        return tuple(column.codes for column in self.columns if self._is_coded(column))
+
+    @property
     def keeps_gaps(self) -> bool:
         """Can a prepared row hold NaN?"""
         return any(getattr(column, "keep", False) for column in self.columns)

@@ -39,7 +39,7 @@ class Settings(StrictModel):
     types: dict[str, KindName] = {}
     missing: Literal["median", "mean", "keep"] = "median"  # what fills a gap among numbers; keep: it is NaN
     scaling: Literal["standard", "quantile", "none"] = "standard"
-    categories: Literal["one_hot", "codes"] = "one_hot"  # codes are for deep_tower, wide_and_deep and boosted_trees
+    categories: Literal["one_hot", "codes"] = "one_hot"  # codes: deep_tower, wide_and_deep, trees, scorecard
     vocabulary: Annotated[int, Field(ge=1)] = 50  # words of a category; one with more of them is hashed
     min_count: Annotated[int, Field(ge=1)] = 5  # a word that fewer rows have counts as unseen
     buckets: BucketCount = 64  # of a hashed category

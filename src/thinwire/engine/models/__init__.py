@@ -52,7 +52,8 @@ from thinwire.engine.models.optimizers import (
     StepSize,
     set_lr,
 )
-from thinwire.engine.models.regression import RegressionTop
+from thinwire.engine.models.regression import Linear, RegressionTop
+from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 
 MODELS: dict[str, type[nn.Module]] = {
     "linear": LinearBottom,
@@ -64,15 +65,18 @@ MODELS: dict[str, type[nn.Module]] = {
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
     "boosted_trees": BoostedTrees,
+    "scorecard": Scorecard,
     "bias_top": BiasTop,
     "linear_top": LinearTop,
     "mlp_top": MLPTop,
     "scaled_cosine": ScaledCosine,
     "regression_top": RegressionTop,
+    "scorecard_top": ScorecardTop,
 }
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "BoostedTrees", "DeepTower", "LinearBottom"]
 __all__ += ["LinearTop", "MLPTop", "ResNet18", "ScaledCosine", "WideAndDeep"]
+__all__ += ["Linear", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
 __all__ += ["squared_error", "with_class_weights"]

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from thinwire.base.errors import BadInput
+from thinwire.base.types import Round
 from thinwire.engine.compress.parameters import require_number, require_size
 from thinwire.engine.models.losses import binary_cross_entropy, poisson, squared_error
 from thinwire.engine.models.networks import check_input, flat_rows
@@ -94,6 +95,8 @@ class RegressionTop(nn.Module):
 
     It is settled, and the run ends, once the coefficients of no party change by more than `tolerance` of the largest.
     """
+
+    first_direction: ClassVar[Round] = 0  # the round in which parties first send one
 
     def __init__(self, *, l2: float = 0.0, tolerance: float = 1e-5) -> None:
         super().__init__()
@@ -230,12 +233,13 @@ class SubspaceFit:
         self._owners = torch.zeros(0, dtype=torch.int64)
         self._weights = torch.zeros(0, dtype=torch.float64)  # of each direction
 
-    def extend(self, embeddings: Sequence[Tensor], loss: RowLoss) -> list[Tensor]:
+    def extend(self, embeddings: Sequence[Tensor], loss: RowLoss, round: Round) -> list[Tensor]:
         """By one direction of each party, zeros being none; each party's part of the outputs then, [N, 1]."""
         for owner, h in enumerate(embeddings):
             if bool(h.any()):
                 self.add(owner, h)
         self._solve(loss)
+        self.settled = self.settled and round >= self.top.first_direction
         counts = torch.zeros(len(self._owners), self._parties, dtype=torch.float64)
         counts[torch.arange(len(self._owners)), self._owners] = self._weights
         parts = torch.cat([x @ counts.to(x.device) for _, x in _split(self._columns)])

@@ -150,6 +150,10 @@ class FeaturePreparation(Protocol):
     def slopes(self) -> Sequence[tuple[str, float | None]]:
         """Every feature's name, and its slope along the column's own unit; None where it is no straight line."""
 
+    @property
+    def code_names(self) -> Sequence[Sequence[str]]:
+        """What the codes of each of the first features stand for, where categories are codes."""
+
     def describe(self) -> list[dict[str, Any]]: ...
 
 

@@ -20,6 +20,7 @@ from thinwire.engine.compress.randomness import digest_tensors
 from thinwire.engine.models.learners import BoostedTrees, TreeFitter
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.models.regression import DirectionSearch, Linear, derive_curvature
+from thinwire.engine.models.scorecard import Scorecard
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.protocols.context import add_prefix, remove_prefix, select_rows
 from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
@@ -313,7 +314,10 @@ class RegressionBottom(OwnBottom):
         """The learner's module is `Linear`; it has no optimiser."""
         super().__init__(learner, features, held_out)
         self.linear = cast(Linear, learner.module)
-        self.search = DirectionSearch(features, self.linear.l2)
+        self.search = self._begin_search()
+
+    def _begin_search(self) -> DirectionSearch:
+        return DirectionSearch(self._features, self.linear.l2)
 
     def embed(self, round: Round, rows: Rows) -> Tensor:
         return self.search.embed_next()
@@ -339,3 +343,38 @@ class RegressionBottom(OwnBottom):
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         super().load(tensors)
         self.search.restore(tensors["found"], bool(tensors["is_new"]))
+
+
+class ScorecardBottom(RegressionBottom):
+    """The first derivative, of an intercept alone, tells the weight of evidence; then directions of these columns."""
+
+    def __init__(self, learner: Learner, features: Tensor, held_out: Mapping[HeldOut, Tensor] | None = None) -> None:
+        """The learner's module is `Scorecard`; bins that it has from an earlier run are found anew."""
+        self._card = cast(Scorecard, learner.module)
+        self._is_binned = False
+        super().__init__(learner, features, held_out)
+
+    def _begin_search(self) -> DirectionSearch:
+        """Nothing is found yet; before there are bins, all columns are 0."""
+        nothing = self._features.new_zeros(1).expand(len(self._features), self._card.in_features)
+        search = DirectionSearch(
+            self._card.encode_kept(self._features) if self._is_binned else nothing, self._card.l2
+        )
+        search.restore(search.found[:, :0], False)
+        return search
+
+    def learn(self, rows: Rows, h: Tensor, derivative: Tensor, curvature: Tensor | None = None) -> None:
+        if not self._is_binned:
+            self._card.fit(self._features, derivative.detach()[:, 0].double() * len(rows))
+            self._is_binned = True
+            self.search = self._begin_search()
+        super().learn(rows, h, derivative, curvature)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return super().tensors() | {"is_binned": torch.tensor(self._is_binned)}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._learner.load(tensors)
+        self._is_binned = bool(tensors["is_binned"])
+        self.search = self._begin_search()
+        super().load(tensors)

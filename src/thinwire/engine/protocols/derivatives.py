@@ -207,7 +207,7 @@ class DerivativeLabelEnd(LabelEnd):
         own = self._side.own(round, rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
         if self._side.regression is not None:
-            parts = self._side.regression.extend([*received, *own], self._side.measure_losses)
+            parts = self._side.regression.extend([*received, *own], self._side.measure_losses, round)
             received, own = parts[: len(received)], parts[len(received) :]
         like = self._side.like()
         embeddings = [cast_like(like, h).requires_grad_() for h in received]

@@ -101,7 +101,8 @@ def ask_errors(context: PartyContext, bottom: RegressionBottom, round: Round) ->
         symbols = Identity().compress(bottom.search.embed(direction).cpu(), torch.Generator())
         line.send(context.encode(symbols))
     freedom = float(line.receive_numbers(1))
-    _keep_errors(bottom, freedom, torch.stack([line.receive_numbers(2 * size) for _ in range(size)]))
+    block = [line.receive_numbers(2 * size) for _ in range(size)]
+    _keep_errors(bottom, freedom, torch.stack(block) if block else torch.zeros(0, 0))
 
 
 def answer_errors(context: PartyContext, side: LabelSide, fit: SubspaceFit, round: Round) -> None:

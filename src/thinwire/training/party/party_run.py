@@ -16,7 +16,7 @@ from thinwire.engine.programs.program import Control, FeatureProgram, LabelProgr
 from thinwire.report.record import Quality
 from thinwire.storage import layout
 from thinwire.storage.json_file import canonical_json
-from thinwire.training.coefficients import list_coefficients
+from thinwire.training.coefficients import collect_fit
 from thinwire.training.party.life_cycle import LifeCycle, Meeting, PartyOutcome, digest_state
 from thinwire.training.party.party_checkpoints import PartyCheckpoints
 from thinwire.training.party.session import PartySession
@@ -223,10 +223,8 @@ class PartyRun:
         return summary
 
     def _keep_coefficients(self) -> None:
-        table, session = list_coefficients(self._prepared.party), self.session
-        if table is not None:
-            kept = {"coefficients": table.model_dump_json()}
-            session.write_persistently(lambda: session.directory.keep(session.own.me, kept))
+        kept, session = collect_fit(self._prepared.party), self.session
+        session.write_persistently(lambda: session.directory.keep(session.own.me, kept))
 
     def _is_repeatable(self) -> bool:
         session = self.session
