@@ -1,4 +1,4 @@
-"""The defaults of `thinwire init` on real tables: how they were chosen, and what their model is worth.
+"""The defaults of `thinwire init --model mlp` on real tables: how they were chosen, and what their model is worth.
 
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/defaults.py search [--tables credit,bank] [--seeds 0,1]
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/defaults.py judge [--tables credit] [--seeds 0,1,2,3,4]
@@ -11,10 +11,10 @@
 `search` tries settings on validation rows alone, the same ones for every table, and prints each one's mean distance
 to the best setting of a table: the smallest is the default. No test row is looked at.
 
-`judge` trains the job as `init` writes it and compares the delivered model on the test rows, seed by seed, with the
-same network trained in one place with early stopping, with logistic regression and with boosted trees of scikit-learn
-on the joined table, and with the label party alone. Differences are means over seeds with a 95 % bootstrap interval
-over test rows.
+`judge` trains the job as `init --model mlp` writes it and compares the delivered model on the test rows, seed by
+seed, with the same network trained in one place with early stopping, with logistic regression and with boosted trees
+of scikit-learn on the joined table, and with the label party alone. Differences are means over seeds with a 95 %
+bootstrap interval over test rows.
 
 Results go to FILE as they come (--out, build/defaults.jsonl); the same command resumes.
 """
@@ -55,7 +55,7 @@ Floats = NDArray[np.float64]
 Record = dict[str, Any]
 
 _COVERTYPE_ROWS = 40_000
-_NETWORKS = "tabular"  # the template of `init`
+_NETWORKS = "tabular"  # the template of `init --model mlp`
 _BOOTSTRAPS = 1000
 _TRIALS = 12  # settings of a search
 _VITALS: tuple[str, ...] = (

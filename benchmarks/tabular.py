@@ -1,4 +1,4 @@
-"""From files to a model as `thinwire init` writes the job: two parties against one, and against each alone.
+"""From files to a model as `thinwire init --model mlp` writes it: two parties against one, and against each alone.
 
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/tabular.py [--tasks credit,icu] [--seeds 0,1,2]
         [--json FILE]

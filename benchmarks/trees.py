@@ -11,7 +11,7 @@ The tables are those of benchmarks/defaults.py, each split between two companies
 `search` tries settings of the trees on validation rows alone, the same ones for every table. `tune-svfl` gives plain
 split learning of networks 20 trials a table (learning rate, batch size, hidden layers, weight decay), also on
 validation rows; the trial with the best score counts, and the bytes until its best evaluation. `judge` trains the job
-that `thinwire init --model boosted_trees` writes and compares the delivered model on the test rows, seed by seed,
+that `thinwire init` writes and compares the delivered model on the test rows, seed by seed,
 with scikit-learn's HistGradientBoostingClassifier on the joined table. Differences are means over seeds with a 95 %
 bootstrap interval over test rows.
 
@@ -95,7 +95,7 @@ def list_network_trials() -> list[dict[str, str]]:
 
 
 def write_svfl(path: Path) -> Path:
-    """The job that `init` writes, under plain split learning."""
+    """The job of networks that `init --model mlp` writes, under plain split learning."""
     text = path.read_text().replace('method = "thin"\nreuse = 1\n', 'method = "svfl"\n')
     path.write_text(text)
     return path
@@ -139,7 +139,7 @@ def list_tree_trials() -> list[dict[str, Any]]:
 
 
 def write_trees(path: Path, trial: dict[str, Any] | None = None) -> Path:
-    """The job that `init --model boosted_trees` writes, in this setting."""
+    """The job that `init` writes, in this setting."""
     document = tomllib.loads(path.read_text())
     settings = dict(trial or {})
     if "down_step" in settings:

@@ -38,13 +38,14 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def loans(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bank's customers as a telecom and a retailer know them too, with a job that `thinwire init` wrote."""
+    """A bank's customers as a telecom and a retailer know them too, with a job of networks that `init` wrote."""
     folder = tmp_path_factory.mktemp("loans")
     for party, columns in make_loans(4000).items():
         ids = [f"c{number:05}" for number in range(4000)]
         pandas.DataFrame({"customer": ids, **columns}).to_csv(folder / f"{party}.csv", index=False)
     parties = [word for party in ("bank", "telecom", "retailer") for word in ("--party", f"{party}={party}.csv")]
-    for command in (["init", *parties, "--label", "bank:defaulted"], ["train", "job.toml", "--out", "runs/loans"]):
+    begin = ["init", *parties, "--label", "bank:defaulted", "--model", "mlp"]
+    for command in (begin, ["train", "job.toml", "--out", "runs/loans"]):
         shown = run(*command, folder=folder)
         assert shown.returncode == 0, shown.stderr
     return folder

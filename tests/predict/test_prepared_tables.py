@@ -53,7 +53,8 @@ def read(file: Path) -> dict[str, list[float]]:
 @pytest.mark.parametrize("task", ["classes", pytest.param("value", marks=pytest.mark.long)])
 def test_new_files_score_as_the_rows_of_the_job(task: str, tmp_path: Path) -> None:
     write(tmp_path, task)
-    command(tmp_path, "init", "--party", "bank=bank.csv", "--party", "shop=shop.csv", "--label", "shop:label")
+    words = ("--party", "bank=bank.csv", "--party", "shop=shop.csv", "--label", "shop:label")
+    command(tmp_path, "init", *words, "--model", "mlp")
     command(tmp_path, "align", "job.toml")
     command(tmp_path, "train", "job.toml", "--out", "run", "--set", "job.epochs=3")
     command(tmp_path, "predict", "run", "--out", "kept.csv", "--table", "all")

@@ -31,7 +31,7 @@ def _require_networks(asked: TuningRequest) -> None:
     if file.has_trees:
         raise BadInput(
             f"{asked.job}: tune searches recipes of networks, and boosted trees have one, boosting; search leaves, "
-            "shrinkage and down_step with `thinwire sweep`"
+            "shrinkage and down_step with `thinwire sweep`, or have `thinwire init --model mlp` write a network's job"
         )
 
 

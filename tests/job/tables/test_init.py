@@ -42,14 +42,46 @@ def test_two_companies(here: Here, tmp_path: Path) -> None:  # noqa: F811
     assert "above what shop reaches alone" in done.stdout
     assert "What each party's data is worth, in AUC: " in done.stdout
     text = (tmp_path / "job.toml").read_text()
-    assert {key: tomllib.loads(text)["job"][key] for key in ("baselines", "importance")} == {
+    written = tomllib.loads(text)
+    assert {key: written["job"][key] for key in ("baselines", "importance")} == {
         "baselines": True,
         "importance": True,
     }
+    assert (written["recipe"], written["party"][0]["model"]) == ({"method": "boosting"}, {"name": "boosted_trees"})
     assert "age   number, " in text
     assert "note  left out: " in text
     assert "nurse" not in text, "a job file is passed on: it holds no value of a table"
-    assert tomllib.loads(text)["label_party"]["labels"]["task"] == "binary"
+    assert written["label_party"]["labels"]["task"] == "binary"
+
+
+@pytest.mark.parametrize("asked", [("--model", "mlp"), ("--template", "tabular")])
+def test_networks_where_they_are_asked_for(asked: tuple[str, str], here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    for command in (("init", *BOTH, *asked), ("align", "job.toml"), ("check", "job.toml")):
+        done = here(*command, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    written = tomllib.loads((tmp_path / "job.toml").read_text())
+    assert (written["recipe"]["method"], written["party"][0]["model"]["name"]) == ("thin", "mlp")
+    assert written["label_party"]["top"]["name"] == "linear_top"
+
+
+def test_tune_says_how_to_get_a_job_of_networks(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    assert here("init", *BOTH, folder=tmp_path).returncode == 0
+    refused = here("tune", "job.toml", "--link", "100mbit,40ms", folder=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "with `thinwire sweep`, or have `thinwire init --model mlp` write a network's job" in refused.stderr
+
+
+@pytest.mark.long
+def test_compare_takes_methods_that_trees_can_follow(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    write_companies(tmp_path)
+    for command in (("init", *BOTH), ("align", "job.toml")):
+        assert here(*command, folder=tmp_path).returncode == 0
+    short = ("--set", "job.epochs=2", "--set", "job.baselines=false", "--set", "job.importance=false")
+    compared = here("compare", "job.toml", "--workers", "1", "--out", "both", *short, folder=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    assert {one.name for one in (tmp_path / "both").iterdir() if one.is_dir()} == {"svfl-0", "boosting-0"}
 
 
 def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # noqa: F811
@@ -99,7 +131,7 @@ def test_nothing_is_overwritten_unasked(here: Here, tmp_path: Path) -> None:  # 
             (*BOTH, "--template", "tabluar"),
             "must be one of tabular, trees, images, ctr, series, private, got 'tabluar'; did you mean",
         ),
-        ((*BOTH, "--model", "tree"), "--model must be one of mlp, boosted_trees, got 'tree'"),
+        ((*BOTH, "--model", "tree"), "--model must be one of boosted_trees, mlp, got 'tree'"),
         ((*BOTH, "--model", "boosted_trees", "--template", "ctr"), "the template 'ctr' has models of its own"),
         ((*BOTH, "--template", "private"), "needs 3 feature parties beside the label party, there are 1"),
         ((*BOTH, "--id", "custmer"), "there is no column 'custmer', it has 'customer'"),
@@ -144,6 +176,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     assert shared["baselines"] is True
     assert shared["importance"] is True
     assert "column_importance" not in shared, "it costs bytes, and tells feature parties scores"
+    assert tomllib.loads((tmp_path / "core.toml").read_text())["recipe"] == {"method": "boosting"}
     assert [line.strip() for line in shown.stdout.partition("next:")[2].splitlines() if line.strip()] == [
         "thinwire certs certs --party bank --party shop",
         "thinwire init bank.toml --core core.toml --party bank=FILE",
@@ -158,6 +191,7 @@ def test_a_core_and_one_party_s_part(here: Here, tmp_path: Path) -> None:  # noq
     own = read_party_view(tmp_path / "bank.toml", "bank")
     assert (own.feature_parties, own.label_party, own.is_label_party) == (("bank",), "shop", False)
     assert own.job.split is not None
+    assert own.section.model["name"] == "boosted_trees"
     assert tomllib.loads(text)["party"][0]["alignment"] == "bank.alignment"
 
 
@@ -173,7 +207,8 @@ def test_what_was_not_given_is_asked_for(here: Here, tmp_path: Path, monkeypatch
     (tmp_path / "bank.csv").rename(tmp_path / "customers.csv")
     monkeypatch.setattr(sys, "stdin", Terminal("bank shop\nshop\n\nfl.shop.example:7443\n"))
     assert here("init", "core.toml", folder=tmp_path).returncode == 0
-    assert tomllib.loads((tmp_path / "core.toml").read_text())["network"] == {"address": "fl.shop.example:7443"}
+    core = tomllib.loads((tmp_path / "core.toml").read_text())
+    assert (core["network"], core["recipe"]) == ({"address": "fl.shop.example:7443"}, {"method": "boosting"})
     monkeypatch.setattr(sys, "stdin", Terminal("\nbought\n"))
     told = here("init", "shop.toml", "--core", "core.toml", folder=tmp_path)
     assert "Which of bank, shop this is, and its file, as name=file [shop=shop.csv]:" in told.stderr
@@ -480,6 +515,20 @@ def test_arrays(template: str, shape: tuple[int, ...], model: str, tmp_path: Pat
     assert "accuracy" in train(job, callbacks=[]).summary()["test"]
 
 
+def test_arrays_have_networks_unasked(here: Here, tmp_path: Path) -> None:  # noqa: F811
+    """Trees are for tables; beside a core that was written for them, arrays are refused with the way out."""
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "bank.npz", x=rng.normal(size=(40, 3)))
+    np.savez(tmp_path / "shop.npz", x=rng.normal(size=(40, 2)), y=rng.integers(0, 2, 40))
+    done = here("init", "--party", "bank=bank.npz", "--party", "shop=shop.npz", "--label", "shop:y", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert tomllib.loads((tmp_path / "job.toml").read_text())["party"][0]["model"]["name"] == "mlp"
+    assert here("init", "core.toml", *CORE, folder=tmp_path).returncode == 0
+    part = here("init", "bank.toml", "--core", "core.toml", "--party", "bank=bank.npz", folder=tmp_path)
+    assert (part.returncode, part.stdout) == (2, "")
+    assert "or the core that its parties share, with --template tabular, images or series" in part.stderr
+
+
 def test_with_a_guarantee(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ids = [f"p{k}" for k in range(200)]
@@ -533,7 +582,7 @@ def test_trees(file: str, label: str, top: dict[str, Any], loss: str, here: Here
 
 def test_a_core_for_trees_says_the_loss_and_parts_follow_it(here: Here, tmp_path: Path) -> None:  # noqa: F811
     write_companies(tmp_path)
-    shown = here("init", "core.toml", *CORE, "--model", "boosted_trees", folder=tmp_path)
+    shown = here("init", "core.toml", *CORE, folder=tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "thinwire init bank.toml --core core.toml --party bank=FILE\n" in shown.stdout
     core = tomllib.loads((tmp_path / "core.toml").read_text())
@@ -547,7 +596,7 @@ def test_a_core_for_trees_says_the_loss_and_parts_follow_it(here: Here, tmp_path
     assert here("init", "bank.toml", *part, "bank=bank.csv", folder=tmp_path).returncode == 0
     assert here("init", "shop.toml", *part, "shop=shop.csv", "--label", "bought", folder=tmp_path).returncode == 0
     own = read_party_view(tmp_path / "bank.toml", "bank")
-    assert own.section.model == {"name": "boosted_trees", "width": 1, "curvature": "derived"}
+    assert own.section.model == {"name": "boosted_trees", "width": 1, "pairs": 0, "curvature": "derived"}
     assert "top" not in tomllib.loads((tmp_path / "shop.toml").read_text())["label_party"]
     other = here("init", "worth.toml", *part, "shop=worth.csv", "--label", "worth", folder=tmp_path)
     assert other.returncode == 2

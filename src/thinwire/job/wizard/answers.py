@@ -50,7 +50,7 @@ class Template(StrictModel):
 
 _TABLES = tomllib.loads(files("thinwire.job.wizard").joinpath("templates.toml").read_text(encoding="utf-8"))
 TEMPLATES = {name: Template.model_validate(table) for name, table in _TABLES.items()}
-_BY_MODEL = {"mlp": "tabular", "boosted_trees": "trees"}  # of tables
+_BY_MODEL = {"boosted_trees": "trees", "mlp": "tabular"}  # of tables
 
 
 def choose_template(template: str | None, model: str | None) -> str | None:

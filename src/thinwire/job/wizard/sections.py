@@ -70,7 +70,10 @@ class DraftSection:
 
 def require_for_arrays(template: str) -> None:
     if TEMPLATES[template].known or TEMPLATES[template].has_trees or TEMPLATES[template].label_model is not None:
-        raise BadInput(f"the template {template!r} is for tables, .csv and .parquet")
+        raise BadInput(
+            f"the template {template!r} is for tables, .csv and .parquet; for arrays write the job, or the core that "
+            "its parties share, with --template tabular, images or series"
+        )
 
 
 def array_section(name: str, look: Arrays, labels: LabelChoice | None, template: str, folder: Path) -> DraftSection:
