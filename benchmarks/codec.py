@@ -1,6 +1,7 @@
 """Bytes against the entropy, and time against a copy: every compressor, and what others send, in one run.
 
     OMP_NUM_THREADS=1 python benchmarks/codec.py [--json] [--repeats 15]
+    THINWIRE_DATA=folder python benchmarks/codec.py --bins credit_card
 
 The tensors are the outputs of a random two-layer network on Gaussian rows. Times are multiples of copying
 the tensor in the same run: copy and candidate alternate, and the median of the ratios counts.
@@ -19,6 +20,7 @@ from math import lgamma, log, prod
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -29,7 +31,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
 
 from benchmarks.results import Row
-from thinwire import compress, wire
+from thinwire import compress, learners, wire
 from thinwire.engine.compress.message import Array
 from thinwire.engine.compress.symbols import (
     Columns,
@@ -44,7 +46,9 @@ from thinwire.engine.compress.symbols import (
     Symbols,
     Zeros,
 )
+from thinwire.engine.wire import entropy
 from thinwire.engine.wire.frame import HEADER_SIZE
+from thinwire.lab.datasets import load_split
 
 SHAPES = ((4096, 256), (60000, 16))
 
@@ -244,13 +248,43 @@ def table(lines: list[Line], shape: tuple[int, int]) -> Table:
     return made
 
 
+def print_bins(name: str, console: Console) -> None:
+    """Bits a row of a data set's shuffled training rows as `Bins(bins=8)`, with columns given parents and without."""
+    data = load_split(name)
+    order = torch.randperm(len(data.labels), generator=torch.Generator().manual_seed(0))
+    total = [0.0, 0.0]
+    for party, x in zip(data.names, data.features, strict=True):
+        encoder = learners.Bins(x.shape[1], 8, data.categories.get(party, ()))
+        encoder.fit(x)
+        symbols = compress.StdGrid(1.0, scale=1.0).compress(encoder(x[order]), torch.Generator())
+        with mock.patch.object(entropy, "plan_parents", return_value=None):
+            without = measure_body(symbols)
+        found = (without, measure_body(symbols))
+        total = [bits + size for bits, (size, _) in zip(total, found, strict=True)]
+        for way, (bits, times) in zip(("without", "with"), found, strict=True):
+            console.print(f"{party}, {len(x)} x {x.shape[1]}, {way} parents: {bits:.2f} bits a row, {times}")
+    console.print("{:.2f} bits a row without parents, {:.2f} with parents".format(*total))
+
+
+def measure_body(symbols: Symbols) -> tuple[float, str]:
+    """Bits a row, and how long the body takes out and in."""
+    body = wire.encode(symbols)
+    out = min(seconds_of(lambda: wire.encode(symbols)) for _ in range(7))
+    back = min(seconds_of(lambda: wire.decode(body)) for _ in range(7))
+    return 8 * len(body) / symbols.shape[0], f"{1000 * out:.1f} ms out, {1000 * back:.1f} ms in"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of the tables")
     parser.add_argument("--repeats", type=int, default=15, help="pairs of copy and candidate a figure (15)")
+    parser.add_argument("--bins", metavar="DATA_SET", help="a data set's bits a row as bins, and nothing else")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     console = Console(stderr=arguments.json, width=150 if not sys.stdout.isatty() else None)
+    if arguments.bins:
+        print_bins(arguments.bins, console)
+        return
     results: list[Line] = []
     for shape in SHAPES:
         x = embedding(shape)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import thinwire as tw
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
+from thinwire.engine.models.encoders import Encoder
 from thinwire.engine.privacy.accounting.ledger import Frozen
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.job.disclosure import describe_training
@@ -31,12 +32,12 @@ def coded_job(top: nn.Module | None = None, validation: bool = True, own: bool =
     x, y = draw_rows()
     torch.manual_seed(0)
 
-    def held(table: Tensor) -> dict[str, Tensor]:
+    def held(table: Tensor) -> dict[str, Any]:
         steering = {"validation_features": table[CUT["validation"]]} if validation else {}
         return {"features": table[CUT["rows"]], "test_features": table[CUT["test"]], **steering}
 
     parties = [tw.FeatureParty("bank", bottom=tw.learners.PrincipalDirections(4, 4, 10), **held(x[:, :4]))]
-    columns = {**held(x[:, 4:]), "bottom": tw.learners.RawColumns()} if own else {}
+    columns: dict[str, Any] = {**held(x[:, 4:]), "bottom": tw.learners.RawColumns()} if own else {}
     if not own:
         parties.append(tw.FeatureParty("shop", bottom=tw.learners.Bins(4, bins=8), **held(x[:, 4:])))
     label = tw.LabelParty(
@@ -68,12 +69,11 @@ def test_trees_on_codes_and_on_the_label_partys_own_columns() -> None:
 
 
 def test_passes_end_by_validation_rows_and_the_best_of_them_stays() -> None:
-    patient = coded_job(tw.learners.BoostedTrees(2, **TREES), recipe=tw.methods.once(passes=200, patience=3))
-    tw.train(patient, callbacks=[])
-    assert 0 < patient.label_party.top.count < 2 * 200
-    blind = coded_job(tw.learners.BoostedTrees(2, **TREES), validation=False, recipe=tw.methods.once(passes=7))
-    tw.train(blind, callbacks=[])
-    assert blind.label_party.top.count == 2 * 7
+    patient, blind = tw.learners.BoostedTrees(2, **TREES), tw.learners.BoostedTrees(2, **TREES)
+    tw.train(coded_job(patient, recipe=tw.methods.once(passes=200, patience=3)), callbacks=[])
+    assert 0 < patient.count < 2 * 200
+    tw.train(coded_job(blind, validation=False, recipe=tw.methods.once(passes=7)), callbacks=[])
+    assert blind.count == 2 * 7
 
 
 def test_more_rows_are_not_asked_for_once_they_do_not_help() -> None:
@@ -87,8 +87,9 @@ def test_codes_are_what_the_label_party_learns_from() -> None:
     job = coded_job(validation=False, recipe=tw.methods.once(passes=2))
     tw.train(job, callbacks=[])
     twin = coded_job(validation=False)
-    coded = [party.bottom for party in twin.parties]
-    for party, encoder in zip(twin.parties, coded, strict=True):
+    for party in twin.parties:
+        encoder = party.bottom
+        assert isinstance(encoder, Encoder)
         encoder.fit(party.features)
         party.features = encoder(party.features).round()
         party.bottom = tw.learners.RawColumns()

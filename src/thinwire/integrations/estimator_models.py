@@ -37,6 +37,7 @@ from thinwire.engine.models.optimizers import SGD, Adam, OptimizerSpec
 from thinwire.engine.models.regression import Facts, Linear, RegressionTop
 from thinwire.engine.privacy.defences import NoDefence
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.wire.entropy import Effort
 from thinwire.job.checks import may_use_base_rate
 from thinwire.job.registry import derive_weight_seed
 from thinwire.report.record import Coefficient, CoefficientTable
@@ -71,6 +72,7 @@ class ModelKind:
     preparation: Mapping[str, Any] = field(default_factory=lambda: FOR_TREES)
     full_batch: bool = True
     fusion: str = "sum"
+    effort: Effort = "small"
     is_exact: bool = False  # fits all rows to the optimum: nothing to stop early, one logit a row
 
     def classes_loss(self, classes: int) -> tuple[Loss, int]:
@@ -104,7 +106,7 @@ def choose_models(model: Any, hidden: Sequence[int], width: int) -> ModelKind:
     if isinstance(model, BoostedTrees) or model == "boosted_trees":
         like = BoostedTrees() if isinstance(model, str) else model
         fusion = "concat" if like.pairs else "sum"
-        return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8, fusion=fusion)
+        return ModelKind(partial(_build_trees, like), boosting(), SGD(lr=0.1), 40, 8, fusion=fusion, effort="fast")
     if isinstance(model, Linear) or model == "linear":
         build = partial(_build_regression, None if isinstance(model, str) else model)
         return ModelKind(build, svfl(), SGD(lr=0.1), _MOST_EXCHANGES, 1, preparation={}, is_exact=True)

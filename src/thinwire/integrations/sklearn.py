@@ -247,6 +247,7 @@ class _Vertical(BaseEstimator):  # type: ignore[misc]
             batch_size=None if size is None else min(size, int(rows.sum())),
             epochs=kind.epochs if self.epochs is None else self.epochs,
             seed=given.seed,
+            effort=kind.effort,
             metrics=(),
             diagnostics=False,
             **steering,

@@ -101,12 +101,12 @@ class TableReader:
         tables = self.rows.divide("features", table, read_test)
         spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
         if settings is None:
-            arrays = [None if one is None else one.array for one in (*tables, spare)]
-            return PartyTables(*arrays[:3], unaligned_features=arrays[3])
+            rows, steering, test, others = (None if one is None else one.array for one in (*tables, spare))
+            return PartyTables(rows, steering, test, unaligned_features=others)
         with at(f"{self.section.path}.prepare"):
             preparation = Preparation.fit(tables[0], settings)
-        rows = self.convert("features", preparation.apply, tables)
-        return PartyTables(*rows, preparation, None if spare is None else preparation.apply(spare))
+        converted = self.convert("features", preparation.apply, tables)
+        return PartyTables(*converted, preparation, None if spare is None else preparation.apply(spare))
 
     def convert(
         self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
@@ -378,7 +378,7 @@ class JobSource:
     def load(self) -> Job:
         """With data and models; refuses whatever cannot run."""
         with self._text.locate_errors():
-            return self._load(self._file, build_settings(self._file, self._folder))
+            return self._load(self._file, build_settings(self._file.job, self._folder, self._file.pretrain))
 
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)

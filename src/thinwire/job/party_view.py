@@ -420,7 +420,7 @@ def _find_last_model(section: PartyEntry) -> Mapping[str, Any]:
 
 def _check_shared(file: RosterFile, recipe: Recipe, folder: Path) -> RunSettings:
     """What all parties read alike: names, [job], and that the recipe fits as many parties."""
-    settings = build_settings(file, folder)
+    settings = build_settings(file.job, folder, file.pretrain)
     check_names([*(party.name for party in file.party), file.label_party.name])
     with at("recipe"):
         recipe.check(len(file.party), file.label_party.fusion, settings.batches)

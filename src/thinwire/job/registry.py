@@ -44,7 +44,7 @@ from thinwire.engine.recipe import Recipe
 from thinwire.engine.streams import Storage
 from thinwire.job.messages import at
 from thinwire.job.own_code import CodeSources
-from thinwire.job.schema import JobFile, LabelEntry, PartyEntry, RosterFile, is_trees
+from thinwire.job.schema import JobSection, LabelEntry, PartyEntry, PretrainSection, is_trees
 from thinwire.job.settings import RunSettings
 
 T = TypeVar("T")
@@ -70,9 +70,8 @@ def build_recipe(path: str, table: Mapping[str, Any]) -> Recipe:
     return replace(call(path, METHODS[name], name, _read(path, METHODS[name], arguments)), **beside)
 
 
-def build_settings(file: JobFile | RosterFile, folder: Path) -> RunSettings:
+def build_settings(section: JobSection, folder: Path, pretrain: PretrainSection | None = None) -> RunSettings:
     """What `[job]` and `[pretrain]` say; `folder` is the job file's."""
-    section, pretrain = file.job, file.pretrain
     storage, budget, target = ("memory_limit_mb", "scratch"), section.budget, section.target
     with at("job.scratch"):
         scratch = None if section.scratch is None else folder / section.scratch

@@ -131,6 +131,18 @@ def test_frequent_rests_wait_for_a_window_of_batches() -> None:
     assert controller.state() == other.state()
 
 
+def test_a_validation_score_that_stands_still_is_enough() -> None:
+    """The training loss falls all the while, as it does where a model overfits."""
+    controller = StepController(7, levels=2)
+    losses = iter(range(1000, 0, -1))
+    found = []
+    for is_best in (True, False, False, True, False, False, False, None, False):
+        for _ in range(20):
+            controller.observe_batch(BatchOutcome(next(losses), 1.0))
+        found.append(controller.decide_pace(7, is_best))
+    assert found == [Pace(7)] * 6 + [Pace(3, 1)] * 3
+
+
 def still(**settings: Any) -> tw.Job:
     """A learning rate so small that nothing is learned."""
     torch.manual_seed(1)
@@ -162,14 +174,14 @@ def test_a_run_that_stands_still_gets_finer_at_every_party_and_resumes_so(
 def wide(rank: int) -> tw.Job:
     """Embeddings of 128 columns that vary in `rank` directions."""
     torch.manual_seed(1)
-    x = torch.randn(3000, rank)
+    x = torch.randn(15000, rank)
     bottom = torch.nn.Linear(rank, 128)
     return tw.Job(
         [tw.FeatureParty("bank", x, bottom)],
         tw.LabelParty("shop", (x.sum(dim=1) > 0).long(), torch.nn.Linear(128, 2)),
         thin(),
         tw.SGD(lr=0.1),
-        batch_size=1000,
+        batch_size=5000,
         epochs=4,
         eval_every=3,
         metrics=[],

@@ -46,6 +46,10 @@ def examples() -> dict[str, Symbols]:
     made["counts-masked"] = Counts((40,), rng.integers(0, 128, 40), 128, 16, 0.15, 1.0, 4)
     made["level-sum"] = LevelSum((40,), rng.integers(0, 46, 40), -1.0, 1.0, 4, 3, (1, 2, 3))
     made["masked"] = Masked((40,), rng.integers(0, 64, 40), 64, 5)
+    places = np.rint(rng.normal([-3, 0, 9], [0.3, 0, 2], (300, 3))).astype(np.int64)
+    made["coding-columns"] = UniformGrid((300, 3), places.ravel(), 0.5)
+    steps = np.cumsum(rng.integers(0, 3, (2000, 2)), axis=1)
+    made["coding-parents"] = UniformGrid((2000, 2), steps.ravel() - 2, 0.5)
     return made
 
 

@@ -236,13 +236,14 @@ SUITED = {
         np.rint(RNG.normal([-3, 0, 0, 4, 7], [0, 0.2, 1, 0.3, 2], (1000, 5))).astype(int).ravel(),
         "small",
     ),
+    Coding.PARENTS: (np.cumsum(RNG.integers(0, 3, (2000, 5)), axis=1).ravel(), "small"),
 }
 
 
 @pytest.mark.parametrize("coding", Coding, ids=lambda coding: coding.name)
 def test_each_coding_is_chosen_where_it_suits_and_is_exact(coding: Coding) -> None:
     values, effort = SUITED[coding]
-    chosen, back = through(values, effort, 5 if coding is Coding.COLUMNS else 1)
+    chosen, back = through(values, effort, 5 if coding in (Coding.COLUMNS, Coding.PARENTS) else 1)
     assert chosen == coding
     assert np.array_equal(back, values)
 
@@ -290,7 +291,7 @@ def test_any_index_set_survives(indices: set[int], slack: int) -> None:
         (b"\x03\x00\x01\x00\x10\x10\x02" + b"\xff" * 8, 4, Malformed, "do not end with the last symbol"),
         (b"\x06\x00\x01\x01", 4, Malformed, "in 1 columns"),
         (b"\x06\x00\x01\x03", 4, Malformed, "4 integers up to 1 in 3 columns"),
-        (b"\x06\x00\x40\x02", 4, Malformed, "4 integers up to 64 in 2 columns"),
+        (b"\x06\x00\x80\x02\x02", 4, Malformed, "4 integers up to 256 in 2 columns"),
         (b"\x06\x00\x01\x02\x10\x10\x00\x00", 4, Malformed, "no symbol occurs"),
         (b"\x06\x00\x01\x02\x10\x00\x00\x10\x01" + b"\xff" * 4, 4, Malformed, "do not end with the last"),
         (b"\x06\x00\x02\x02\x10\x00\x00\x00\x10\x00\x00", 4, Malformed, "do not span"),

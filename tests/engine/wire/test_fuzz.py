@@ -38,6 +38,7 @@ def corpus() -> list[bytes]:
         UniformGrid(
             (200, 4), np.rint(rng.normal([-3, 0, 4, 7], [0, 0.2, 1, 2], (200, 4))).astype(int).ravel(), 1.0
         ),  # columns
+        UniformGrid((2000, 3), np.cumsum(rng.random((2000, 3)) < 0.1, axis=1).ravel(), 1.0),  # parents
         UniformGrid((60,), rng.geometric(0.6, 60), 1.0),  # unary
         UniformGrid((900,), (rng.random(900) < 0.03).astype(np.int64), 1.0),  # sparse
         UniformGrid((40,), rng.integers(-(2**30), 2**30, 40), 1e-3),  # wide

@@ -8,8 +8,9 @@
     when:  cached steps with weights between exchanges, as CELU-VFL, as many as `reuse` and the number of rows allow;
            none where messages are cheap already, half as many once the training loss rises; overlap="ahead" lets both
            sides compute at once: the next embedding leaves before this one's answer is here
-    then:  whenever the loss of fresh batches stands still, steps half as large, down to `finest_step`, and half as
-           many cached steps, down to none: what is left is split learning with two or three bits a value
+    then:  whenever the loss of fresh batches or the validation score stands still, steps half as large, down to
+           `finest_step`, and half as many cached steps, down to none: what is left is split learning with two or
+           three bits a value
 
 What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up, unbiasedness down.
 """
@@ -26,7 +27,7 @@ from thinwire.engine.streams import Direct, ErrorFeedback
 
 _RISE_LIMIT = 1.5
 _WORTH_BITS = 0.25
-_ROWS_A_USE = 1000
+_ROWS_A_USE = 5000
 _LEAST_ROWS = 64
 _FINER_UP, _FINER_DOWN = 6, 4
 

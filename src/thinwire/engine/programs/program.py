@@ -399,7 +399,10 @@ class LabelProgram(Program):
     def _finish_evaluation(self, done: Round) -> bool:
         with self.context.channel.pause_clock():
             settled = self.side.regression is not None and self.side.regression.settled
-            verdict = replace(self.verdict, stop=self.verdict.stop or settled, pace=self.plan.decide_pace(done))
+            # Nothing is kept where no validation rows steer.
+            is_best = None if self.best.round is None else self.verdict.best
+            pace = self.plan.decide_pace(done, is_best)
+            verdict = replace(self.verdict, stop=self.verdict.stop or settled, pace=pace)
             send_verdict(self.context, done, verdict)
         if verdict.best:
             self.best.keep(done)

@@ -8,7 +8,8 @@ others what holds until the next:
   first rest after an exchange.
 - The next level where the loss stands still: finer messages, half as many steps. What limits training then is noise,
   and rounding and stale steps are a part of it. Two windows of batches are compared; a gain that is within their
-  noise is none.
+  noise is none. So too where validation rows have seen no better score for some rests: cached steps can overfit
+  while the loss of training rows falls.
 - Half as many steps where the loss stays far above its lowest. One high mean is no reason: large first steps
   overshoot, and come back.
 """
@@ -26,6 +27,7 @@ _PART = 0.1
 _IN_A_ROW = 2
 _WINDOW = 60  # batches at least
 _DEVIATIONS = 2.0
+_RESTS = 3  # without a better score
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class _Progress:
     refined: list[Round] = field(default_factory=list)  # when each level began
     window: list[float] = field(default_factory=lambda: [0, 0.0, 0.0])  # losses: how many, their mean, their scatter
     before: list[float] | None = None  # the window before it, of the same level
+    since: int = 0  # batches of this level
+    worse: int = 0  # rests in a row without a better score
 
 
 class StepController:
@@ -89,6 +93,7 @@ class StepController:
             seen.first = seen.lowest = fresh.loss
         seen.total += fresh.loss
         seen.batches += 1
+        seen.since += 1
         if not seen.decided:
             seen.bits += fresh.bits_a_value
         count, mean, scatter = seen.window
@@ -96,11 +101,13 @@ class StepController:
         mean += moved / (count + 1)
         seen.window = [count + 1, mean, scatter + moved * (fresh.loss - mean)]
 
-    def decide_pace(self, done: Round) -> Pace:
-        """What holds from here on."""
+    def decide_pace(self, done: Round, is_best: bool | None = None) -> Pace:
+        """What holds from here on. `is_best`: is the score the best so far? None where no validation rows say."""
         if self._seen.batches:
             self._decide_worth()
-            self._refine(done)
+            self._seen.worse = self._seen.worse + 1 if is_best is False else 0
+            if self._stands_still():
+                self._refine(done)
             self._back_off(done)
             self._seen.total, self._seen.batches = 0.0, 0
         return self.pace
@@ -112,18 +119,27 @@ class StepController:
             seen.decided = True
             seen.steps = self._most if seen.bits >= self._worth_bits else 0
 
-    def _refine(self, done: Round) -> None:
-        """To the next level, unless the last window of batches is clearly better than the one before."""
+    def _stands_still(self) -> bool:
+        """The score does, or the last window of batches is not clearly better than the one before."""
         seen = self._seen
-        if seen.level >= self._levels or seen.window[0] < _WINDOW:
-            return
+        if seen.level >= self._levels or seen.since < _WINDOW:
+            return False
+        if seen.worse >= _RESTS:
+            return True
+        if seen.window[0] < _WINDOW:
+            return False
         now, before = seen.window, seen.before
         seen.window, seen.before = [0, 0.0, 0.0], now
-        if before is not None and before[1] - now[1] < _DEVIATIONS * _measure_noise(before, now):
-            seen.level += 1
-            seen.steps //= 2
-            seen.refined.append(done)
-            seen.before = None
+        return before is not None and before[1] - now[1] < _DEVIATIONS * _measure_noise(before, now)
+
+    def _refine(self, done: Round) -> None:
+        """To the next level."""
+        seen = self._seen
+        seen.level += 1
+        seen.steps //= 2
+        seen.refined.append(done)
+        seen.window, seen.before = [0, 0.0, 0.0], None
+        seen.since = seen.worse = 0
 
     def _back_off(self, done: Round) -> None:
         seen = self._seen

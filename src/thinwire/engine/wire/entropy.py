@@ -10,9 +10,9 @@
 | SPARSE   | places and values of all but the common value  | nearly all the same; fast              |
 | COLUMNS  | as RANGE, a table for each column              | embeddings, whose columns differ       |
 
-`FORMAT.md` has the bytes. A table says how often each symbol occurs, a byte each: a weight byte c > 0 means
-(16 + m) * 2^e with c - 1 = 16 e + m: five significant bits, which costs less than a thousandth of the size. 0 means
-that the symbol does not occur.
+| PARENTS  | columns given another column (parents.py)      | tables whose columns depend on others  |
+
+`FORMAT.md` has the bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import constriction
 import numpy as np
 import zstandard
 
@@ -41,47 +40,15 @@ from thinwire.engine.wire.bits import (
     write_indices,
 )
 from thinwire.engine.wire.buffers import BodyReader, BodyWriter
-
-MOST_TABLE = 1024  # symbols
-
-
-def weight_bytes(counts: Array) -> Array:
-    """The bytes of one table (one dimension), or of one in each row."""
-    largest = counts.max(axis=-1, keepdims=True)
-    scaled = np.maximum(counts * (2.0**19 / largest), 16.0)
-    exponents = np.floor(np.log2(scaled)).astype(np.int64) - 4
-    mantissas = np.rint(scaled / 2.0**exponents).astype(np.int64) - 16  # 16 carries into the exponent
-    return np.where(counts > 0, 1 + 16 * exponents + mantissas, 0).astype(np.uint8)
-
-
-def count_bits(counts: Array, weights: Array) -> float:
-    """How many bits symbols that occur so often take under these tables."""
-    values = _values(weights)
-    used = counts > 0
-    totals = np.broadcast_to(values.sum(axis=-1, keepdims=True), values.shape)
-    return float(np.sum(counts[used] * np.log2(totals[used] / values[used])))
-
-
-def build_model(weights: Array) -> Any:
-    """The coder's model of one table, in which two symbols occur at least."""
-    return constriction.stream.model.Categorical(_values(weights), perfect=False)
-
-
-def open_coder(words: Array | None = None) -> Any:
-    """A new coder; with words, one that decodes them."""
-    ans = constriction.stream.stack.AnsCoder
-    return ans() if words is None else ans(words.astype(np.uint32))
-
-
-def _values(weights: Array) -> Array:
-    code = weights.astype(np.int64) - 1
-    values: Array = np.where(weights > 0, (16 + (code & 15)) << (code >> 4 & 15), 0).astype(np.float64)
-    return values
-
+from thinwire.engine.wire.parents import plan_parents, read_parents
+from thinwire.engine.wire.tables import RunReader, count_bits, encode_runs, weight_bytes
 
 Effort: TypeAlias = Literal["small", "fast"]
 
-_MOST_COLUMN_TABLE = 64  # symbols of a column
+MOST_TABLE = 1024  # symbols
+_MOST_COLUMN_TABLE = 256  # symbols of a column
+_FEW_SYMBOLS = 64  # from so many on, tables of columns must be a small part of the packed size
+_SMALL_PART = 1 / 16
 _WORTH_ZSTD = 0.97  # fast: zstd must save this much over plain packing
 _MOSTLY_ONE = 0.92  # fast: above this share of one value, listing the others is cheaper and smaller
 _SPAN_LIMIT = 2**32
@@ -97,6 +64,7 @@ class Coding(IntEnum):
     UNARY = 4
     SPARSE = 5
     COLUMNS = 6
+    PARENTS = 7
 
 
 def check_effort(effort: str) -> None:
@@ -174,10 +142,20 @@ def _smallest(offsets: Array, span: int, width: int) -> tuple[Coding, bytes]:
         Coding.RANGE: _range(offsets, span),
         Coding.ZSTD: _Plan(len(zstd), lambda: zstd),
     }
-    if 1 < width < offsets.size and span < _MOST_COLUMN_TABLE:
+    if _may_differ(plans[Coding.PACKED].size, offsets.size, span, width):
         plans[Coding.COLUMNS] = _columns(offsets, span, width)
+        least = min(plan.size for plan in plans.values())
+        forest = plan_parents(offsets.reshape(-1, width), plans[Coding.COLUMNS].size, least)
+        if forest is not None:
+            plans[Coding.PARENTS] = _Plan(forest.size, forest.write)
     best = min(plans, key=lambda coding: plans[coding].size)
     return best, plans[best].write()
+
+
+def _may_differ(packed: int, size: int, span: int, width: int) -> bool:
+    """Whether a table for each column may pay."""
+    most = packed if span < _FEW_SYMBOLS else packed * _SMALL_PART
+    return 1 < width < size and span < _MOST_COLUMN_TABLE and width * (span + 1) < most
 
 
 def _fastest(offsets: Array, span: int) -> tuple[Coding, bytes]:
@@ -289,13 +267,7 @@ def _plan_tables(head: Callable[[BodyWriter], None], symbols: Array, counts: Arr
         out = BodyWriter()
         head(out)
         out.raw(weights.tobytes())
-        ans = open_coder()
-        for column in reversed(_coded(weights)):
-            line = np.ascontiguousarray(symbols[:, column]).astype(np.int32)
-            ans.encode_reverse(line, build_model(weights[column]))
-        words = ans.get_compressed()
-        out.whole(words.size)
-        out.raw(words.astype("<u4").tobytes())
+        encode_runs(out, list(zip(symbols.T, weights, strict=True)))
         return out.body()
 
     return _Plan(int(count_bits(counts, weights) / 32 + 1) * 4 + 3 + weights.size, write)
@@ -303,16 +275,11 @@ def _plan_tables(head: Callable[[BodyWriter], None], symbols: Array, counts: Arr
 
 def _read_tables(reader: BodyReader, weights: Array, rows: int) -> Array:
     """`rows` symbols of each table, table after table."""
-    words = reader.array("<u4", reader.whole())
-    if words.size and words[-1] == 0:
-        raise Malformed("range-coded words end with an empty one")
-    ans = open_coder(words)
+    coded = RunReader(reader)
     symbols = np.empty((rows, len(weights)), dtype=codes_dtype(0, weights.shape[1] - 1))
-    symbols[:] = weights.argmax(axis=1)  # of a column with one symbol
-    for column in _coded(weights):
-        symbols[:, column] = ans.decode(build_model(weights[column]), rows)
-    if not ans.is_empty():
-        raise Malformed("range-coded words do not end with the last symbol")
+    for column, table in enumerate(weights):
+        symbols[:, column] = coded.run(table, rows)
+    coded.finish()
     return symbols.reshape(-1)
 
 
@@ -333,12 +300,6 @@ def _read_columns(reader: BodyReader, count: int, span: int) -> Array:
     if not weights.any(axis=1).all():
         raise Malformed("a column's table in which no symbol occurs")
     return _read_tables(reader, weights, count // width)
-
-
-def _coded(weights: Array) -> list[int]:
-    """The columns in which more than one symbol occurs."""
-    coded: list[int] = np.flatnonzero(np.count_nonzero(weights, axis=1) > 1).tolist()
-    return coded
 
 
 # Unary ------------------------------------------------------------------------------------------------
@@ -384,4 +345,5 @@ _DECODERS: dict[int, Callable[[BodyReader, int, int], Array]] = {
     Coding.UNARY: _read_unary,
     Coding.SPARSE: _read_sparse,
     Coding.COLUMNS: _read_columns,
+    Coding.PARENTS: read_parents,
 }

@@ -12,7 +12,7 @@ from thinwire.engine.channel.base import TransportError
 from thinwire.net.pki.certificates import Revocations, read_names
 
 SERVICE = "thinwire.Run"
-PROTOCOL = 3  # 2 had no validation rows, and no bit for the best model; 1 did not count a log's messages in HELLO
+PROTOCOL = 4  # 3 had no columns given their parents; 2 no validation rows; 1 did not count a log's messages in HELLO
 CLAIM = "thinwire-party"  # who a caller says it is; compared with its certificate, never believed
 
 

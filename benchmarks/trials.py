@@ -1,0 +1,123 @@
+"""Methods and the settings that fewest_bytes.py tries: the same search for every method.
+
+A method is a function from drawn settings to a recipe and what it changes in the job. Optimiser, learning rate and
+batch size are drawn alike for all methods; each has parameters of its own beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+import thinwire as tw
+from benchmarks.tasks import Task, TaskData, build_job
+from thinwire.engine.compress import QSGD, Compressor, RowScale, TopK, Uniform
+from thinwire.engine.models.optimizers import OptimizerSpec
+from thinwire.engine.recipe import Recipe
+
+Settings = dict[str, Any]
+
+
+class Plan(NamedTuple):
+    """What a method makes of its settings."""
+
+    recipe: Recipe
+    job: Mapping[str, Any] = {}  # fields of the job that the method decides itself
+
+
+@dataclass(frozen=True)
+class Method:
+    """How it is planned, and the values of its own parameters; the first ones are its defaults."""
+
+    plan: Callable[[Settings], Plan]
+    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
+_COMPRESSORS: dict[str, Callable[[float], Compressor]] = {
+    "qsgd": lambda bits: QSGD(bits=int(bits)),
+    "top-k": TopK,
+    "uniform": lambda bits: Uniform(int(bits)),
+}
+
+
+def build_compressor(text: str) -> Compressor:
+    """Of a name and its number, such as "top-k 0.1"."""
+    name, number = text.split()
+    return _COMPRESSORS[name](float(number))
+
+
+METHODS: dict[str, Method] = {
+    "svfl": Method(lambda _: Plan(tw.methods.svfl())),
+    "celu": Method(
+        lambda own: Plan(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),
+        {"capacity": (5, 3), "reuse": (6, 2, 3, 12), "xi_degrees": (60.0, 90.0)},
+    ),
+    "efvfl": Method(
+        lambda own: Plan(tw.methods.efvfl(build_compressor(own["compressor"]), labels="private")),
+        {"compressor": ("top-k 0.1", "qsgd 4", "top-k 0.05", "top-k 0.25", "qsgd 6")},
+    ),
+    "cvfl": Method(
+        lambda own: Plan(tw.methods.cvfl(build_compressor(own["compressor"]), labels="private")),
+        {"compressor": ("uniform 4", "uniform 2", "uniform 3", "top-k 0.25", "uniform 8")},
+    ),
+    "thin": Method(
+        lambda own: Plan(tw.methods.thin(own["up_step"], own["down_step"], reuse=own["reuse"])),
+        {"up_step": (1.5, 1.0, 2.0), "down_step": (8.0, 2.0, 4.0), "reuse": (12, 1, 4, 8)},
+    ),
+}
+
+
+# The search: the same for every method ----------------------------------------------------------------------------
+
+
+_OPTIMIZERS: dict[str, Callable[[float], OptimizerSpec]] = {
+    "adam": lambda lr: tw.Adam(lr=lr),
+    "sgd": lambda lr: tw.SGD(lr=lr),
+    "adagrad": lambda lr: tw.AdaGrad(lr=lr, initial_accumulator=1e-6),
+}
+_RATES = {"adam": (0.001, 0.05), "sgd": (0.03, 1.0), "adagrad": (0.01, 0.2)}  # learning rates, on a log scale
+_DRAWN = ("adam", "adam", "sgd", "adagrad")
+_BATCHES = (64, 256, 1024)
+_FIRST_POINT = 14  # of the sequence: early points of it cover the batch sizes of Adam badly
+
+
+def draw_point(place: int, base: int) -> float:
+    """The radical inverse: any first points of the sequence cover the interval evenly."""
+    value, share = 0.0, 1.0
+    while place:
+        share /= base
+        value += share * (place % base)
+        place //= base
+    return value
+
+
+def draw_common(number: int, lr: float) -> Settings:
+    """Trial `number`'s optimiser, learning rate and batch size; Adam with the task's rate is the first."""
+    if number == 0:
+        return {"optimizer": "adam", "lr": lr, "batch_size": 256}
+    u, v, w = (draw_point(_FIRST_POINT + number - 1, base) for base in (2, 3, 5))
+    optimizer = _DRAWN[int(u * len(_DRAWN))]
+    low, high = _RATES[optimizer]
+    rate = low * (high / low) ** v
+    return {"optimizer": optimizer, "lr": float(f"{rate:.2g}"), "batch_size": _BATCHES[int(w * len(_BATCHES))]}
+
+
+def draw_settings(task: Task, name: str, number: int) -> Settings:
+    """The common part, and the method's own parameters: their defaults first, then at random."""
+    rng = np.random.default_rng([number, crc32(name.encode())])
+    own = {
+        key: values[0 if number == 0 else int(rng.integers(len(values)))]
+        for key, values in METHODS[name].choices.items()
+    }
+    return {**draw_common(number, task.lr), **own}
+
+
+def build_trial(task: Task, data: TaskData, name: str, settings: Settings, seed: int) -> tw.Job:
+    recipe, changes = METHODS[name].plan(settings)
+    optimizer = _OPTIMIZERS[settings["optimizer"]](settings["lr"])
+    common = {"optimizer": optimizer, "batch_size": settings["batch_size"], "seed": seed}
+    return build_job(task, data, replace(recipe, scoring=RowScale(8)), {**common, **changes})
