@@ -357,6 +357,21 @@ def test_unseen_categories_and_unseen_gaps_have_a_stated_place() -> None:
     assert scores[4] == scores[5], "most rows lie below 1"
 
 
+def test_a_split_between_gaps_and_all_numbers_is_saved_and_loaded() -> None:
+    """No number is above its threshold, which is infinite."""
+    x = torch.arange(200.0)[:, None]
+    x[::2] = float("nan")
+    gradient = np.where(np.arange(200) % 2 == 0, 0.5, -0.5).astype(np.float32)[:, None]
+    trees, again = BoostedTrees(leaves=2), BoostedTrees(leaves=2)
+    trees.add(TreeFitter(trees, x).fit(gradient, np.full_like(gradient, 0.25))[0])
+    held = {name: tensor.clone() for name, tensor in trees.state_dict().items()}
+    held["threshold"][0], held["gap_left"][0] = float("inf"), False  # as the library writes it too
+    held["child"][0] = trees.state_dict()["child"][0].flip(0)
+    again.load_state_dict(held)
+    assert torch.equal(again(x), trees(x))
+    assert len(trees(x).unique()) == 2
+
+
 def test_a_table_that_separates_nothing_adds_no_tree() -> None:
     _, y = make_table()
     trees = BoostedTrees()

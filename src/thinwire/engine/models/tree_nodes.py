@@ -27,7 +27,7 @@ class TreeNodes:
     """Trees as arrays, one entry a node; a leaf is its own child. Children stand behind their parent."""
 
     feature: NDArray[np.int32]
-    threshold: Doubles  # at most this much goes left
+    threshold: Doubles  # at most this much goes left; infinite where all numbers do, and gaps alone go right
     child: NDArray[np.int32]  # [nodes, 2]: left, right
     gap_left: NDArray[np.bool_]  # where a missing value goes
     categories: NDArray[np.int32]  # first word of the set that goes left; -1: a number decides
@@ -82,7 +82,7 @@ class TreeNodes:
             and bool((self.feature >= 0).all() and (self.output >= 0).all())
             and bool((starts < len(self.sets)).all())
             and bool((self.sets[starts] >= 0).all() and (self.sets[starts] < len(self.sets) - starts).all())
-            and bool(np.isfinite(self.value).all() and np.isfinite(self.threshold).all())
+            and bool(np.isfinite(self.value).all() and not np.isnan(self.threshold).any())
         )
         if not sound:
             raise BadState("the saved trees are damaged: a node has no place, a child or a value that is missing")
