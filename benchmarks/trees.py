@@ -3,6 +3,7 @@
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/trees.py search [--tables credit,bank] [--seeds 0]
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/trees.py tune-svfl [--tables credit]
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/trees.py judge [--tables credit] [--seeds 0,1,2,3,4]
+    THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/trees.py outputs [--tables credit] [--seeds 0]
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/trees.py turns [--tables credit] [--seeds 0,1]
     THINWIRE_DATA=FOLDER OMP_NUM_THREADS=1 python benchmarks/trees.py interactions [--tables xor,credit] [--seeds 0,1]
 
@@ -14,6 +15,8 @@ validation rows; the trial with the best score counts, and the bytes until its b
 that `thinwire init` writes and compares the delivered model on the test rows, seed by seed,
 with scikit-learn's HistGradientBoostingClassifier on the joined table. Differences are means over seeds with a 95 %
 bootstrap interval over test rows.
+
+`outputs` compares what goes up: leaf numbers, which are exact, and outputs rounded to so many levels.
 
 `turns` lets the parties answer one derivative together, or one after the other with a derivative of its own for each:
 the recipe's messages and bytes, but without a protocol around them, and with a bias that stays. "two" are the table's
@@ -34,6 +37,7 @@ import json
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -62,10 +66,12 @@ from benchmarks.defaults import (
     write_two,
 )
 from thinwire.base.process import share_memory_pool
+from thinwire.engine.compress import Codebook, Compressor, StdGrid, Uniform
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.metrics import metric
 from thinwire.engine.models.networks import BiasTop
 from thinwire.engine.protocols.bottom import TreesBottom
+from thinwire.engine.streams import ErrorFeedback
 from thinwire.engine.wire.codec import encode
 from thinwire.job.job_file import toml_text
 from thinwire.job.job_loader import load_job
@@ -221,6 +227,33 @@ def judge(tables: Sequence[str], seeds: Sequence[int], records: Records) -> None
             print(
                 f"  svfl's best of {len(tuned)} trials needed {best['bytes'] / 1e6:.1f} MB: {ratio:.0f} times as many"
             )
+
+
+# What goes up -----------------------------------------------------------------------------------------------------
+
+
+_UP: dict[str, Compressor] = {
+    "leaf numbers": Codebook(64),
+    "6 bits": Uniform(6),
+    "4 bits": Uniform(4),
+    "a quarter of a deviation": StdGrid(0.25),
+}
+
+
+def try_output(path: Path, up: str, seed: int) -> Record:
+    job = load_job(write_trees(path), [f"job.seed={seed}", 'job.effort="small"', *_OFF])
+    job.recipe = replace(job.recipe, uplink=ErrorFeedback(_UP[up]))
+    summary = tw.train(job, callbacks=[]).summary()
+    return {"validation": summary["delivered"]["value"], "bytes": summary["bytes"]["up"] / summary["rounds"]}
+
+
+def compare_outputs(tables: Sequence[str], seeds: Sequence[int], records: Records) -> None:
+    for table in tables:
+        with TemporaryDirectory() as folder:
+            path = TABLES[table](Path(folder), _TEMPLATE)
+            for up, seed in product(_UP, seeds):
+                found = records.find(f"outputs {table} {up} {seed}", partial(try_output, path, up, seed))
+                print(f"{table}, {up}: {found['validation']:.4f}, {found['bytes'] / 1e3:.2f} kB up an exchange")
 
 
 # Turns against together -------------------------------------------------------------------------------------------
@@ -410,6 +443,7 @@ def main() -> int:
         "search": search,
         "tune-svfl": tune_svfl,
         "judge": judge,
+        "outputs": compare_outputs,
         "turns": turns,
         "interactions": interactions,
     }
