@@ -14,7 +14,14 @@ import thinwire as tw
 from thinwire.engine.methods import celu, efvfl, pbm, svfl, thin
 
 ROWS, COLUMNS, WIDTH = 600, 3, 8
-RECIPES = [thin(), celu(4, 3, 60), efvfl(tw.compress.TopK(0.1), labels="private"), efvfl(tw.compress.QSGD(4))]
+RECIPES = [
+    thin(),
+    efvfl(tw.compress.QSGD(4)),
+    *(
+        pytest.param(one, marks=pytest.mark.long)
+        for one in (celu(4, 3, 60), efvfl(tw.compress.TopK(0.1), labels="private"))
+    ),
+]
 
 
 def tables(parties: int) -> tuple[list[Tensor], Tensor]:

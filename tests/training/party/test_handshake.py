@@ -26,7 +26,7 @@ from thinwire.base.errors import BadInput, Malformed
 from thinwire.base.types import Kind
 from thinwire.engine.wire.frame import Frame, frame_header
 from thinwire.net.grpc import server as grpc_server
-from thinwire.net.grpc.service import CLAIM, RPCS
+from thinwire.net.grpc.service import CLAIM, PROTOCOL, RPCS
 from thinwire.net.links.peer_link import PeerLink, WrongMessage
 from thinwire.net.links.records import MAX_JSON, Record, frame_records, json_record, number_record
 from thinwire.net.pki.authority import issue
@@ -121,7 +121,7 @@ def test_a_party_that_has_come_to_predict_is_told_that_this_is_a_training(waitin
     assert "this party trains, the other has come to align or to predict" in said
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 4, 2**70, -1, "2", None, 1.5, [2]])
+@pytest.mark.parametrize("protocol", [0, 1, 3, PROTOCOL + 1, 2**70, -1, "2", None, 1.5, [2]])
 def test_another_protocol_is_named_before_all_else(waiting: Waiting, protocol: Any) -> None:
     said = waiting.refuses_hello(protocol=protocol, version="9.9", agreement="another shape altogether")
     assert f"speaks protocol {protocol!r} (thinwire 9.9)" in said
@@ -288,7 +288,7 @@ def test_many_silent_callers_do_not_shut_the_others_out(waiting: Waiting, monkey
     "words",
     [
         {"agreement": {f"x{n}\n\x1b[31m": "y\n" * 2000 for n in range(100)}},
-        {"protocol": 4, "version": "9\nthinwire: all is well\x1b[2J" + "x" * 5000},
+        {"protocol": PROTOCOL + 1, "version": "9\nthinwire: all is well\x1b[2J" + "x" * 5000},
         {"version": "9\nthinwire: all is well\x1b[2J"},
         {"run": "\x1b[2J\n" * 500},
         {"party": "bank\n\x1b[2J"},
@@ -766,7 +766,7 @@ def test_a_replaced_process_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"protocol": 4}, "'clinic' speaks protocol 4"),
+        ({"protocol": PROTOCOL + 1}, f"'clinic' speaks protocol {PROTOCOL + 1}"),
         ({"party": "shop"}, "is 'shop'; expected 'clinic'"),
         ({"rows": -1}, "'clinic': rows"),
         ({"nonce": None}, "'clinic' names no run"),
