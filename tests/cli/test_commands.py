@@ -62,6 +62,7 @@ def test_the_measurements_as_a_table(here: Here) -> None:
     assert "Then(TopK(0.1), Uniform(4))" in shown.stdout
 
 
+@pytest.mark.long
 def test_demo_trains_every_method_to_a_good_accuracy() -> None:
     shown = run("demo", "--json")
     assert shown.returncode == 0, shown.stderr

@@ -142,6 +142,7 @@ def test_wrong_input(job: Path, arguments: list[str], message: str, here: Here) 
     assert shown.stdout == ""
 
 
+@pytest.mark.long
 def test_a_method_that_diverges_fails_and_the_others_are_shown(job: Path) -> None:
     shown = run("compare", job, "--methods", "svfl", "--set", 'optimizer={name="sgd",lr=1e30}', "--json")
     assert shown.returncode == 1

@@ -95,6 +95,7 @@ steps = st.lists(
 
 
 @given(steps=steps)
+@pytest.mark.long
 def test_after_a_crash_at_any_byte_every_earlier_append_is_there(steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name, "log")

@@ -53,6 +53,7 @@ def test_the_same_records_give_the_same_bytes(run_dir: Path) -> None:
     assert report_html([read_run(run_dir)]) == report_html([read_run(run_dir)])
 
 
+@pytest.mark.long
 def test_a_long_run_has_a_report_of_bounded_size() -> None:
     run = made_up()
     events = tuple(run.events[1].model_copy(update={"round": n, "epoch": n / 3}) for n in range(20_000))

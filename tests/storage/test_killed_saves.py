@@ -42,6 +42,7 @@ def test_the_old_or_the_new_generation_loads(tmp_path: Path, before: int) -> Non
     assert set(found.values()) == {before, before + 1}
 
 
+@pytest.mark.faults
 def test_after_a_fall_back_too(tmp_path: Path) -> None:
     private, checkpoints = opened(tmp_path / "start")
     for generation in range(1, 4):

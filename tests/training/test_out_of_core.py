@@ -94,6 +94,7 @@ def test_64_parties_learn_what_one_machine_learns() -> None:
     assert result.bytes.messages == 2 * parties * rounds
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "recipe",
     [thin(), *(pytest.param(one, marks=pytest.mark.long) for one in (celu(4, 3, 60), pbm(16, 0.1, 2.0)))],

@@ -110,7 +110,7 @@ def test_a_drawn_compressor_is_the_one_that_a_job_file_names(compressor: Any) ->
 
 @pytest.mark.parametrize(
     ("kind", "jobs"),
-    [("simulated", 20), ("killed", 2), ("over the network", 2), ("killed parties", 1), ("on two ranks", 1)],
+    [("simulated", 10), ("killed", 2), ("over the network", 2), ("killed parties", 1), ("on two ranks", 1)],
 )
 def test_random_jobs_keep_their_promises(kind: str, jobs: int) -> None:
     run_jobs(0, jobs, kind)

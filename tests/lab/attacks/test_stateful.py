@@ -50,12 +50,14 @@ def test_raw_training_leaks_more_than_its_releases_account_for() -> None:
     assert audit.verdict == "refuted"
 
 
+@pytest.mark.long
 def test_clipping_and_noise_keep_the_claim_from_end_to_end() -> None:
     audit = audit_stateful(claimed_end_to_end(4.0), SCENE, DELTA, private(0.01, 4.0), KEY, repetitions=20_000)
     assert claimed_by_use() < audit.claimed < 6
     assert audit.verdict != "refuted", audit
 
 
+@pytest.mark.long
 def test_clipping_alone_does_not() -> None:
     audit = audit_stateful(claimed_end_to_end(4.0), SCENE, DELTA, private(0.03, 0.0), KEY, repetitions=20_000)
     assert audit.verdict == "refuted", audit

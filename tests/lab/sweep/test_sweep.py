@@ -93,6 +93,7 @@ def test_wrong_sweeps_are_refused(job: Path, tmp_path: Path) -> None:
         tw.sweep(tw.Grid(job), tmp_path, workers=0)
 
 
+@pytest.mark.long
 def test_two_processes_give_what_train_gives_and_keep_it(job: Path, tmp_path: Path) -> None:
     grid = tw.Grid(job, {"recipe.compressor.fraction": [0.25, 0.5]}, seeds=[0, 1])
     swept = tw.sweep(grid, tmp_path / "sweep")

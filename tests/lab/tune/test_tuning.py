@@ -58,6 +58,7 @@ def test_what_is_proposed_is_the_fastest_of_what_was_probed_with_both_seeds(tune
     assert [probe.seed for probe in tuned.proposal.probes] == [0, 1]
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_outcome(tuned: TuningResult, asked: TuningRequest) -> None:
     assert tune(asked) == tuned
 

@@ -99,6 +99,7 @@ def test_all_parties_must_ask_for_columns(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.faults
 def test_killed_in_the_midst_of_columns_or_after_them_all_end_with_the_same_figures(tmp_path: Path) -> None:
     """kill -9 at a message about a column, and once the last checkpoint is written but no result."""
     place = made(tmp_path, Shape(EIGHT_BITS, job={"column_importance": True}))

@@ -161,6 +161,7 @@ def test_a_log_is_followed_through_half_lines_and_cleaning(tmp_path: Path) -> No
         PartyLog(tmp_path / "nowhere")
 
 
+@pytest.mark.faults
 def test_follow_goes_on_until_ctrl_c(done: Place, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -188,6 +188,7 @@ def test_a_run_that_waits_is_aborted_by_the_label_party(job: Path, thinwire: Com
         assert {ended(process)[0] for process in running.values()} == {1}
 
 
+@pytest.mark.faults
 def test_a_run_that_was_stopped_is_shown_as_stopped_with_the_way_on(job: Path, thinwire: Command) -> None:
     with parties(job, "clinic", "bank", "shop") as running:
         until(job, lambda status: status["last_event"] is not None and status["last_event"]["round"] > 0)

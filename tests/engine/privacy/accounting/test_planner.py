@@ -146,6 +146,7 @@ def test_the_verdict_goes_by_noise_over_signal(trials: int, beta: float, verdict
         assert bool(judged.helps) == (verdict != "useful")
 
 
+@pytest.mark.long
 def test_the_help_comes_true() -> None:
     before = plan_noise(aim(8.0, 16, 4, 10)).least_noise.noise_std
     assert before / plan_noise(aim(8.0, 4, 4, 10)).least_noise.noise_std == pytest.approx(2, rel=0.03)
