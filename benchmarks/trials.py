@@ -66,7 +66,7 @@ METHODS: dict[str, Method] = {
     ),
     "thin": Method(
         lambda own: Plan(tw.methods.thin(own["up_step"], own["down_step"], reuse=own["reuse"])),
-        {"up_step": (1.5, 1.0, 2.0), "down_step": (8.0, 2.0, 4.0), "reuse": (12, 1, 4, 8)},
+        {"up_step": (2.0, 1.0, 1.5), "down_step": (8.0, 2.0, 4.0), "reuse": (8, 1, 4, 12)},
     ),
 }
 

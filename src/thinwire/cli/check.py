@@ -36,7 +36,7 @@ def _format_lines(shown: DryRun) -> Iterator[str]:
         yield f"once, at the start: {format_bytes(shown.once_bytes)}"
     yield f"all rounds, if each were like the first: {format_bytes(shown.all_rounds_bytes)}"
     others = ", ".join(f"{name} {format_bytes(size)}" for name, size in shown.other_bytes.items() if size is not None)
-    yield f"beside it, training rows alone: {others}"
+    yield f"for comparison, training only: {others}"
     for name, held in shown.surrogate_bytes.items():
         yield f"memory at {name}: surrogates {format_bytes(held)}, workset {format_bytes(shown.workset_bytes[name])}"
     for name, seen in shown.who_sees.items():

@@ -98,13 +98,15 @@ def _first_round(job: Job) -> tuple[dict[str, int], int]:
 def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
     copied = job.duplicate()
     label, recipe = copied.label_party, copied.recipe
-    if isinstance(recipe.schedule, OneWay):  # what the label party learns by itself costs time, not bytes
+    recipe = replace(recipe, warm_passes=0)  # what a party learns by itself costs time, not bytes
+    if isinstance(recipe.schedule, OneWay):
         recipe = replace(recipe, schedule=OneWay(passes=1))
     one = replace(
         copied,
         parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
         label_party=label.without_held_out_rows(),
         recipe=recipe,
+        pretraining=None,
         epochs=count / job.divide_rows().rounds_per_epoch,
         eval_every=None,
         patience=None,
@@ -147,12 +149,11 @@ def _estimate_codes(job: Job) -> int:
 
 
 def _encode_codes(sample: Tensor) -> int:
-    table = sample.flatten(1)
+    table = sample.flatten(1)[:, :MOST_COLUMNS]
     has_gaps = bool(table.isnan().any())
-    encoder = Bins(table.shape[1]) if has_gaps else PrincipalDirections(min(table.shape[1], MOST_COLUMNS))
-    encoder.fit(table[:, :MOST_COLUMNS])
-    codes = encoder(table[:, :MOST_COLUMNS])
-    return len(encode(once().uplink.compressor.compress(codes, torch.Generator()), "small"))
+    encoder = Bins(table.shape[1]) if has_gaps else PrincipalDirections(table.shape[1])
+    encoder.fit(table)
+    return len(encode(once().uplink.compressor.compress(encoder(table), torch.Generator()), "small"))
 
 
 def _estimate_raw(job: Job) -> int:

@@ -44,13 +44,6 @@ class Encoder(nn.Module):
     @abstractmethod
     def _fit(self, features: Tensor, seed: int) -> None: ...
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self._encode(x.flatten(1))
-
-    @abstractmethod
-    def _encode(self, x: Tensor) -> Tensor:
-        """[N, in_features] -> [N, width], in steps."""
-
 
 class PrincipalDirections(Encoder):
     """A row along the directions in which its party's rows vary most, in steps that are the same for all of them.
@@ -82,8 +75,9 @@ class PrincipalDirections(Encoder):
         self.mean.copy_(mean)
         self.basis.copy_(vectors * kept / step)
 
-    def _encode(self, x: Tensor) -> Tensor:
-        return (x - self.mean) @ self.basis
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, ...] -> [N, width], in steps."""
+        return (x.flatten(1) - self.mean) @ self.basis
 
     def extra_repr(self) -> str:
         return f"in_features={len(self.mean)}, width={self.width}, bits_per_row={self.bits_per_row:g}"
@@ -151,9 +145,6 @@ class Pretrained(Encoder):
     def forward(self, x: Tensor) -> Tensor:
         return self.directions(self.network(x))  # type: ignore[no-any-return]
 
-    def _encode(self, x: Tensor) -> Tensor:
-        raise NotImplementedError("its network takes rows in their own shape")
-
 
 class RandomProjections(Encoder):
     """Sums of a row's values with signs and weights that anybody may know, between -1 and 1; fitted to nothing.
@@ -173,8 +164,8 @@ class RandomProjections(Encoder):
     def _fit(self, features: Tensor, seed: int) -> None:
         """There is nothing to find."""
 
-    def _encode(self, x: Tensor) -> Tensor:
-        return (x @ self.basis).tanh()
+    def forward(self, x: Tensor) -> Tensor:
+        return (x.flatten(1) @ self.basis).tanh()
 
 
 class Bins(Encoder):
@@ -213,7 +204,7 @@ class Bins(Encoder):
             found = find_quantiles(column[~column.isnan()], self.bins)
             self.edges[place, : len(found)] = found
 
-    def _encode(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         categories, numbers = self._split(x)
         found = [row[self._to_codes(column)] for column, row in zip(categories.T, self.places, strict=True)]
         for column, edges in zip(numbers.T, self.edges.to(numbers), strict=True):
@@ -250,5 +241,5 @@ class RawColumns(Encoder):
     def _fit(self, features: Tensor, seed: int) -> None:
         """There is nothing to find."""
 
-    def _encode(self, x: Tensor) -> Tensor:
-        return x
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)

@@ -174,14 +174,13 @@ class KnownCodes:
                 yield batch
 
 
-class _Best:
-    """The state of the pass with the lowest validation loss, and whether more passes are worth it."""
+class _Patience:
+    """Which pass has the lowest validation loss, and whether more passes are worth it."""
 
     def __init__(self, patience: int) -> None:
         self._patience = patience
         self._lowest = float("inf")
         self._waited = 0
-        self.state: object = None
 
     def offer(self, loss: float) -> bool:
         """Is it the best so far?"""
@@ -196,8 +195,9 @@ class _Best:
 
 def fit_network(side: LabelSide, known: KnownCodes, schedule: OneWay, round: Round, seed: int) -> float:
     """Further passes of the top model, and of our own bottom model, over all rows; the mean loss of the last one."""
-    rng, best = torch.Generator().manual_seed(seed), _Best(schedule.patience)
-    modules = [one.module for one in (side.top, side.bottom) if one is not None]
+    rng, patience = torch.Generator().manual_seed(seed), _Patience(schedule.patience)
+    learners = [one for one in (side.top, side.bottom) if one is not None]
+    best: list[dict[str, Tensor]] = []
     side.running_loss()
     mean = 0.0
     for _ in range(schedule.passes):
@@ -206,13 +206,12 @@ def fit_network(side: LabelSide, known: KnownCodes, schedule: OneWay, round: Rou
         mean = side.running_loss() or mean
         if known.held_out is None:
             continue
-        if best.offer(known.held_out.measure_loss(side)):
-            best.state = [deepcopy(module.state_dict()) for module in modules]
-        if best.is_over:
+        if patience.offer(known.held_out.measure_loss(side)):
+            best = [deepcopy(learner.module.state_dict()) for learner in learners]
+        if patience.is_over:
             break
-    if isinstance(best.state, list):
-        for learner, weights in zip((one for one in (side.top, side.bottom) if one), best.state, strict=True):
-            learner.load_weights(weights)
+    for learner, weights in zip(learners, best, strict=False):  # none without validation rows
+        learner.load_weights(weights)
     return mean
 
 
@@ -229,7 +228,7 @@ def fit_trees(side: LabelSide, known: KnownCodes, schedule: OneWay) -> float:
     trees.replace(TreeNodes.empty())
     own = [] if side.bottom is None else [side.bottom.embed_all().index_select(0, known.rows)]
     table = fuse(side.fusion, [*known.select(known.rows), *own])
-    fitter, best = TreeFitter(trees, table), _Best(schedule.patience)
+    fitter, patience, best = TreeFitter(trees, table), _Patience(schedule.patience), trees.nodes
     outputs, loss = np.zeros((len(table), trees.width)), 0.0
     for _ in range(schedule.passes):
         z = torch.from_numpy(outputs.astype(np.float32)).requires_grad_()
@@ -239,12 +238,9 @@ def fit_trees(side: LabelSide, known: KnownCodes, schedule: OneWay) -> float:
         nodes, added = fitter.fit(gradient, trees.derive_curvature(gradient))
         trees.add(nodes)
         outputs = outputs + added
-        if known.held_out is None:
-            continue
-        if best.offer(known.held_out.measure_loss(side)):
-            best.state = trees.nodes
-        if best.is_over:
+        if known.held_out is None or patience.offer(known.held_out.measure_loss(side)):
+            best = trees.nodes
+        if patience.is_over:
             break
-    if isinstance(best.state, TreeNodes):
-        trees.replace(best.state)
+    trees.replace(best)
     return loss

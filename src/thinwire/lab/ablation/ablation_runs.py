@@ -276,8 +276,8 @@ def plan_runs(job: Job, seed: int) -> list[AblationRun]:
     """Without targets and byte budgets, which would end some runs earlier than others."""
     if isinstance(job.recipe.schedule, OneWay):
         raise BadInput(
-            f"{job.recipe.name} has no axis to put back: bottom models do not learn. Its report has baselines beside "
-            "it; try more bits_per_row or bins, or thin with warm_passes"
+            f"diagnose compares a recipe with split learning axis by axis, and bottom models do not learn under "
+            f"{job.recipe.name}. The report has baselines; try more bits_per_row or bins, or thin with warm_passes"
         )
     job = replace(job.duplicate(), target=None, byte_budget=None, link_seconds_budget=None, diagnostics=False)
     plain = replace(job, recipe=svfl(), training=TrainedOnRawRows(), budget=None)
