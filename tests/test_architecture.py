@@ -106,6 +106,21 @@ def test_the_command_line_does_not_import_torch() -> None:
     assert "torch" not in modules_after("import thinwire.cli")
 
 
+TRAINS = """
+import torch, thinwire as tw
+x = torch.eye(4)
+parties = [tw.FeatureParty("bank", x, torch.nn.Linear(4, 2))]
+label = tw.LabelParty("shop", torch.arange(4) % 2, torch.nn.Linear(2, 2))
+for optimizer in (tw.SGD(0.1), tw.Adam(), tw.AdaGrad()):
+    tw.train(tw.Job(parties, label, tw.methods.thin(), optimizer, epochs=2), callbacks=[])
+"""
+
+
+def test_training_does_not_import_torchs_compiler() -> None:
+    """Nothing is compiled, and it takes as long to load as torch itself."""
+    assert not {"torch._dynamo", "sympy"} & modules_after(TRAINS)
+
+
 IMPORTS_EVERYTHING = """
 import os, pkgutil, signal, sys, tempfile, threading
 from importlib import import_module

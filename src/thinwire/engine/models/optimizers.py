@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from inspect import unwrap
 from math import cos, pi, sqrt
 from typing import Any, ClassVar, TypeAlias
 
+import torch
 from torch import nn, optim
 
 from thinwire.base.errors import BadParameter
@@ -119,6 +121,24 @@ def _is_pair(value: object) -> bool:
 # Optimisers as frozen values; each party builds its own over its own parameters -----------------------------------
 
 
+_MARKED = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
+
+
+def spare_compiler(kind: Any) -> Any:
+    """The same optimiser without torch's marks for its compiler: at their first use they import it, for two seconds.
+
+    Nothing is compiled here. Its steps are bare too, without the profiler's hooks.
+    """
+    bare_step = unwrap(kind.step)
+
+    def step(self: optim.Optimizer, closure: Any = None) -> Any:
+        with torch.no_grad():
+            return bare_step(self, closure)
+
+    step.hooked = True  # type: ignore[attr-defined]
+    return type(kind.__name__, (kind,), {"step": step, **{name: unwrap(getattr(kind, name)) for name in _MARKED}})
+
+
 class OptimizerSpec:
     """What an optimiser is, without the parameters it moves. `lr` is a number or a step size.
 
@@ -172,7 +192,7 @@ class SGD(OptimizerSpec):
     nesterov: bool = False
     averaging: bool = False
 
-    _kind = optim.SGD
+    _kind = spare_compiler(optim.SGD)
 
     def __post_init__(self) -> None:
         self._check_lr()
@@ -194,7 +214,7 @@ class Adam(OptimizerSpec):
     weight_decay: float = 0.0
     averaging: bool = False
 
-    _kind = optim.Adam
+    _kind = spare_compiler(optim.Adam)
 
     def __post_init__(self) -> None:
         self._check_lr()
@@ -217,7 +237,7 @@ class AdaGrad(OptimizerSpec):
     eps: float = 1e-10
     averaging: bool = False
 
-    _kind = optim.Adagrad
+    _kind = spare_compiler(optim.Adagrad)
     _renamed = {"initial_accumulator": "initial_accumulator_value"}
 
     def __post_init__(self) -> None:

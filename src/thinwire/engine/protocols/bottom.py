@@ -37,6 +37,17 @@ class PrivateSteps:
     begin: Callable[[Round, int, Tensor, str], Keystream]  # charges rows; noise for what their gradient comes from
 
 
+_run_engine = getattr(torch.autograd.graph, "_engine_run_backward", None)
+
+
+def run_backward(h: Tensor, derivative: Tensor) -> None:
+    """h.backward(derivative) without its look at symbolic shapes, which imports sympy: most of a second."""
+    if _run_engine is None or derivative.shape != h.shape:
+        h.backward(derivative)
+    else:
+        _run_engine((h,), (derivative,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+
+
 class Learner:
     """Runs a module forward and takes its steps; without an optimiser it is not ours to train.
 
@@ -92,7 +103,7 @@ class Learner:
             noise = self._private.begin(self._round, self._learned, rows, digest)
             self._private.dp.set_gradients(self.module, x, derivative, noise)
         elif h.requires_grad:  # a bottom model may be frozen
-            h.backward(derivative)
+            run_backward(h, derivative)
         self._learned += 1
         self.step()
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from thinwire.base.errors import BadState
 from thinwire.base.types import Round
 from thinwire.engine.programs.program import Batches
-from thinwire.engine.protocols.bottom import Learner, NetworkBottom
+from thinwire.engine.protocols.bottom import Learner, NetworkBottom, run_backward
 from thinwire.engine.protocols.evaluation import HeldOut, embed_in_chunks, evaluation_mode
 from thinwire.engine.streams import Rows
 from thinwire.training.ranks.ranks import RankCommand, RankOrder, Ranks
@@ -69,7 +69,7 @@ class RankModel:
     def gradient(self, derivative: Tensor) -> Tensor:
         """Of the rows that were embedded last, all parameters in one line; zeros where there were none."""
         if self._h is not None and self._h.requires_grad:
-            self._h.backward(derivative.to(self._h))
+            run_backward(self._h, derivative.to(self._h))
         self._h = None
         found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.learner.trained]
         for parameter in self.learner.trained:
