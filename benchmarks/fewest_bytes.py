@@ -9,14 +9,16 @@ Data sets, networks and sizes are in benchmarks/tasks.py.
 
 `tune` gives every method the same number of trials a data set: the same optimisers, learning rates and batch sizes in
 the same order, and parameters of its own (benchmarks/trials.py). A cell, a data set and a method, that has used up
-its minutes of a core gets no further trial. Everything is chosen on validation rows. The target of a data set is the
-best validation score of any svfl trial less half a point. Of every trial the evaluations are kept that were better
-than all before: they say at which round and after how many bytes any target was reached first.
+its minutes of a core gets no further trial. From the fourth trial on, one that is below the median of those before it
+at the same epoch ends after a quarter of its epochs or later; those of svfl all went to their ends. Everything is
+chosen on validation rows. The target of a data set is the best validation score of any svfl trial less half a point.
+Of every trial the evaluations are kept that were better than all before: they say at which round and after how many
+bytes any target was reached first.
 
 `judge` trains with fresh seeds, once the svfl trials are there: the trial that reached the target with the fewest
-bytes, stopped as soon as its validation score is there, and the trial with the best score, to its end. Only here
-are test rows looked at, by the delivered model. Scores on 500 bootstraps of the test rows are kept, the same rows for
-every run, so that differences are paired.
+bytes, stopped as soon as its validation score is there, and the trial with the best score, to its end; where they are
+the same trial, one run is both. Only here are test rows looked at, by the delivered model. Scores on 500 bootstraps
+of the test rows are kept, the same rows for every run, so that differences are paired.
 
 `table` prints both as Markdown. Bytes are all frames both ways, headers included: those of training, and those of
 evaluations, which every method makes after as many training rows and at 8 bits a value.
@@ -56,6 +58,8 @@ from thinwire.engine.protocols.evaluation import compress_for_scoring, compute_o
 _LESS = 0.005  # half a point below svfl's best
 _TUNING_SEED = 0
 _BOOTSTRAPS = 500
+_CHEAPEST, _BEST = "cheapest", "best"
+_LEAST_TRIALS = 3  # before one is compared with the others
 _SCALE = 65_535  # scores are kept as 16 bits
 
 
@@ -110,6 +114,19 @@ def run_trial(job: tw.Job, stop: Callable[[Mapping[str, Any]], bool] = lambda _:
     }
 
 
+def is_behind(event: Mapping[str, Any], score: float, trials: Sequence[Record], epochs: float) -> bool:
+    """Below the median of the trials before, at the same epoch, once a quarter of the epochs is over?"""
+    if len(trials) < _LEAST_TRIALS or event["epoch"] < epochs / 4:
+        return False
+    return score < median(find_score(trial, event["epoch"]) for trial in trials)
+
+
+def find_score(trial: Record, epoch: float) -> float:
+    """The best one up to an epoch."""
+    rounds = epoch * trial["rounds"] / trial["epochs"] if trial["epochs"] else 0.0
+    return float(max(score for round, score, *_ in trial["curve"] if round <= rounds))
+
+
 def find_point(trial: Record, target: float) -> Point | None:
     """Where the target was reached first."""
     return next((Point(*point) for point in trial["curve"] if point[1] >= target), None)
@@ -159,7 +176,7 @@ def tune_cell(task: str, name: str, asked: argparse.Namespace, records: Records)
     trials: list[Record] = []
     while len(trials) < asked.trials and sum(one["cpu"] for one in trials) < 60 * asked.cell_minutes:
         settings = draw_settings(TASKS[task], name, len(trials))
-        compute = partial(try_settings, task, name, len(trials), settings)
+        compute = partial(try_settings, task, name, settings, tuple(trials))
         trials.append(records.find(write_key("tune", task, name, settings), compute))
         print(f"{task} {name} {settings}: {_format_trial(trials[-1])}", flush=True)
     limits = {"trials": asked.trials, "cell_minutes": asked.cell_minutes}
@@ -172,9 +189,15 @@ def _format_trial(trial: Record) -> str:
     return f"{trial['best']:.4f}, {trial['bytes'] / 1e6:.2f} MB, {trial['cpu']} s{diverged}"
 
 
-def try_settings(task: str, name: str, number: int, settings: Settings) -> Record:
-    job = build_trial(TASKS[task], load_data(task), name, settings, _TUNING_SEED)
-    return {"trial": number, "settings": settings, **run_trial(job)}
+def try_settings(task: str, name: str, settings: Settings, before: Sequence[Record]) -> Record:
+    job, best = build_trial(TASKS[task], load_data(task), name, settings, _TUNING_SEED), 0.0
+
+    def stop(event: Mapping[str, Any]) -> bool:
+        nonlocal best
+        best = max(best, read_score(event, job.metrics[0]))
+        return name != "svfl" and is_behind(event, best, before, job.epochs)
+
+    return {"trial": len(before), "settings": settings, **run_trial(job, stop)}
 
 
 # Judge: fresh seeds, test rows ------------------------------------------------------------------------------------
@@ -208,23 +231,23 @@ def unpack_scores(text: str) -> NDArray[np.float64]:
     return np.frombuffer(base64.b64decode(text), "<u2") / _SCALE
 
 
-def judge_trial(task: str, name: str, settings: Settings, seed: int, target: float | None) -> Record:
-    """To the end, or until the validation score is at the target."""
+def judge_trial(kind: str, task: str, name: str, settings: Settings, seed: int, target: float) -> Record:
+    """To the end; the cheapest trial, until the validation score is at the target."""
     data = load_data(task)
     job = build_trial(TASKS[task], data, name, settings, seed)
     measure = TASKS[task].metric
 
     def is_there(event: Mapping[str, Any]) -> bool:
-        return target is not None and read_score(event, measure) >= target
+        return kind == _CHEAPEST and read_score(event, measure) >= target
 
     found = run_trial(job, is_there)
     scores = np.zeros(_BOOTSTRAPS + 1) if found["diverged"] else score_test_rows(job, data)  # no model, no score
-    point = None if target is None else find_point(found, target)
+    point = find_point(found, target)
     return {
         "settings": settings, "seed": seed, "target": target, "test": round(float(scores[0]), 5),
         "reached": None if point is None else [point.round, point.training_bytes, point.bytes],
         **{key: found[key] for key in ("best", "rounds", "bytes", "diverged", "cpu")},
-        **({"scores": pack_scores(scores)} if target is None else {}),
+        **({"scores": pack_scores(scores)} if kind == _BEST else {}),
     }  # fmt: skip
 
 
@@ -240,19 +263,25 @@ def judge(asked: argparse.Namespace, records: Records) -> None:
 
 
 def judge_cell(task: str, name: str, target: float, seeds: Sequence[int], records: Records) -> None:
-    for kind, trial, goal in list_chosen(records, task, name, target):
+    for kind, trial in list_runs(records, task, name, target):
         for seed in seeds:
-            key = write_key(kind, task, name, {**trial["settings"], "target": goal, "seed": seed})
-            found = records.find(key, partial(judge_trial, task, name, trial["settings"], seed, goal))
+            key = write_judged_key(kind, task, name, trial, target, seed)
+            found = records.find(key, partial(judge_trial, kind, task, name, trial["settings"], seed, target))
             print(f"{kind} {task} {name} seed {seed}: {found['test']:.4f}, {found['reached']}", flush=True)
 
 
-def list_chosen(records: Records, task: str, name: str, target: float) -> list[tuple[str, Record, float | None]]:
-    """The cheapest trial to the target where one got there, and the best one."""
+def write_judged_key(kind: str, task: str, name: str, trial: Record, target: float, seed: int) -> str:
+    return write_key(kind, task, name, {**trial["settings"], "target": target, "seed": seed})
+
+
+def list_runs(records: Records, task: str, name: str, target: float) -> list[tuple[str, Record]]:
+    """The best trial, then the cheapest one to the target where that is another one."""
     trials = records.list(f"tune {task} {name} ")
-    cheapest = choose_cheapest(trials, target) if trials else None
-    found: list[tuple[str, Record, float | None]] = [("cheapest", cheapest, target)] if cheapest else []
-    return [*found, ("best", choose_best(trials), None)] if trials else found
+    if not trials:
+        return []
+    best, cheapest = choose_best(trials), choose_cheapest(trials, target)
+    other = [] if cheapest is None or cheapest is best else [(_CHEAPEST, cheapest)]
+    return [(_BEST, best), *other]
 
 
 # Tables -----------------------------------------------------------------------------------------------------------
@@ -325,12 +354,14 @@ def count_sizes(task: str) -> Record:
 def read_judged(
     records: Records, task: str, name: str, target: float, seeds: Sequence[int]
 ) -> dict[str, list[Record]]:
-    """The runs of the trials that are chosen now, seed by seed."""
-    found: dict[str, list[Record]] = {"cheapest": [], "best": []}
-    for kind, trial, goal in list_chosen(records, task, name, target):
-        keys = (write_key(kind, task, name, {**trial["settings"], "target": goal, "seed": seed}) for seed in seeds)
+    """The runs of the trials that are chosen now, seed by seed; the cheapest ones are the best ones if no others."""
+    found: dict[str, list[Record]] = {}
+    for kind, trial in list_runs(records, task, name, target):
+        keys = (write_judged_key(kind, task, name, trial, target, seed) for seed in seeds)
         found[kind] = [run for key in keys for run in records.list(key) if run["key"] == key]
-    return found
+    best = found.get(_BEST, [])
+    reached = choose_cheapest(records.list(f"tune {task} {name} "), target) is not None
+    return {_BEST: best, _CHEAPEST: found.get(_CHEAPEST, best if reached else [])}
 
 
 def _format_judged(mine: Mapping[str, list[Record]], svfl: Mapping[str, list[Record]]) -> list[str]:

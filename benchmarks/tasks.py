@@ -10,6 +10,7 @@ import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import log2
 from typing import Any, NamedTuple
 
@@ -37,6 +38,26 @@ class Networks(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Codes:
+    """What `once` sends of a row, and what learns from it."""
+
+    encoder: str  # directions or bins
+    detail: float = 0.0  # bits a row, or bins a column
+    top: str = "network"  # or trees
+
+
+class CodeKinds(NamedTuple):
+    """What suits a data set: the encoder, and the top models to choose from."""
+
+    encoder: str
+    tops: Sequence[str]
+
+
+_PICTURES = CodeKinds("directions", ["network"])
+_TABLES = CodeKinds("bins", ["trees"])
+
+
+@dataclass(frozen=True)
 class Task:
     """A job up to its recipe, optimiser, batch size and seed."""
 
@@ -52,10 +73,11 @@ class Task:
     loss: str = "cross_entropy"
     class_weights: tuple[float, ...] | None = None
     load: Mapping[str, Any] = field(default_factory=dict)  # as `load_split` takes it
+    codes: CodeKinds = _PICTURES
 
     def describe(self) -> dict[str, Any]:
         """What records were computed with; they cannot be compared with those of another size."""
-        left_out = {"networks", "load", "class_weights"}
+        left_out = {"networks", "load", "class_weights", "codes"}
         return {name: value for name, value in asdict(replace(self, load={})).items() if name not in left_out}
 
 
@@ -206,6 +228,41 @@ def build_small_table(data: VerticalData) -> Networks:
     return Networks([bottom(x.shape[1]) for x in data.features], nn.Linear(32, 1))
 
 
+# What learns from codes --------------------------------------------------------------------------------------------
+
+
+_DIRECTIONS = 64  # at most
+
+
+def build_coded(task: Task, data: VerticalData, codes: Codes) -> Networks:
+    """Encoders in place of the feature parties' networks, and a network or boosted trees on what they send."""
+    encoders = [
+        _build_encoder(x, data.categories.get(name, ()), codes)
+        for name, x in zip(data.names, data.features, strict=True)
+    ]
+    outputs = 1 if task.loss == "binary_cross_entropy" else int(data.labels.max()) + 1
+    if codes.top == "trees":
+        own = None if data.label_features is None else tw.learners.RawColumns()
+        return Networks(encoders, tw.learners.BoostedTrees(outputs, shrinkage=0.1, leaves=16), own)
+    return Networks(encoders, _build_classifier(sum(encoder.width for encoder in encoders), outputs))
+
+
+def _build_classifier(columns: int, outputs: int) -> nn.Module:
+    layers: list[nn.Module] = [nn.BatchNorm1d(columns)]
+    for before, after in pairwise((columns, 256, 128)):
+        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(0.3)]
+    return nn.Sequential(*layers, nn.Linear(128, outputs))
+
+
+def _build_encoder(
+    x: Tensor, vocabularies: Sequence[int], codes: Codes
+) -> tw.learners.Bins | tw.learners.PrincipalDirections:
+    columns = x[0].numel()
+    if codes.encoder == "bins":
+        return tw.learners.Bins(columns, int(codes.detail), list(vocabularies))
+    return tw.learners.PrincipalDirections(columns, _DIRECTIONS, codes.detail)
+
+
 _QUADRANTS: dict[str, Any] = {
     "about": "quadrants, 16 sigmoid units a party, sum, linear top; all rows",
     "networks": build_quadrants, "metric": "accuracy", "epochs": 10, "eval_rows": 10_240, "patience": 12, "lr": 0.01,
@@ -213,7 +270,7 @@ _QUADRANTS: dict[str, Any] = {
 }  # fmt: skip
 _CLICKS: dict[str, Any] = {
     "metric": "auc", "epochs": 5, "eval_rows": 2_560, "patience": 14, "lr": 0.001, "fusion": "concat",
-    "loss": "binary_cross_entropy",
+    "loss": "binary_cross_entropy", "codes": _TABLES,
 }  # fmt: skip
 
 TASKS: dict[str, Task] = {
@@ -234,6 +291,7 @@ TASKS: dict[str, Task] = {
     "physionet2012": Task(
         "physionet2012", "four parties, an LSTM of 16 units each, concat, 16 hidden units; all rows",
         build_recurrent, "auc", 25, 1_792, 12, 0.003, "concat", "binary_cross_entropy", (1.0, 3.0),
+        codes=CodeKinds("directions", ["network", "trees"]),
     ),
     "criteo": Task(
         "criteo", "categories / counts, wide and deep towers of 256, concat; all 22,076 rows of the sample",
@@ -249,5 +307,6 @@ TASKS: dict[str, Task] = {
     "credit": Task(
         "credit_card", "two parties, a hidden layer of 32 and 16 tanh units each, concat; all rows",
         build_small_table, "auc", 30, 10_240, 12, 0.003, "concat", "binary_cross_entropy",
+        codes=_TABLES,
     ),
 }  # fmt: skip

@@ -1,20 +1,20 @@
 """Methods and the settings that fewest_bytes.py tries: the same search for every method.
 
-A method is a function from drawn settings to a recipe and what it changes in the job. Optimiser, learning rate and
-batch size are drawn alike for all methods; each has parameters of its own beside them.
+A method is a function from a task and drawn settings to a recipe and what it changes in the task and the job.
+Optimiser, learning rate and batch size are drawn alike for all methods; each has parameters of its own beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 import thinwire as tw
-from benchmarks.tasks import Task, TaskData, build_job
+from benchmarks.tasks import Codes, Task, TaskData, build_coded, build_job
 from thinwire.engine.compress import QSGD, Compressor, RowScale, TopK, Uniform
 from thinwire.engine.models.optimizers import OptimizerSpec
 from thinwire.engine.recipe import Recipe
@@ -27,14 +27,18 @@ class Plan(NamedTuple):
 
     recipe: Recipe
     job: Mapping[str, Any] = {}  # fields of the job that the method decides itself
+    task: Mapping[str, Any] = {}  # and of the task
+
+
+Choices = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Method:
-    """How it is planned, and the values of its own parameters; the first ones are its defaults."""
+    """How it is planned, and the values of its own parameters in a task; the first ones are its defaults."""
 
-    plan: Callable[[Settings], Plan]
-    choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    plan: Callable[[Task, Settings, int], Plan]  # the number of training rows last
+    list_choices: Callable[[Task], Choices] = lambda _: {}
 
 
 _COMPRESSORS: dict[str, Callable[[float], Compressor]] = {
@@ -50,23 +54,64 @@ def build_compressor(text: str) -> Compressor:
     return _COMPRESSORS[name](float(number))
 
 
+def plan_rounds(recipe: Recipe, job: Mapping[str, Any] | None = None) -> Plan:
+    """Evaluations travel at 8 bits a value, whatever the method."""
+    return Plan(replace(recipe, scoring=RowScale(8)), job or {})
+
+
+def plan_thin(_: Task, own: Settings, __: int) -> Plan:
+    """With passes over a first exchange of all rows, bottom models are pre-trained: one exchange, then thin."""
+    warm = own["warm_passes"]
+    steps = {"up_step": own["up_step"], "down_step": own["down_step"], "finest_step": own["finest_step"]}
+    recipe = tw.methods.thin(**steps, reuse=own["reuse"], warm_passes=warm)
+    return plan_rounds(recipe, {"pretraining": tw.learners.Pretraining(epochs=5)} if warm else None)
+
+
+_BLOCKS = 6  # in which `once` sends the rows
+_MOST_PASSES = {"network": (40, 6), "trees": (300, 20)}  # of the label party over its codes; its patience
+
+
+def plan_once(task: Task, own: Settings, rows: int) -> Plan:
+    """The drawn optimiser and batch size are those of the label party's passes."""
+    passes, patience = _MOST_PASSES[own["top"]]
+    codes = Codes(task.codes.encoder, own.get("bits_per_row") or own["bins"], own["top"])
+    return Plan(
+        tw.methods.once(passes, own["batch_size"], patience),
+        {"batch_size": -(-rows // _BLOCKS), "eval_every": 1, "epochs": 1},
+        {"networks": lambda data: build_coded(task, data, codes), "fusion": "concat"},
+    )
+
+
+_CODES: dict[str, Choices] = {
+    "directions": {"bits_per_row": (17.0, 40.0, 100.0, 8.0)},
+    "bins": {"bins": (8, 16, 32, 4)},
+}
+
+
 METHODS: dict[str, Method] = {
-    "svfl": Method(lambda _: Plan(tw.methods.svfl())),
+    "svfl": Method(lambda *_: plan_rounds(tw.methods.svfl())),
+    "thin": Method(
+        plan_thin,
+        lambda _: {
+            "up_step": (2.0, 1.0),
+            "down_step": (8.0, 4.0),
+            "finest_step": (0.5, 1.0),
+            "reuse": (8, 1, 4),
+            "warm_passes": (0, 0, 5),
+        },
+    ),
+    "once": Method(plan_once, lambda task: {**_CODES[task.codes.encoder], "top": task.codes.tops}),
     "celu": Method(
-        lambda own: Plan(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),
-        {"capacity": (5, 3), "reuse": (6, 2, 3, 12), "xi_degrees": (60.0, 90.0)},
+        lambda _, own, __: plan_rounds(tw.methods.celu(own["capacity"], own["reuse"], own["xi_degrees"])),
+        lambda _: {"capacity": (5, 3), "reuse": (6, 2, 3, 12), "xi_degrees": (60.0, 90.0)},
     ),
     "efvfl": Method(
-        lambda own: Plan(tw.methods.efvfl(build_compressor(own["compressor"]), labels="private")),
-        {"compressor": ("top-k 0.1", "qsgd 4", "top-k 0.05", "top-k 0.25", "qsgd 6")},
+        lambda _, own, __: plan_rounds(tw.methods.efvfl(build_compressor(own["compressor"]), labels="private")),
+        lambda _: {"compressor": ("top-k 0.1", "qsgd 4", "top-k 0.05", "top-k 0.25", "qsgd 6")},
     ),
     "cvfl": Method(
-        lambda own: Plan(tw.methods.cvfl(build_compressor(own["compressor"]), labels="private")),
-        {"compressor": ("uniform 4", "uniform 2", "uniform 3", "top-k 0.25", "uniform 8")},
-    ),
-    "thin": Method(
-        lambda own: Plan(tw.methods.thin(own["up_step"], own["down_step"], reuse=own["reuse"])),
-        {"up_step": (2.0, 1.0, 1.5), "down_step": (8.0, 2.0, 4.0), "reuse": (8, 1, 4, 12)},
+        lambda _, own, __: plan_rounds(tw.methods.cvfl(build_compressor(own["compressor"]), labels="private")),
+        lambda _: {"compressor": ("uniform 4", "uniform 2", "uniform 3", "top-k 0.25", "uniform 8")},
     ),
 }
 
@@ -111,13 +156,13 @@ def draw_settings(task: Task, name: str, number: int) -> Settings:
     rng = np.random.default_rng([number, crc32(name.encode())])
     own = {
         key: values[0 if number == 0 else int(rng.integers(len(values)))]
-        for key, values in METHODS[name].choices.items()
+        for key, values in METHODS[name].list_choices(task).items()
     }
     return {**draw_common(number, task.lr), **own}
 
 
 def build_trial(task: Task, data: TaskData, name: str, settings: Settings, seed: int) -> tw.Job:
-    recipe, changes = METHODS[name].plan(settings)
+    plan = METHODS[name].plan(task, settings, len(data.train.labels))
     optimizer = _OPTIMIZERS[settings["optimizer"]](settings["lr"])
     common = {"optimizer": optimizer, "batch_size": settings["batch_size"], "seed": seed}
-    return build_job(task, data, replace(recipe, scoring=RowScale(8)), {**common, **changes})
+    return build_job(replace(task, **plan.task), data, plan.recipe, {**common, **plan.job})

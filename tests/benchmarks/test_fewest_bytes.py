@@ -18,7 +18,9 @@ from benchmarks.fewest_bytes import (
     choose_cheapest,
     draw_scores,
     find_point,
+    find_score,
     find_target,
+    is_behind,
     list_bests,
     pack_scores,
     subtract_scores,
@@ -46,7 +48,7 @@ def test_every_method_is_tried_with_the_same_optimisers_rates_and_batches(name: 
     for number in range(8):
         settings = draw_settings(TASKS["mnist"], name, number)
         assert {key: settings[key] for key in ("optimizer", "lr", "batch_size")} == draw_common(number, 0.01)
-        assert METHODS[name].plan(settings).recipe.labels.value == "private"
+        assert METHODS[name].plan(TASKS["mnist"], settings, 1000).recipe.labels.value == "private"
 
 
 def test_the_first_trial_is_the_defaults_and_eight_cover_the_space() -> None:
@@ -57,6 +59,25 @@ def test_the_first_trial_is_the_defaults_and_eight_cover_the_space() -> None:
     drawn = [draw_common(number, 0.003) for number in range(8)]
     assert {one["optimizer"] for one in drawn} == {"adam", "sgd", "adagrad"}
     assert {one["batch_size"] for one in drawn if one["optimizer"] == "adam"} == {64, 256, 1024}
+
+
+@pytest.mark.parametrize("name", ["mnist", "credit", "physionet2012"])
+def test_once_encodes_a_data_set_as_suits_it(name: str) -> None:
+    choices = METHODS["once"].list_choices(TASKS[name])
+    assert choices.keys() == ({"bins", "top"} if name == "credit" else {"bits_per_row", "top"})
+    assert choices["top"] == {"mnist": ["network"], "credit": ["trees"], "physionet2012": ["network", "trees"]}[name]
+
+
+def test_a_trial_ends_where_it_is_below_the_median_of_those_before() -> None:
+    before = [
+        {"rounds": 100, "epochs": 10, "curve": [[0, 0.1, 0, 0], [20, score, 5, 5], [90, 0.9, 9, 9]]}
+        for score in (0.5, 0.6, 0.7)
+    ]
+    assert find_score(before[0], 1.9) == 0.1
+    assert is_behind({"epoch": 2.5}, 0.59, before, 10)
+    assert not is_behind({"epoch": 2.5}, 0.6, before, 10)
+    assert not is_behind({"epoch": 2.4}, 0.59, before, 10)  # too early
+    assert not is_behind({"epoch": 2.5}, 0.59, before[1:], 10)  # too few to compare with
 
 
 # Which trial --------------------------------------------------------------------------------------------------------
@@ -140,7 +161,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
 
 
 def ask(**changes: Any) -> Namespace:
-    common = {"tasks": ["small"], "methods": ["svfl", "cvfl"], "trials": 2, "cell_minutes": 60.0, "seeds": [1]}
+    common = {"tasks": ["small"], "methods": ["svfl", "once"], "trials": 2, "cell_minutes": 60.0, "seeds": [1]}
     return Namespace(**{**common, **changes})
 
 
@@ -164,7 +185,7 @@ def test_a_table_is_tuned_judged_and_resumed(
     capsys.readouterr()
     fewest_bytes.table(ask(), Records(out))
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split(" | ")[1] for line in printed if line.startswith("| small")][:2] == ["svfl", "cvfl"]
+    assert [line.split(" | ")[1] for line in printed if line.startswith("| small")][:2] == ["svfl", "once"]
     assert sum("+0.00 points" in line for line in printed) >= 1  # svfl less itself
 
 

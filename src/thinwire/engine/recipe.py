@@ -11,7 +11,7 @@ from typing import Any
 
 from thinwire.base.errors import BadParameter, IncompatibleRecipe
 from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowScale, StdGrid
-from thinwire.engine.compress.parameters import check_whole
+from thinwire.engine.compress.parameters import check_number, check_whole
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
 from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap, Schedule
@@ -36,6 +36,9 @@ class Recipe:
     on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
     warm_passes: int = 0  # of the label party alone over the filled surrogates, before the first exchange
     scoring: Compressor = Identity()  # embeddings of rows that are only scored: test rows, predictions
+    evaluation_step: float | None = (
+        None  # of validation rows only changes travel, in so many deviations
+    )
 
     @property
     def repeatable(self) -> bool:
@@ -114,6 +117,12 @@ class Recipe:
             raise IncompatibleRecipe("derivatives exist for the batch's rows only; use scope='rows' on the downlink")
 
     def _check_scoring(self) -> None:
+        check_number(self, "evaluation_step", above=0, up_to=10, optional=True)
+        if self.evaluation_step is not None and isinstance(self.aggregation, SecureSum):
+            raise IncompatibleRecipe(
+                "evaluation_step would send changes of a party's own embeddings, and under secure sum only their sum "
+                "is seen; leave it out"
+            )
         if isinstance(self.scoring, Identity):
             return
         if isinstance(self.aggregation, SecureSum):
@@ -161,6 +170,8 @@ class Recipe:
             del described["scoring"]  # digests are older than it
         if not self.warm_passes:
             del described["warm_passes"]
+        if self.evaluation_step is None:
+            del described["evaluation_step"]
         return described
 
     def digest(self) -> str:

@@ -200,7 +200,7 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
         )
     if participants.has_validation_rows:
         often = "once" if _is_one_way(recipe) else "at every evaluation"
-        sees.append(f"{_embeddings_of('validation row', recipe)}, {often}")
+        sees.append(f"{_validation_embeddings(recipe)}, {often}")
     if participants.has_test_rows:
         once = participants.has_validation_rows or _is_one_way(recipe)
         when = "once, at the end" if once else "at every evaluation"
@@ -241,10 +241,16 @@ def _sends_leaves(recipe: Recipe) -> bool:
 
 
 def _embeddings_of(row: str, recipe: Recipe) -> str:
-    """Of rows that are only scored: in an evaluation, in a prediction and in serving they travel alike."""
+    """Of rows that are only scored: of test rows, in a prediction and in serving they travel alike."""
     exact = "exactly" if isinstance(recipe.scoring, Identity) else f"rounded by {recipe.scoring}"
     as_sent = "by the same mechanism" if isinstance(recipe.aggregation, SecureSum) else exact
     return f"{_whose(recipe)} embeddings of every {row}, {as_sent}"
+
+
+def _validation_embeddings(recipe: Recipe) -> str:
+    if recipe.evaluation_step is None:
+        return _embeddings_of("validation row", recipe)
+    return f"every party's embeddings of every validation row, rounded to {recipe.evaluation_step:g} deviations"
 
 
 def _whose(recipe: Recipe) -> str:

@@ -11,6 +11,8 @@
     then:  whenever the loss of fresh batches or the validation score stands still, steps half as large, down to
            `finest_step`, and half as many cached steps, down to none: what is left is split learning with two or
            three bits a value
+    look:  at an evaluation only what has changed in the embeddings of validation rows travels, in steps of
+           `evaluation_step` deviations (None: all of them, as `scoring` says)
 
 What makes it work: on mini-batches quantise rather than sparsify; error feedback matters up, unbiasedness down.
 """
@@ -42,6 +44,7 @@ def thin(
     *,
     finest_step: float = 0.5,
     warm_passes: int = 0,
+    evaluation_step: float | None = 0.25,
 ) -> Recipe:
     """Few bytes both ways and few rounds, the score of split learning; private labels.
 
@@ -77,4 +80,5 @@ def thin(
         labels=Labels.PRIVATE,
         warm_start=warm_passes > 0,
         warm_passes=warm_passes,
+        evaluation_step=evaluation_step,
     )

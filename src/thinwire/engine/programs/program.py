@@ -423,7 +423,7 @@ class LabelProgram(Program):
     def _compute(self, kind: Kind, rows: HeldOut, done: Round) -> EvaluationOutputs:
         """The top model's outputs of held-out rows, together with all parties."""
         labels = self._held_out.get(rows, ())
-        received = self.end.receive_held_out(kind, len(labels), self._widths, done)
+        received = self.end.receive_held_out(kind, rows, len(labels), self._widths, done)
         if received is None:
             return EvaluationOutputs(done, None, rows)
         own = None if self.side.bottom is None else self.side.bottom.embed_held_out(rows)

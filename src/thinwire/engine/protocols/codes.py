@@ -112,13 +112,13 @@ class CodesLabelEnd(LabelEnd):
         return self._held_out if own is None else [*self._held_out, own]
 
     def receive_held_out(
-        self, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+        self, kind: Kind, rows: HeldOut, count: int, widths: Mapping[PartyName, int], round: Round
     ) -> list[Tensor] | None:
         """In the first evaluation alone."""
         if kind is not Kind.EVALUATION:
-            return super().receive_held_out(kind, rows, widths, round)
+            return super().receive_held_out(kind, rows, count, widths, round)
         if round == 0:
-            self._held_out = super().receive_held_out(kind, rows, widths, round) or []
+            self._held_out = super().receive_held_out(kind, rows, count, widths, round) or []
         return self._held_out or None
 
     def local(self, round: Round) -> None:

@@ -32,7 +32,14 @@ from thinwire.engine.protocols.context import (
     remove_prefix,
     select_rows,
 )
-from thinwire.engine.protocols.evaluation import HeldOut, evaluation_mode, receive_held_out, send_held_out
+from thinwire.engine.protocols.evaluation import (
+    HeldOut,
+    TrackedEmbeddings,
+    evaluation_mode,
+    receive_held_out,
+    receive_held_out_symbols,
+    send_held_out,
+)
 from thinwire.engine.protocols.sealing import TRAINING, Sealing, relay_keys, unseal
 from thinwire.engine.schedule import BatchOutcome
 from thinwire.engine.streams import ErrorFeedback, Rows, Stream
@@ -223,6 +230,13 @@ class ProtocolEnd(ABC):
     def diagnostics(self) -> dict[str, Any]:
         return {}
 
+    def _track(self, parties: Sequence[PartyName]) -> dict[PartyName, TrackedEmbeddings]:
+        """Validation embeddings of these parties, where only their changes travel."""
+        step = self._context.recipe.evaluation_step
+        found = {} if step is None else {party: TrackedEmbeddings(step) for party in parties}
+        self._saved |= {f"tracked.{party}": tracked for party, tracked in found.items()}
+        return found
+
     def save_with(self, name: str, part: Saved) -> None:
         """What must be in this party's checkpoints too."""
         self._saved[name] = part
@@ -242,6 +256,7 @@ class FeatureEnd(ProtocolEnd):
     def __init__(self, context: PartyContext, bottom: Bottom, uplink: Uplink, sealing: Sealing | None) -> None:
         sealed: dict[str, Saved] = {} if sealing is None else {"sealing": sealing}
         super().__init__(context, {"learner": bottom, "uplink": uplink.stream, **sealed})
+        self._tracked = self._track([context.me]).get(context.me)
         self._bottom = bottom
         self._uplink = uplink
         self._sealing = sealing
@@ -267,8 +282,13 @@ class FeatureEnd(ProtocolEnd):
     def receive(self, round: Round) -> None: ...
 
     def send_held_out(self, kind: Kind, rows: HeldOut, round: Round) -> None:
-        """The embeddings of all validation or test rows."""
-        send_held_out(self._context, kind, self._bottom.embed_held_out(rows), round, self._sealing)
+        """The embeddings of all validation or test rows, or what changed in those of validation rows."""
+        h = self._bottom.embed_held_out(rows)
+        if self._tracked is None or rows is not HeldOut.VALIDATION or h is None:
+            send_held_out(self._context, kind, h, round, self._sealing)
+            return
+        body = self._context.encode(self._tracked.outgoing(h))
+        self._context.send(self._context.label_party, kind, round, body)
 
     def show_surrogates(self, round: Round) -> None:
         """Under error feedback: tells the label party what our end of the stream holds, as a digest."""
@@ -287,6 +307,7 @@ class LabelEnd(ProtocolEnd):
 
     def __init__(self, context: PartyContext, side: LabelSide) -> None:
         super().__init__(context, {"side": side})
+        self._tracked = self._track(context.feature_parties)
         self._side = side
         self._summed = isinstance(context.recipe.aggregation, SecureSum)
         self._uplinks: dict[PartyName, Stream] = {}  # under secure sum that of the sum alone
@@ -325,10 +346,13 @@ class LabelEnd(ProtocolEnd):
         return symbols, sum(map(len, bodies.values()))
 
     def receive_held_out(
-        self, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+        self, kind: Kind, rows: HeldOut, count: int, widths: Mapping[PartyName, int], round: Round
     ) -> list[Tensor] | None:
-        """Embeddings of held-out rows, as `send_held_out` of the others sends them."""
-        return receive_held_out(self._context, kind, rows, widths, round)
+        """Embeddings of so many held-out rows, as `send_held_out` of the others sends them."""
+        if not self._tracked or rows is not HeldOut.VALIDATION:
+            return receive_held_out(self._context, kind, count, widths, round)
+        symbols = receive_held_out_symbols(self._context, kind, count, widths, round)
+        return [self._tracked[party].incoming(one) for party, one in symbols.items()] or None
 
     def _receive_bodies(self, kind: Kind, round: Round) -> dict[PartyName, bytes | memoryview]:
         return {party: self._context.receive(party, kind, round) for party in self._context.feature_parties}

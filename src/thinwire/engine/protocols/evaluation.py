@@ -2,6 +2,7 @@
 
 feature party                            label party
 EVALUATION: validation embedding  --->   outputs of the top model; metrics; is it the best model so far?
+(or what changed in it since the last)
 keep the weights; go on, or stop  <---   EVALUATION: a byte of verdict and level of precision; two for the local steps
                                          a round from here on
         ... at the end, with the best weights ...
@@ -29,7 +30,9 @@ from torch import Tensor, nn
 
 from thinwire.base.errors import Malformed
 from thinwire.base.types import Kind, PartyName, Round
-from thinwire.engine.compress import Hint, Symbols
+from thinwire.engine.compress import Hint, StdGrid, Symbols
+from thinwire.engine.compress.grids import deviation
+from thinwire.engine.compress.message import message_values
 from thinwire.engine.models.metrics import METRICS
 from thinwire.engine.models.networks import fuse
 from thinwire.engine.privacy import SecureSum
@@ -111,6 +114,44 @@ def compress_for_scoring(recipe: Recipe, h: Tensor) -> Symbols:
     return recipe.scoring.compress(h, torch.Generator())
 
 
+class TrackedEmbeddings:
+    """Validation embeddings as both ends know them: at every evaluation only what has changed travels.
+
+    It travels as whole numbers of `step` deviations of the embedding, so that no value is ever off by more than half
+    of that, and a model that hardly changes any more costs hardly any bytes.
+    """
+
+    def __init__(self, step: float) -> None:
+        self._step = step
+        self._table: Tensor | None = None
+
+    def outgoing(self, h: Tensor) -> Symbols:
+        h = h.cpu().float()
+        table = self._open(h.shape)
+        unit = deviation(message_values(h)) or 1.0
+        symbols = StdGrid(self._step, scale=unit).compress(h - table, torch.Generator())
+        table += symbols.to_tensor()
+        return symbols
+
+    def incoming(self, symbols: Symbols) -> Tensor:
+        table = self._open(symbols.shape)
+        table += symbols.to_tensor().float()
+        if not bool(torch.isfinite(table).all()):
+            raise Malformed("embeddings of validation rows leave the range of float32")
+        return table.clone()
+
+    def _open(self, shape: Sequence[int]) -> Tensor:
+        if self._table is None:
+            self._table = torch.zeros(*shape)
+        return self._table
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self._table is None else {"table": self._table}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        self._table = tensors["table"].clone() if "table" in tensors else None
+
+
 def receive_verdict(context: PartyContext, round: Round) -> EvaluationVerdict:
     body = bytes(context.receive(context.label_party, Kind.EVALUATION, round))
     if len(body) != _VERDICT.size or body[0] > _MOST_VERDICT:
@@ -123,17 +164,26 @@ def receive_held_out(
     context: PartyContext, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
 ) -> list[Tensor] | None:
     """Each party's embedding of the held-out rows in order, or their sum; None where there are no such rows."""
+    symbols = receive_held_out_symbols(context, kind, rows, widths, round)
+    if not symbols:
+        return None
+    if isinstance(context.recipe.aggregation, SecureSum):
+        return [unseal(context, list(symbols.values()), round, torch.arange(rows), _USES[kind]).to_tensor()]
+    return [one.to_tensor() for one in symbols.values()]
+
+
+def receive_held_out_symbols(
+    context: PartyContext, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+) -> dict[PartyName, Symbols]:
+    """What each party sent of the held-out rows; nothing where there are none."""
     bodies = {party: context.receive(party, kind, round) for party in context.feature_parties}
     for party, body in bodies.items():
         if bool(body) != bool(rows):
             sent = "an embedding" if body else "no embedding"
             raise Malformed(f"round {round}: {party!r} sent {sent} of held-out rows, there are {rows} labels of them")
     if not rows:
-        return None
-    symbols = [context.decode(body, party, (rows, widths[party])) for party, body in bodies.items()]
-    if isinstance(context.recipe.aggregation, SecureSum):
-        return [unseal(context, symbols, round, torch.arange(rows), _USES[kind]).to_tensor()]
-    return [one.to_tensor() for one in symbols]
+        return {}
+    return {party: context.decode(body, party, (rows, widths[party])) for party, body in bodies.items()}
 
 
 def send_verdict(context: PartyContext, round: Round, verdict: EvaluationVerdict) -> None:
