@@ -18,7 +18,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -92,6 +92,9 @@ class House:
         ]
 
 
+open_house = cache(House)  # a checkout is parsed once
+
+
 def _public_functions(node: ast.Module | ast.ClassDef) -> Iterator[Function]:
     for inner in node.body:
         if isinstance(inner, ast.ClassDef):
@@ -144,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--offenders", action="store_true", help="list the classes, functions and hops that count")
     parser.add_argument("--json", action="store_true", help="print one JSON object in place of the table")
     asked = parser.parse_args(arguments)
-    houses = [House(path.resolve()) for path in (asked.beside, ROOT) if path is not None]
+    houses = [open_house(path.resolve()) for path in (asked.beside, ROOT) if path is not None]
     figures: list[dict[str, Any]] = [measure(house) for house in houses]
     walks = [trace_walks(house.checkout) if asked.walk else {} for house in houses]
     for found, walk in zip(figures, walks, strict=True):

@@ -67,8 +67,8 @@ def plan_thin(_: Task, own: Settings, __: int) -> Plan:
     return plan_rounds(recipe, {"pretraining": tw.learners.Pretraining(epochs=5)} if warm else None)
 
 
-_BLOCKS = 6  # in which `once` sends the rows
-_MOST_PASSES = {"network": (40, 6), "trees": (300, 20)}  # of the label party over its codes; its patience
+_BLOCKS = 4  # in which `once` sends the rows
+_MOST_PASSES = {"network": (25, 4), "trees": (300, 20)}  # of the label party over its codes; its patience
 
 
 def plan_once(task: Task, own: Settings, rows: int) -> Plan:

@@ -27,7 +27,6 @@ DEADLINE = 300.0  # seconds that anything may take; far more than it does
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
 _PR_SET_PDEATHSIG = 1
 _PRELOAD = [
-    "torch._dynamo",  # which an optimiser's first step imports
     "thinwire.cli",
     "thinwire.job.party_view",
     "thinwire.training.train",

@@ -35,7 +35,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def figures() -> dict[str, int | float]:
-    return measure(House(ROOT))
+    return measure(house.open_house(ROOT))
 
 
 @pytest.mark.parametrize("figure", LIMITS)

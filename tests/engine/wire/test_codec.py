@@ -40,7 +40,7 @@ EFFORTS = st.sampled_from(["small", "fast"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_codec_is_exact(kind: str) -> None:
     @given(KINDS[kind], EFFORTS)
-    @settings(max_examples=150)
+    @settings(max_examples=80)
     def check(s: Symbols, effort: Any) -> None:
         body = wire.encode(s, effort)
         decoded = wire.decode(body)
