@@ -10,17 +10,19 @@ Data sets, networks and sizes are in benchmarks/tasks.py.
 `tune` gives every method the same number of trials a data set: the same optimisers, learning rates and batch sizes in
 the same order, and parameters of its own (benchmarks/trials.py). A cell, a data set and a method, that has used up
 its minutes of a core gets no further trial. From the fourth trial on, one that is below the median of those before it
-at the same epoch ends after a quarter of its epochs or later; those of svfl all went to their ends. Everything is
-chosen on validation rows. The target of a data set is the best validation score of any svfl trial less half a point.
-Of every trial the evaluations are kept that were better than all before: they say at which round and after how many
-bytes any target was reached first.
+at the same epoch ends after a quarter of its epochs or later; those of svfl, and those of a single epoch, all go to
+their ends. Everything is chosen on validation rows. The target of a data set is the best validation score of any svfl
+trial less half a point. Of every trial the evaluations are kept that were better than all before: they say at which
+round and after how many bytes any target was reached first.
 
 `judge` trains with fresh seeds, once the svfl trials are there: the trial that reached the target with the fewest
 bytes, stopped as soon as its validation score is there, and the trial with the best score, to its end; where they are
 the same trial, one run is both. Only here are test rows looked at, by the delivered model. Scores on 500 bootstraps
 of the test rows are kept, the same rows for every run, so that differences are paired.
 
-`table` prints both as Markdown. Bytes are all frames both ways, headers included: those of training, and those of
+`table` prints both as Markdown, and a rule that is the same for every data set: one exchange first, and thin after it
+where that misses the target; its bytes are those of both, and its model the one with the better validation score.
+Bytes are all frames both ways, headers included: those of training, and those of
 evaluations, which every method makes after as many training rows and at 8 bits a value.
 
 Results go to FILE as they come (--out, build/fewest_bytes.jsonl); the same command resumes.
@@ -59,6 +61,7 @@ _LESS = 0.005  # half a point below svfl's best
 _TUNING_SEED = 0
 _BOOTSTRAPS = 500
 _CHEAPEST, _BEST = "cheapest", "best"
+_RULE = ("once", "thin")
 _LEAST_TRIALS = 3  # before one is compared with the others
 _SCALE = 65_535  # scores are kept as 16 bits
 
@@ -115,8 +118,8 @@ def run_trial(job: tw.Job, stop: Callable[[Mapping[str, Any]], bool] = lambda _:
 
 
 def is_behind(event: Mapping[str, Any], score: float, trials: Sequence[Record], epochs: float) -> bool:
-    """Below the median of the trials before, at the same epoch, once a quarter of the epochs is over?"""
-    if len(trials) < _LEAST_TRIALS or event["epoch"] < epochs / 4:
+    """Below the median of the trials before, at the same epoch, once a quarter of several epochs is over?"""
+    if len(trials) < _LEAST_TRIALS or event["epoch"] < epochs / 4 or epochs <= 1:
         return False
     return score < median(find_score(trial, event["epoch"]) for trial in trials)
 
@@ -336,10 +339,29 @@ def list_judged_lines(asked: argparse.Namespace, records: Records) -> list[str]:
         sizes = records.find(f"sizes {task}", partial(count_sizes, task))
         beside = f"{sizes['raw'] / 1e6:.3g}, {sizes['labels'] / 1e6:.2g}"
         runs = {name: read_judged(records, task, name, target, asked.seeds) for name in ("svfl", *asked.methods)}
-        for name in asked.methods:
-            if runs[name]["best"]:
+        if all(runs.get(name, {}).get(_BEST) for name in _RULE):
+            runs["once, then thin"] = follow_rule(*(runs[name] for name in _RULE))
+        for name in [*asked.methods, *(name for name in runs if name not in METHODS)]:
+            if runs[name][_BEST]:
                 lines.append(_join([task, beside, name, *_format_judged(runs[name], runs["svfl"])]))
     return lines
+
+
+def follow_rule(once: Mapping[str, list[Record]], thin: Mapping[str, list[Record]]) -> dict[str, list[Record]]:
+    """Seed by seed: the first one's run, and the second's after it where the first missed the target."""
+    pairs = list(zip(once[_CHEAPEST] or once[_BEST], thin[_CHEAPEST] or thin[_BEST], strict=True))
+    best = zip(once[_BEST], thin[_BEST], strict=True)
+    return {
+        _CHEAPEST: [first if first["reached"] else add_costs(first, second) for first, second in pairs],
+        _BEST: [max(both, key=lambda run: run["best"]) for both in best],
+    }
+
+
+def add_costs(first: Record, second: Record) -> Record:
+    """The second run after the whole of the first."""
+    spent = (first["rounds"], first["bytes"], first["bytes"])
+    reached = second["reached"] and [more + before for more, before in zip(second["reached"], spent, strict=True)]
+    return {**second, "reached": reached}
 
 
 def count_sizes(task: str) -> Record:

@@ -152,13 +152,20 @@ def draw_common(number: int, lr: float) -> Settings:
 
 
 def draw_settings(task: Task, name: str, number: int) -> Settings:
-    """The common part, and the method's own parameters: their defaults first, then at random."""
-    rng = np.random.default_rng([number, crc32(name.encode())])
-    own = {
-        key: values[0 if number == 0 else int(rng.integers(len(values)))]
-        for key, values in METHODS[name].list_choices(task).items()
-    }
+    """The common part, and the method's own parameters: their defaults first, then every value as often."""
+    choices = METHODS[name].list_choices(task)
+    own = {key: draw_value(f"{name} {key}", values, number) for key, values in choices.items()}
     return {**draw_common(number, task.lr), **own}
+
+
+def draw_value(name: str, values: Sequence[Any], number: int) -> Any:
+    """Trial `number`'s, of one random order of the values after the other."""
+    if number == 0:
+        return values[0]
+    turn, place = divmod(number - 1, len(values))
+    rng = np.random.default_rng(crc32(name.encode()))
+    orders = [rng.permutation(len(values)) for _ in range(turn + 1)]
+    return values[orders[turn][place]]
 
 
 def build_trial(task: Task, data: TaskData, name: str, settings: Settings, seed: int) -> tw.Job:

@@ -20,6 +20,7 @@ from benchmarks.fewest_bytes import (
     find_point,
     find_score,
     find_target,
+    follow_rule,
     is_behind,
     list_bests,
     pack_scores,
@@ -119,6 +120,20 @@ def test_a_seed_that_missed_the_target_costs_infinity() -> None:
     runs: list[dict[str, Any]] = [{"reached": [3, 10, 20]}, {"reached": None}, {"reached": [5, 30, 40]}]
     assert take_median(runs, 2) == 40
     assert take_median(runs[:2] * 2 + [{"reached": None}], 2) == float("inf")
+
+
+def run(best: float, reached: list[int] | None) -> dict[str, Any]:
+    return {"best": best, "reached": reached, "rounds": 4, "bytes": 100}
+
+
+def test_one_exchange_comes_first_and_thin_after_it_where_that_misses() -> None:
+    once = {"best": [run(0.8, [1, 10, 30]), run(0.9, None)], "cheapest": []}
+    thin = {"best": [run(0.85, None), run(0.7, None)], "cheapest": [run(0.8, [7, 50, 60]), run(0.8, [8, 70, 80])]}
+    found = follow_rule(once, thin)
+    assert [one["reached"] for one in found["cheapest"]] == [[1, 10, 30], [12, 170, 180]]
+    assert [one["best"] for one in found["best"]] == [0.85, 0.9]
+    missed = follow_rule(once, {**thin, "cheapest": []})
+    assert [one["reached"] for one in missed["cheapest"]] == [[1, 10, 30], None]
 
 
 # Differences are paired ---------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from thinwire.base.format import format_bytes
 from thinwire.base.types import Kind, PartyName
 from thinwire.engine.channel.ledger import EVALUATION
 from thinwire.engine.methods import once, svfl
@@ -26,6 +27,7 @@ from thinwire.job.job import Job
 from thinwire.training.train import train
 
 _SAMPLE = 10_000  # rows
+_LITTLE = 2.0  # times fewer bytes than svfl
 _ONCE = {Kind.LABELS.name, Kind.WARM_START.name, Kind.KEYS.name}
 
 
@@ -60,7 +62,7 @@ def run_dry(job: Job) -> DryRun:
     """Takes one real round with copies of the models, and throws its result away."""
     widths = job.check()
     batch = job.batch_size or job.rows
-    first, at_start = _first_round(job)
+    (first, at_start), others = _first_round(job), estimate_others(job)
     return DryRun(
         method=job.recipe.name,
         rows=job.rows,
@@ -72,10 +74,10 @@ def run_dry(job: Job) -> DryRun:
         workset_bytes=workset_bytes(job.recipe, job.label_party.name, batch, job.divide_rows().rounds, widths),
         first_round_bytes=first,
         once_bytes=at_start,
-        other_bytes=estimate_others(job),
+        other_bytes=others,
         who_sees=describe_training(job.recipe, job.roster),
         protection=describe_budget(job.recipe, job.training, job.budget),
-        warnings=_warnings(job),
+        warnings=[*_warnings(job), *_warn_of_small_savings(job, first, others)],
         prepared=describe_preparation(job),
         label=None if job.label_party.coding is None else job.label_party.coding.says,
     )
@@ -201,6 +203,17 @@ def workset_bytes(
     values = {name: 2 * 4 * width for name, width in widths.items() if name != label_party}
     held = {name: kept * batch * (8 + size) for name, size in values.items()}
     return held | {label_party: kept * batch * (8 + sum(values.values()))}
+
+
+def _warn_of_small_savings(job: Job, first: Mapping[str, int], others: Mapping[str, int | None]) -> list[str]:
+    """Where messages are so small that their headers are what they cost."""
+    plain, ours = others["svfl"], job.divide_rows().rounds * sum(first.values())
+    if job.recipe.name != "thin" or not plain or plain > _LITTLE * ours:
+        return []
+    return [
+        f"thin saves little over svfl here ({format_bytes(ours)} against {format_bytes(plain)}): a message holds few "
+        "values; use larger batches, or svfl"
+    ]
 
 
 def _warnings(job: Job) -> list[str]:

@@ -15,7 +15,10 @@ from thinwire.engine.compress.grids import Directions, StdGrid
 from thinwire.engine.compress.message import Array, message_values
 from thinwire.engine.compress.quantize import QSGD
 from thinwire.engine.compress.randomness import Keystream, Randomness, keystream
+from thinwire.engine.compress.sparse import Identity
 from thinwire.engine.compress.symbols import Columns, Product, Sampled, Sparse, Symbols, UniformGrid
+
+_FEW_VALUES = 2  # take more bytes as integers with their scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class Shorter(_TwoParts):
     """`first` or `second`, message by message: the one with the fewer bits by the entropy of its integers.
 
     Give the second a finer step: where rows vary in few directions, Shorter(StdGrid(1.5), Directions(0.5)) is
-    shorter and more exact at once; elsewhere it is StdGrid.
+    shorter and more exact at once; elsewhere it is StdGrid. A message of one or two values is shorter as it is.
     """
 
     def __post_init__(self) -> None:
@@ -117,6 +120,8 @@ class Shorter(_TwoParts):
         return promises.pop() if len(promises) == 1 else Promise.NONE
 
     def compress(self, x: Tensor, rng: Randomness, hint: Hint = Hint()) -> Symbols:
+        if x.numel() <= _FEW_VALUES:
+            return Identity().compress(x, rng, hint)
         bits = keystream(rng)
         first, second = (part.compress(x, bits, hint) for part in (self.first, self.second))
         return first if _bits(first) <= _bits(second) else second
