@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+# Bytecode is kept whatever the environment says: without it each of the tests' processes compiles the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: install test check demo bench coverage docs dist screenshots test-browser test-link test-data test-dist test-faults test-long soak clean
 
