@@ -198,6 +198,8 @@ def test_more_recipes_that_cannot_work() -> None:
         (replace(base, aggregation=SecureSum()), "Use PoissonBinomial"),
         (replace(base, warm_start=True), "use efvfl or thin"),
         (replace(base, order="update_first"), "use efvfl"),
+        (efvfl(TopK(0.1), order="update_first"), "use warm_start=True, or order='exchange_first'"),
+        (replace(thin(), order="update_first", warm_start=True), "nothing to overlap with and no exchange to cache"),
         (replace(base, broadcast="surrogates"), "needs error feedback and shared labels"),
         (replace(base, order="sometimes"), "order must be"),
         (replace(base, broadcast="all"), "broadcast must be"),
