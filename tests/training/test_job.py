@@ -175,6 +175,7 @@ def test_a_diverging_run_says_so() -> None:
         (pbm(4, 0.1), {"parties": 2}, "secure sum needs 3 feature parties, there are 2"),
         (pbm(4, 0.1), {"fusion": "concat"}, "use fusion='sum'"),
         (thin(overlap="ahead"), {"batches": "announced"}, "use batches='derived'"),
+        (celu(2, 2, overlap="filling"), {}, "Give the job a link, or use overlap=True"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_way_out(

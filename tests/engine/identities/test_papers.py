@@ -38,6 +38,7 @@ COMPRESSORS: dict[str, tuple[Compressor, Compress]] = {
     "topk": (TopK(0.3), naive.top_k(0.3)),
     "qsgd": (QSGD(levels=4), naive.qsgd(4, uniform)),
     "bins": (Uniform(3, dither=False), naive.bins(3)),
+    "topk of rows": (TopK(0.5, scope="row"), naive.top_k_of_rows(0.5)),
 }
 
 
@@ -99,14 +100,14 @@ def test_fedbcd(batches: str, steps: int) -> None:
 
 @BATCH_KINDS
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("compressor", ["identity", "topk", "qsgd", "topk of rows"])
 def test_cvfl(batches: str, steps: int, compressor: str) -> None:
     ours, theirs = COMPRESSORS[compressor]
     compare(cvfl(ours, local_steps=steps), batches, lambda net: naive.train_cvfl(net, theirs, steps))
 
 
 @BATCH_KINDS
-@pytest.mark.parametrize("compressor", ["topk", "qsgd", "bins"])
+@pytest.mark.parametrize("compressor", ["topk", "qsgd", "bins", "topk of rows"])
 def test_cvfl_private(batches: str, compressor: str) -> None:
     ours, theirs = COMPRESSORS[compressor]
     compare(cvfl(ours, labels="private"), batches, lambda net: naive.train_cvfl_private(net, theirs))
