@@ -72,6 +72,7 @@ COMPRESSORS: tuple[Compressor, ...] = (
     Codebook(4),
     Then(RandK(0.5), Codebook(Milestones((0, 5), (9, 64)))),
     StdGrid(1 / 3, stochastic=True, scale="largest"),
+    TopK(0.4, scope="row"),
 )
 BOUNDED_INPUT: tuple[Compressor, ...] = (
     Cast("float16"),

@@ -22,7 +22,7 @@ from thinwire.engine.wire.codec import encode
 
 EXACT, TOP_K = tw.methods.svfl(), tw.compress.TopK(0.1)
 SHARED = tw.methods.efvfl(TOP_K, warm_start=True)
-SURROGATES = tw.methods.efvfl(TOP_K, broadcast="surrogates", order="update_first")
+SURROGATES = tw.methods.efvfl(TOP_K, broadcast="surrogates", order="update_first", warm_start=True)
 TABLE = tw.methods.efvfl(TOP_K, labels="private", scope="table")
 SUMMED = tw.methods.pbm(trials=4, beta=0.1)
 BOMB = encode(Zeros((1 << 12, 1 << 12)))  # 64 MiB of zeros in a few bytes

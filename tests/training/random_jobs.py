@@ -267,7 +267,7 @@ recipes = st.one_of(
         warm_start=st.booleans(),
         scope=st.sampled_from(["rows", "table"]),
         broadcast=st.sampled_from(["symbols", "surrogates"]),
-    ),
+    ).map(lambda given: {**given, "warm_start": given["warm_start"] or given["order"] == "update_first"}),
     _method(
         "celu",
         capacity=steps,

@@ -175,6 +175,7 @@ def test_a_diverging_run_says_so() -> None:
         (pbm(4, 0.1), {"parties": 2}, "secure sum needs 3 feature parties, there are 2"),
         (pbm(4, 0.1), {"fusion": "concat"}, "use fusion='sum'"),
         (thin(overlap="ahead"), {"batches": "announced"}, "use batches='derived'"),
+        (celu(2, 2, overlap="filling"), {}, "Give the job a link, or use overlap=True"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_way_out(
@@ -198,6 +199,8 @@ def test_more_recipes_that_cannot_work() -> None:
         (replace(base, aggregation=SecureSum()), "Use PoissonBinomial"),
         (replace(base, warm_start=True), "use efvfl or thin"),
         (replace(base, order="update_first"), "use efvfl"),
+        (efvfl(TopK(0.1), order="update_first"), "use warm_start=True, or order='exchange_first'"),
+        (replace(thin(), order="update_first", warm_start=True), "nothing to overlap with and no exchange to cache"),
         (replace(base, broadcast="surrogates"), "needs error feedback and shared labels"),
         (replace(base, order="sometimes"), "order must be"),
         (replace(base, broadcast="all"), "broadcast must be"),

@@ -14,7 +14,7 @@ from thinwire.engine.compress import Cast, Compressor, Identity, Promise, RowSca
 from thinwire.engine.compress.parameters import check_number, check_whole
 from thinwire.engine.privacy import Labels, Plain, SecureSum
 from thinwire.engine.privacy.defences import Defence, NoDefence
-from thinwire.engine.schedule import CachedSteps, LocalSteps, Overlap, Schedule
+from thinwire.engine.schedule import CachedSteps, EveryBatch, LocalSteps, Overlap, Plan, Schedule, UpdateFirstPlan
 from thinwire.engine.streams import ErrorFeedback, StreamSpec
 
 
@@ -30,7 +30,7 @@ class Recipe:
     labels: Labels
     aggregation: Plain | SecureSum = Plain()
     defence: Defence = NoDefence()  # of the labels, where only derivatives go down
-    order: str = "exchange_first"  # or "update_first": learn from the surrogates before this round's symbols
+    order: str = "exchange_first"  # or "update_first": learn from the surrogates, then send the new embeddings
     broadcast: str = "symbols"  # or "surrogates": the batch's decoded rows go down, not the symbols
     warm_start: bool = False  # surrogates start at C(h) of all rows, not at 0
     on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
@@ -45,6 +45,12 @@ class Recipe:
         """Does the same job give the same model to the bit?"""
         filling = isinstance(self.schedule, CachedSteps) and self.schedule.overlap is Overlap.FILLING
         return not filling and self.on_outage == "wait"
+
+    def open_plan(self, seed: int, rows: int) -> Plan:
+        """What a party does in each round of a job of so many rows."""
+        if self.order == "update_first" and isinstance(self.schedule, EveryBatch | LocalSteps):
+            return UpdateFirstPlan(self.schedule)
+        return self.schedule.open(seed, rows)
 
     def check(self, parties: int, fusion: str, batches: str = "derived") -> None:
         """Refuses what cannot work with this many feature parties and such batches, and says what to use."""
@@ -104,8 +110,8 @@ class Recipe:
 
     def _check_feedback(self) -> None:
         feedback = isinstance(self.uplink, ErrorFeedback)
-        if self.order == "update_first" and not feedback:
-            raise IncompatibleRecipe("order='update_first' learns from surrogates; use efvfl")
+        if self.order == "update_first":
+            self._check_update_first(feedback)
         if self.warm_start and not feedback:
             raise IncompatibleRecipe("warm_start fills surrogates; use efvfl or thin")
         check_whole(self, "warm_passes", 0, 10_000)
@@ -115,6 +121,20 @@ class Recipe:
             raise IncompatibleRecipe("broadcast='surrogates' needs error feedback and shared labels")
         if isinstance(self.downlink, ErrorFeedback) and self.downlink.scope == "table":
             raise IncompatibleRecipe("derivatives exist for the batch's rows only; use scope='rows' on the downlink")
+
+    def _check_update_first(self, feedback: bool) -> None:
+        if not feedback:
+            raise IncompatibleRecipe("order='update_first' learns from surrogates; use efvfl")
+        if not isinstance(self.schedule, EveryBatch | LocalSteps):
+            raise IncompatibleRecipe(
+                "order='update_first' learns from the surrogates before anything is exchanged, so that there is "
+                "nothing to overlap with and no exchange to cache; use order='exchange_first', or efvfl's schedule"
+            )
+        if not self.warm_start:
+            raise IncompatibleRecipe(
+                "order='update_first' begins by learning from surrogates, which the papers start at C(h) of all "
+                "rows; use warm_start=True, or order='exchange_first'"
+            )
 
     def _check_scoring(self) -> None:
         check_number(self, "evaluation_step", above=0, up_to=10, optional=True)
@@ -172,6 +192,8 @@ class Recipe:
             del described["warm_passes"]
         if self.evaluation_step is None:
             del described["evaluation_step"]
+        if self.order == "update_first":
+            described["order"] = "update_first, sending h of the new weights"  # older runs sent h of the old ones
         return described
 
     def digest(self) -> str:

@@ -20,7 +20,7 @@ from thinwire.engine.models.regression import Linear
 from thinwire.engine.privacy import Labels
 from thinwire.engine.privacy.accounting.ledger import TrainedOnRawRows
 from thinwire.engine.recipe import Recipe
-from thinwire.engine.schedule import CachedSteps, OneWay
+from thinwire.engine.schedule import CachedSteps, OneWay, Overlap
 from thinwire.engine.wire.codec import encode
 from thinwire.job.disclosure import describe_budget, describe_training
 from thinwire.job.job import Job
@@ -103,6 +103,8 @@ def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
     recipe = replace(recipe, warm_passes=0)  # what a party learns by itself costs time, not bytes
     if isinstance(recipe.schedule, OneWay):
         recipe = replace(recipe, schedule=OneWay(passes=1))
+    if isinstance(recipe.schedule, CachedSteps):  # whatever they fill, they send nothing
+        recipe = replace(recipe, schedule=replace(recipe.schedule, overlap=Overlap.NONE))
     one = replace(
         copied,
         parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],

@@ -27,7 +27,7 @@ from thinwire.engine.privacy.accounting.ledger import Frozen, TrainedOnRawRows
 from thinwire.engine.privacy.dp_bottom import DPBottom
 from thinwire.engine.programs.parties import FeatureParty, LabelParty
 from thinwire.engine.programs.program import Batches, Control, FeatureProgram, LabelProgram, Observers
-from thinwire.engine.protocols import codes, derivatives, representations
+from thinwire.engine.protocols import codes, derivatives, representations, update_first
 from thinwire.engine.protocols.bottom import (
     Bottom,
     EncoderBottom,
@@ -68,6 +68,30 @@ class PartySecrets:
     nonce: str = ""  # of the run: a signed key serves no other
 
 
+@dataclass(frozen=True, slots=True)
+class ProtocolEnds:
+    """Both ends of a round, for labels that stay and labels that everyone has."""
+
+    private_feature: type[derivatives.DerivativeFeatureEnd]
+    private_label: type[derivatives.DerivativeLabelEnd]
+    shared_feature: type[representations.RepresentationFeatureEnd]
+    shared_label: type[representations.RepresentationLabelEnd]
+
+
+_EXCHANGE_FIRST = ProtocolEnds(
+    derivatives.DerivativeFeatureEnd,
+    derivatives.DerivativeLabelEnd,
+    representations.RepresentationFeatureEnd,
+    representations.RepresentationLabelEnd,
+)
+_UPDATE_FIRST = ProtocolEnds(
+    update_first.UpdateFirstDerivativeFeatureEnd,
+    update_first.UpdateFirstDerivativeLabelEnd,
+    update_first.UpdateFirstRepresentationFeatureEnd,
+    update_first.UpdateFirstRepresentationLabelEnd,
+)
+
+
 @dataclass(frozen=True)
 class ProgramFactory:
     """What every program of a run is built from."""
@@ -92,6 +116,10 @@ class ProgramFactory:
     def is_one_way(self) -> bool:
         """Do embeddings go up and nothing come back?"""
         return isinstance(self.recipe.schedule, OneWay)
+
+    @property
+    def _ends(self) -> ProtocolEnds:
+        return _UPDATE_FIRST if self.recipe.order == "update_first" else _EXCHANGE_FIRST
 
     def context(self, me: PartyName, channel: TimedChannel) -> PartyContext:
         return PartyContext(
@@ -143,9 +171,9 @@ class ProgramFactory:
         bottom = self._bottom(party, own, widths[party.name])
         end: Any
         if side is not None:
-            end = representations.RepresentationFeatureEnd(context, bottom, side, widths, sealing)
+            end = self._ends.shared_feature(context, bottom, side, widths, sealing)
         else:
-            kind = codes.CodesFeatureEnd if self.is_one_way else derivatives.DerivativeFeatureEnd
+            kind = codes.CodesFeatureEnd if self.is_one_way else self._ends.private_feature
             end = kind(context, bottom, widths[party.name], sealing)
         if sealing is None and isinstance(self.settings.training, DPBottom):
             end.save_with("spending", own.spending)
@@ -180,12 +208,12 @@ class ProgramFactory:
         """The label party's program; `secret` is its own, behind the noise of a defence."""
         end: Any
         if self.recipe.labels is Labels.SHARED:
-            end = representations.RepresentationLabelEnd(context, side, widths)
+            end = self._ends.shared_label(context, side, widths)
         elif self.is_one_way:
             end = codes.CodesLabelEnd(context, side, widths, party.held_out.get(HeldOut.VALIDATION))
         else:
             guard = Guard(self.recipe.defence, NoiseKey(secret), self.run, party.name, party.fusion)
-            end = derivatives.DerivativeLabelEnd(context, side, widths, guard)
+            end = self._ends.private_label(context, side, widths, guard)
         return LabelProgram(
             context,
             end,

@@ -203,6 +203,14 @@ def _stream(spec: StreamSpec) -> str:
 
 
 def _when(recipe: Recipe) -> str:
+    if recipe.order == "update_first":
+        return (
+            f"{_describe_schedule(recipe)}; every update comes before its exchange, from the surrogates as they are"
+        )
+    return _describe_schedule(recipe)
+
+
+def _describe_schedule(recipe: Recipe) -> str:
     match recipe.schedule:
         case CachedSteps(reuse=1, overlap=Overlap.AHEAD):
             return f"{_ONCE}; the next embedding leaves before this one's answer is here"

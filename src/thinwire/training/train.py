@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import BadInput
+from thinwire.base.errors import BadInput, IncompatibleRecipe
 from thinwire.base.types import Kind, PartyName, Round
 from thinwire.engine.channel.base import Message
 from thinwire.engine.models.losses import Outputs
@@ -24,6 +24,7 @@ from thinwire.engine.privacy import SecureSum
 from thinwire.engine.programs.parties import collect_metadata
 from thinwire.engine.programs.program import EvaluationOutputs, Observers
 from thinwire.engine.protocols.evaluation import ColumnAnswers, EvaluationVerdict, HeldOut
+from thinwire.engine.schedule import CachedSteps, Overlap
 from thinwire.job.checks import keeps_best
 from thinwire.job.job import Job
 from thinwire.report.progress import NotebookProgress, RunProgress, is_notebook
@@ -61,6 +62,7 @@ def train(
     `on_round` gets the number of rounds done after each. With `out`, a run directory is kept there, and
     `resume=True` goes on from the last evaluation that was saved, bit for bit. Ctrl-C ends after the present round.
     """
+    _require_time(job)
     looking = _follow_by_line(job) if callbacks is None else callbacks
     key = None if job.encryption_key is None else Path(job.encryption_key)
     directory = None if out is None else RunDirectory(Path(out), key)
@@ -76,6 +78,16 @@ def train(
         with run.follow(), keep_threads(data.get("threads")):
             directory.mark_finished(False)
             return run.go()
+
+
+def _require_time(job: Job) -> None:
+    """Whoever fills the time that messages take needs messages that take time."""
+    schedule = job.recipe.schedule
+    if isinstance(schedule, CachedSteps) and schedule.overlap is Overlap.FILLING and job.link is None:
+        raise IncompatibleRecipe(
+            "overlap='filling' takes cached steps while messages travel; without a link they take no time in a "
+            "simulated run, and not one step would be taken. Give the job a link, or use overlap=True"
+        )
 
 
 def _begin(

@@ -57,6 +57,19 @@ def test_top_k_keeps_k_values_of_the_whole_message_exactly() -> None:
     assert torch.equal(kept.flatten(), expected)
 
 
+def test_top_k_of_rows_keeps_k_values_of_each_row_and_contracts_by_k_of_the_width() -> None:
+    x = torch.randn(40, 9, generator=generator()) * torch.logspace(-6, 6, 40)[:, None]
+    symbols = TopK(3 / 9, scope="row").compress(x, generator())
+    kept = symbols.to_tensor()
+    places = x.abs().topk(3, dim=1).indices
+    assert torch.equal(kept, torch.zeros_like(x).scatter(1, places, x.gather(1, places)))
+    assert bool(((x - kept).square().sum(dim=1) <= (1 - 3 / 9) * x.square().sum(dim=1)).all())
+    assert TopK(3 / 9, scope="row").contraction((40, 9)) == 3 / 9
+    assert isinstance(symbols, Sparse)
+    equal = TopK(0.5, scope="row").compress(torch.ones(2, 4), generator()).to_tensor()
+    assert equal.tolist() == [[1, 1, 0, 0], [1, 1, 0, 0]]
+
+
 def test_top_k_keeps_one_value_at_least() -> None:
     kept = TopK(0.001).compress(torch.tensor([1.0, -3.0, 2.0]), generator()).to_tensor()
     assert kept.tolist() == [0.0, -3.0, 0.0]

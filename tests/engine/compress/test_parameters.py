@@ -39,6 +39,11 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
         lambda: TopK(0.1, select="best"),
         "TopK: select must be one of 'magnitude', 'derivative', 'columns', got 'best'",
     ),
+    (lambda: TopK(0.1, scope="rows"), "TopK: scope must be one of 'message', 'row', got 'rows'"),
+    (
+        lambda: TopK(0.1, select="columns", scope="row"),
+        "TopK: scope 'row' chooses for each row, and select='columns'",
+    ),
     (lambda: TopK(Milestones((0, 0.1), (9, 2.0))), "TopK: fraction must be above 0 and at most 1, got 2.0"),
     (lambda: TopK(Diminishing(1.5)), "TopK: fraction must be above 0 and at most 1, got 1.5"),
     (lambda: RandK(-0.1), "RandK: fraction must be above 0 and at most 1, got -0.1"),

@@ -26,6 +26,9 @@ EVERY: dict[str, tw.Recipe] = {
     "efvfl surrogates": efvfl(TopK(0.2), broadcast="surrogates", local_steps=2),
     "efvfl table": efvfl(TopK(0.1), scope="table", labels="private"),
     "efvfl update first": efvfl(TopK(0.2), order="update_first", warm_start=True),
+    "efvfl table update first": efvfl(
+        QSGD(bits=4), labels="private", scope="table", order="update_first", warm_start=True
+    ),
     "efvfl top": efvfl(TopK(0.2), top_compressor=TopK(0.5)),
     "celu": celu(4, 4),
     "celu overlap": celu(4, 4, overlap=True),
@@ -202,7 +205,8 @@ def test_announced_batches_train_as_derived_ones_do(recipe: tw.Recipe) -> None:
 @pytest.mark.parametrize("scope", ["rows", "table"])
 def test_sending_surrogates_or_symbols_down_trains_the_same_model(order: str, own: bool, scope: str) -> None:
     def recipe(broadcast: str) -> tw.Recipe:
-        return efvfl(TopK(0.3), local_steps=2, order=order, scope=scope, broadcast=broadcast)
+        warm = order == "update_first"
+        return efvfl(TopK(0.3), local_steps=2, order=order, scope=scope, broadcast=broadcast, warm_start=warm)
 
     symbols, surrogates = (trained(recipe(b), own=own) for b in ("symbols", "surrogates"))
     assert same_models(symbols, surrogates)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import thinwire.models
-from thinwire.base.errors import BadParameter, BadTensor
+from thinwire.base.errors import BadInput, BadParameter, BadTensor
 from thinwire.engine.models import (
     CNN,
     LSTM,
@@ -26,12 +26,14 @@ from thinwire.engine.models import (
     MLPTop,
     ResNet18,
     ScaledCosine,
+    ViewCNN,
     WideAndDeep,
 )
 from thinwire.engine.models.encoders import Bins, PrincipalDirections, RandomProjections, RawColumns
 from thinwire.engine.models.regression import RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
 from thinwire.engine.models.tree_nodes import TreeNodes, TreeText
+from thinwire.engine.privacy.dp_bottom import require_separate_rows
 
 ROWS = 5
 
@@ -75,6 +77,11 @@ CASES = [
     Case("resnet18", lambda: ResNet18(3, 6, base_width=8), normal(3, 16, 16), (6,)),
     Case("mvcnn", lambda: MVCNN(6), normal(1, 32, 32), (6,)),
     Case("mvcnn", lambda: MVCNN(6, views=3, out_activation="tanh"), normal(3, 20, 24), (6,)),
+    Case("resnet18", lambda: ResNet18(3, 6, base_width=8, norm="group"), normal(3, 16, 16), (6,)),
+    Case("view_cnn", lambda: ViewCNN(6, (32, 32)), normal(1, 32, 32), (6,)),
+    Case(
+        "view_cnn", lambda: ViewCNN(6, [20, 24], views=3, channels=(4, 8, 8), norm="group"), normal(3, 20, 24), (6,)
+    ),
     Case("lstm", lambda: LSTM(7, 9, 6), normal(11, 7), (6,)),
     Case("deep_tower", lambda: DeepTower([10, 3], 4, 5, [8]), mixed([10, 3], 4), (256,)),
     Case("deep_tower", lambda: DeepTower(None, 4, 5, [8], width=6), mixed([], 4), (6,)),
@@ -196,11 +203,28 @@ def test_mlp_activates_between_its_layers_and_at_its_end() -> None:
     assert [type(layer).__name__ for layer in MLPTop(12, [8], 4).layers][-1] == "Identity"
 
 
+def test_a_top_model_drops_inputs_of_every_layer_while_it_trains() -> None:
+    model, x = seeded(lambda: MLPTop(12, [8, 8], 10, dropout=0.5)), normal(12)
+    assert not torch.equal(model(x), model(x))
+    plain = seeded(lambda: MLPTop(12, [8, 8], 10))
+    assert torch.equal(model.eval()(x), plain(x))
+    assert sum(isinstance(part, nn.Dropout) for part in model.modules()) == 3
+
+
 def test_resnet18_has_the_known_number_of_parameters() -> None:
     with torch.device("meta"):
         model = ResNet18(3, 10)
     assert sum(parameter.numel() for parameter in model.parameters()) == 11_173_962
     assert model.features(torch.zeros(2, 3, 32, 32, device="meta")).shape == (2, 512, 4, 4)
+
+
+def test_resnet18_computes_rows_by_themselves_where_it_normalises_by_groups() -> None:
+    x = normal(3, 8, 8)
+    require_separate_rows("party 'bank'", seeded(lambda: ResNet18(3, 6, 8, norm="group")), x)
+    with pytest.raises(BadInput, match="normalises over the batch"):
+        require_separate_rows("party 'bank'", seeded(lambda: ResNet18(3, 6, 8)), x)
+    with pytest.raises(BadParameter, match="norm must be 'batch' or 'group', got 'layer'"):
+        ResNet18(3, 6, 8, norm="layer")
 
 
 def test_mvcnn_takes_the_maximum_over_its_views() -> None:

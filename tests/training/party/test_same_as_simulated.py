@@ -40,6 +40,7 @@ UNIFORM = {"name": "Uniform", "bits": 4}
 QSGD = {"name": "QSGD", "bits": 4}
 CELU: dict[str, Any] = {"method": "celu", "capacity": 3, "reuse": 3}
 EFVFL: dict[str, Any] = {"method": "efvfl", "compressor": TOP_K}
+LITERAL = {"order": "update_first", "warm_start": True}
 CVFL: dict[str, Any] = {"method": "cvfl", "compressor": UNIFORM}
 ONE_LOGIT = {"top": {"name": "linear_top", "classes": 1}, "loss": "binary_cross_entropy"}
 REGRESSION = {"top": {"name": "linear_top", "classes": 1}, "loss": "squared_error"}
@@ -80,7 +81,11 @@ EVERY: dict[str, Shape] = {
     "efvfl, private, table": Shape({**EFVFL, "labels": "private", "scope": "table"}),
     "efvfl": Shape(EFVFL),
     "efvfl, surrogates": Shape({**EFVFL, "broadcast": "surrogates", "local_steps": 2}, own_features=True),
-    "efvfl, update first": Shape({**EFVFL, "order": "update_first", "warm_start": True}),
+    "efvfl, update first": Shape({**EFVFL, **LITERAL}, own_features=True),
+    "efvfl, update first, surrogates": Shape(
+        {**EFVFL, **LITERAL, "broadcast": "surrogates", "local_steps": 2}, job={"batches": "announced"}
+    ),
+    "efvfl, update first, private": Shape({**EFVFL, **LITERAL, "labels": "private", "scope": "table"}),
     "efvfl, table": Shape({**EFVFL, "scope": "table"}, own_features=True),
     "efvfl, announced batches": Shape(EFVFL, job={"batches": "announced"}),
     "efvfl, compressed top": Shape({**EFVFL, "top_compressor": TOP_K}),

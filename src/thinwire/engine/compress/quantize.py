@@ -153,9 +153,10 @@ class Uniform(Compressor):
 class QSGD(Compressor):
     """|v| sign(v_i) / (s tau) * floor(s |v_i| / |v| + xi), xi uniform in [0, 1).
 
-    s = 2^bits - 1, or give `levels` = s; tau = 1 + min(d / s^2, sqrt(d) / s) for a message of d values;
-    contraction 1/tau on average. One norm a message, so a large message is mostly zeros, which the
-    entropy coder makes small.
+    `levels` is s, the papers' number of levels: their b bits are QSGD(levels=2**b). `bits` is what the authors'
+    code has, s = 2^bits - 1: 0 to s in so many bits, the sign besides. tau = 1 + min(d / s^2, sqrt(d) / s) for a
+    message of d values; contraction 1/tau on average. One norm a message, so a large message is mostly zeros,
+    which the entropy coder makes small.
     """
 
     bits: int | Schedule | None = None

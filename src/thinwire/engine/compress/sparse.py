@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from thinwire.base.errors import BadTensor
+from thinwire.base.errors import BadParameter, BadTensor
 from thinwire.engine.compress.compressor import Compressor, ErrorBound, Hint, Promise, Remembers
 from thinwire.engine.compress.message import Array, MessageValues, message_values, require_message
 from thinwire.engine.compress.parameters import (
@@ -111,6 +111,8 @@ _SAMPLED_FROM = 1 << 14  # below this a full selection is as fast
 class TopK(Compressor):
     """The k = max(1, int(fraction * n)) of the message's n values that matter most; the others are 0.
 
+    scope="message" (EF-VFL): n values of the whole message. scope="row" (C-VFL): k of the n values of each
+    embedding, so that no row is left out.
     select="magnitude": the largest |x|; contraction k/n. Equal ones: the first.
     select="derivative": the largest |dL/dh| at the row's last visit; by magnitude on a first visit.
     select="columns": whole columns by the mean |dL/dh| of the previous round, one index set a message.
@@ -119,12 +121,18 @@ class TopK(Compressor):
 
     fraction: float | Schedule
     select: str = "magnitude"
+    scope: str = field(default="message", metadata={"newer": True})
 
     selects: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_number(self, "fraction", above=0, up_to=1, error_rule=True)
         check_choice(self, "select", ("magnitude", "derivative", "columns"))
+        check_choice(self, "scope", ("message", "row"))
+        if self.scope == "row" and self.select == "columns":
+            raise BadParameter.about(
+                "TopK", "scope", "'row' chooses for each row, and select='columns' for all rows alike; leave one out"
+            )
 
     @property
     def promise(self) -> Promise:
@@ -143,11 +151,15 @@ class TopK(Compressor):
         weights = message.values
         if self.select == "derivative" and hint.derivative is not None:
             weights = _same_shape(hint.derivative, message)
-        indices = largest_indices(np.abs(weights), self._count(message, message.size, hint.round))
+        count = self._count(message, self._size(message.shape), hint.round)
+        if self.scope == "row":
+            indices = _largest_of_rows(np.abs(weights).reshape(-1, _row_width(message.shape)), count)
+        else:
+            indices = largest_indices(np.abs(weights), count)
         return Sparse(message.shape, indices, dense(torch.from_numpy(message.values[indices])))
 
     def _columns(self, message: MessageValues, hint: Hint) -> Columns:
-        width = message.shape[-1] if message.shape else 1
+        width = _row_width(message.shape)
         table = message.values.reshape(-1, width)
         weights = table
         if hint.derivative is not None:
@@ -162,6 +174,10 @@ class TopK(Compressor):
         )
         kept = np.ascontiguousarray(table[:, columns])
         return Columns(message.shape, columns, dense(torch.from_numpy(kept)))
+
+    def _size(self, shape: tuple[int, ...]) -> int:
+        """Of what the k largest are chosen from: the message, or a row of it."""
+        return prod(shape) if self.scope == "message" else _row_width(shape)
 
     def _count(self, message: MessageValues, size: int, round: int) -> int:
         """How many of `size` values or columns this message keeps."""
@@ -184,13 +200,14 @@ class TopK(Compressor):
             return ErrorBound(0.0, 0.0)
         kept = 0.0
         if self.select == "magnitude":
-            kept = self._count(message, message.size, hint.round) / message.size
+            size = self._size(message.shape)
+            kept = self._count(message, size, hint.round) / size
         return ErrorBound.of(message, (1 - kept) * message.squared_norm())
 
     def contraction(self, shape: tuple[int, ...], round: int = 0) -> float:
         if self.select != "magnitude":
             return 0.0
-        size = prod(shape)
+        size = self._size(shape)
         match self.fraction:
             case Diminishing(start):
                 fraction = start  # it only grows from there
@@ -212,6 +229,17 @@ def _same_shape(derivative: Tensor, message: MessageValues) -> Array:
             f"TopK: the hint's derivative has shape {tuple(derivative.shape)}, the message {message.shape}"
         )
     return message_values(derivative).values
+
+
+def _row_width(shape: tuple[int, ...]) -> int:
+    return shape[-1] if shape else 1
+
+
+def _largest_of_rows(weights: Array, count: int) -> Array:
+    """The flat places of each row's `count` largest weights, in rising order; among equals the first ones."""
+    columns = np.sort(np.argsort(-weights, axis=1, kind="stable")[:, :count], axis=1)
+    places: Array = columns + weights.shape[1] * np.arange(len(weights))[:, None]
+    return places.reshape(-1)
 
 
 def largest_indices(weights: Array, count: int) -> Array:

@@ -8,9 +8,9 @@
 
 Differs from the paper: any number of feature parties (the label party's cosine is then over the derivatives of
 all of them); a fixed number of local steps a round, so that a run repeats to the bit. overlap=True takes them
-while the embedding travels; overlap="filling" takes as many as fit, as the paper does, and does not repeat;
-overlap="ahead" takes them while two embeddings travel: the next one leaves before this round's updates, so that both
-sides compute at once.
+while the embedding travels; overlap="filling" takes as many as fit, as the paper does, does not repeat, and needs a
+link whose messages take time; overlap="ahead" takes them while two embeddings travel: the next one leaves before this
+round's updates, so that both sides compute at once.
 """
 
 from thinwire.engine.compress import Identity

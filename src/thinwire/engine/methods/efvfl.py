@@ -7,8 +7,14 @@
                 others' surrogates                          engine/protocols/representations.py
       private:  label sends dL/dh_k taken at the surrogates engine/protocols/derivatives.py
 
-Differs from the paper: the exchange comes before the update, as in the authors' code; order="update_first" is
-the paper's literal order. Surrogates start at 0; warm_start=True sends C(h) of all rows first.
+Differs from the paper: the exchange comes before the update, as in the authors' code, and surrogates start at 0;
+warm_start=True sends C(h) of all rows first. order="update_first" with warm_start=True is the paper to the letter:
+
+    G_k <- C(h_k) of all rows                               warm_start
+    each round t:
+      all:      update with the surrogates as they are      engine/protocols/update_first.py, update and local
+      party k:  c_k <- C(h_k - G_k[rows]), h_k under the new weights: a second forward pass     refresh
+      all:      G_k[rows] += c_k                            refresh
 """
 
 from thinwire.engine.compress import Compressor, Identity

@@ -8,6 +8,7 @@ from torch import nn
 
 from thinwire.engine.models import losses, metrics
 from thinwire.engine.models.encoders import Bins, Pretrained, PrincipalDirections, RandomProjections, RawColumns
+from thinwire.engine.models.image_networks import CNN, MVCNN, ResNet18, ViewCNN
 from thinwire.engine.models.learners import BoostedTrees
 from thinwire.engine.models.losses import (
     LOSSES,
@@ -21,18 +22,15 @@ from thinwire.engine.models.losses import (
 )
 from thinwire.engine.models.metrics import METRICS, Metric, metric
 from thinwire.engine.models.networks import (
-    CNN,
     FUSIONS,
     LSTM,
     MLP,
-    MVCNN,
     BiasTop,
     DeepTower,
     InteractionTop,
     LinearBottom,
     LinearTop,
     MLPTop,
-    ResNet18,
     ScaledCosine,
     WideAndDeep,
     check_fusion,
@@ -57,6 +55,13 @@ from thinwire.engine.models.optimizers import (
 from thinwire.engine.models.pretraining import Pretraining
 from thinwire.engine.models.regression import Linear, RegressionTop
 from thinwire.engine.models.scorecard import Scorecard, ScorecardTop
+from thinwire.engine.models.step_bounds import (
+    bound_cvfl_step,
+    bound_efvfl_linear_step,
+    bound_efvfl_step,
+    bound_pbm_step,
+    choose_celu_step,
+)
 
 MODELS: dict[str, type[nn.Module]] = {
     "linear": LinearBottom,
@@ -64,6 +69,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "cnn": CNN,
     "resnet18": ResNet18,
     "mvcnn": MVCNN,
+    "view_cnn": ViewCNN,
     "lstm": LSTM,
     "deep_tower": DeepTower,
     "wide_and_deep": WideAndDeep,
@@ -84,7 +90,7 @@ MODELS: dict[str, type[nn.Module]] = {
 
 __all__ = ["CNN", "LSTM", "MLP", "MODELS", "MVCNN", "BiasTop", "Bins", "BoostedTrees", "DeepTower"]
 __all__ += ["LinearBottom", "LinearTop", "MLPTop", "PrincipalDirections", "RawColumns", "ResNet18", "ScaledCosine"]
-__all__ += ["InteractionTop", "RandomProjections", "WideAndDeep"]
+__all__ += ["InteractionTop", "RandomProjections", "ViewCNN", "WideAndDeep"]
 __all__ += ["Linear", "Pretrained", "Pretraining", "RegressionTop", "Scorecard", "ScorecardTop"]
 __all__ += ["FUSIONS", "check_fusion", "fuse", "fusion_width"]
 __all__ += ["LOSSES", "Loss", "WeightedLoss", "binary_cross_entropy", "cross_entropy", "losses", "poisson"]
@@ -92,3 +98,4 @@ __all__ += ["squared_error", "with_class_weights"]
 __all__ += ["METRICS", "Metric", "metric", "metrics"]
 __all__ += ["OPTIMIZERS", "SGD", "STEP_SIZES", "AdaGrad", "Adam", "Constant", "Cosine", "InverseRoot"]
 __all__ += ["OptimizerSpec", "OverRound", "StepMilestones", "StepSize", "set_lr"]
+__all__ += ["bound_cvfl_step", "bound_efvfl_linear_step", "bound_efvfl_step", "bound_pbm_step", "choose_celu_step"]

@@ -32,7 +32,7 @@ from thinwire.engine.protocols.evaluation import (
     send_verdict,
 )
 from thinwire.engine.protocols.regression import answer_errors, ask_errors
-from thinwire.engine.schedule import Await, Local, Plan, Send
+from thinwire.engine.schedule import Await, Local, Plan, Refresh, Send, Update
 from thinwire.engine.streams import Rows
 from thinwire.engine.streams.surrogate import list_rows
 
@@ -136,7 +136,7 @@ class Program(ABC):
         self.best = BestModel(models)
         self.tests_at_end = set(held_out) == set(HeldOut)
         self._evaluated = HeldOut.VALIDATION if HeldOut.VALIDATION in held_out else HeldOut.TEST
-        self.plan: Plan = context.recipe.schedule.open(context.seed, context.rows)
+        self.plan: Plan = context.recipe.open_plan(context.seed, context.rows)
         self.start: Round = 0
         self.fresh = True  # not resumed
         self.at_barrier = False  # resumed in the middle of a rest
@@ -276,6 +276,10 @@ class FeatureProgram(Program):
                         self.end.send(round, self._rows(round))
                 case Await():
                     self.end.receive(t)
+                case Update():
+                    self.end.update(t, self._rows(t))
+                case Refresh():
+                    self.end.refresh(t)
                 case Local(round):
                     self._locally(self.end.local, round)
         self.end.forget(self.plan.usable_rounds())
@@ -377,6 +381,10 @@ class LabelProgram(Program):
                     fresh = self.end.exchange(t, rows)
                     if fresh is not None:
                         self.plan.observe_batch(fresh)
+                case Update():
+                    self.end.update(t, rows)
+                case Refresh():
+                    self.end.refresh(t)
                 case Local(round):
                     self._locally(self.end.local, round)
         self.end.forget(self.plan.usable_rounds())

@@ -132,16 +132,19 @@ class DerivativeFeatureEnd(FeatureEnd):
 
     def receive(self, round: Round) -> None:
         rows, h = self._sent.pop(round)
-        label_party = self._context.label_party
-        body = self._context.receive(label_party, Kind.DERIVATIVE, round)
-        symbols = self._context.decode(body, label_party, self._downlink.message_shape(rows))
-        derivative = cast_like(h, self._downlink.incoming(rows, symbols, round))
+        derivative = cast_like(h, self._receive_derivative(round, rows))
         self._uplink.stream.observe(rows, derivative)
         if isinstance(self._bottom, RegressionBottom):
             receive_weights(self._context, self._bottom, round)
         now = self._graph[1] if self._graph and self._graph[0] == round else self._bottom.embed(round, rows)
         self._learn(rows, now, derivative)
         self._memory.add(round, _Exchange(rows, [h], [derivative]))
+
+    def _receive_derivative(self, round: Round, rows: Rows) -> Tensor:
+        label_party = self._context.label_party
+        body = self._context.receive(label_party, Kind.DERIVATIVE, round)
+        symbols = self._context.decode(body, label_party, self._downlink.message_shape(rows))
+        return self._downlink.incoming(rows, symbols, round)
 
     def local(self, round: Round) -> None:
         """Learns from a cached derivative once more."""
@@ -190,7 +193,6 @@ class DerivativeLabelEnd(LabelEnd):
         wide = self._open_uplinks(widths)
         self._downlinks = {p: context.stream(recipe.downlink, f"{p}/downlink", wide[p]) for p in wide}
         self._exact = recipe.downlink == Direct(Identity())
-        self._update_first = recipe.order == "update_first"
         self._memory = _Remembering(context, side.like().device)
         self._saved["memory"] = self._memory
         self._saved |= {f"downlink.{party}": stream for party, stream in self._downlinks.items()}
@@ -213,6 +215,10 @@ class DerivativeLabelEnd(LabelEnd):
         self._bytes = 0
         own = self._side.own(round, rows)  # while the others' embeddings are on their way
         received = self._received(round, rows)
+        return self._learn(round, rows, received, own)
+
+    def _learn(self, round: Round, rows: Rows, received: list[Tensor], own: list[Tensor]) -> BatchOutcome:
+        """Answers with the derivatives at these embeddings, and takes a step."""
         if self._side.regression is not None:
             parts = self._side.regression.extend([*received, *own], self._side.measure_losses, round)
             received, own = parts[: len(received)], parts[len(received) :]
@@ -233,11 +239,7 @@ class DerivativeLabelEnd(LabelEnd):
     def _received(self, round: Round, rows: Rows) -> list[Tensor]:
         """Each party's embedding in order; under secure sum only their sum."""
         symbols = self._symbols(Kind.EMBEDDING, round, rows, TRAINING)
-        before = None
-        if self._update_first:
-            before = [uplink.tensors()["surrogate"].index_select(0, rows) for uplink in self._uplinks.values()]
-        after = [self._uplinks[owner].incoming(rows, one, round) for owner, one in symbols.items()]
-        return before or after
+        return [self._uplinks[owner].incoming(rows, one, round) for owner, one in symbols.items()]
 
     def _symbols(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, Symbols]:
         symbols, size = self._receive_symbols(kind, round, rows, use)

@@ -188,6 +188,12 @@ class Uplink:
         """What is compressed: the embedding of a round's rows, or of all rows."""
         return self._bottom.embed_all() if self._whole_table else h
 
+    def refresh(self, round: Round, rows: Rows) -> bytes:
+        """What the surrogates still miss of the embeddings under the weights that the round has led to."""
+        with torch.no_grad():
+            h = self._bottom.embed_all() if self._whole_table else self._bottom.embed(round, rows)
+        return self.body(rows, h, round + 1)  # C^(t+1) in the papers; round 0's is the start of the surrogates
+
     def compress(self, rows: Rows, message: Tensor, round: Round) -> Symbols:
         return self.stream.outgoing(rows, message, round)
 
@@ -220,6 +226,14 @@ class ProtocolEnd(ABC):
     @abstractmethod
     def local(self, round: Round) -> None:
         """Learns once more from what was exchanged in that round."""
+
+    def update(self, round: Round, rows: Rows) -> None:
+        """Where the update comes first: learns from the surrogates of these rows, or gets ready to."""
+        raise RuntimeError(f"round {round}: {type(self).__name__} sends before it learns")
+
+    def refresh(self, round: Round) -> None:
+        """Where the update comes first: brings the surrogates of the round's rows nearer to the new embeddings."""
+        raise RuntimeError(f"round {round}: {type(self).__name__} sends before it learns")
 
     def refine(self, level: int) -> None:  # noqa: B027
         """Sends at this level of precision from here on."""

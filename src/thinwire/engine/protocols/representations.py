@@ -75,7 +75,6 @@ class _Others:
         self._widths = dict(widths)
         self.names = tuple(party for party in widths if party != context.me)
         self._symbols = context.recipe.broadcast == "symbols" or context.me == context.label_party
-        self._update_first = context.recipe.order == "update_first"
         self.streams: dict[PartyName, Stream] = {}
         if self._symbols:
             self.streams = {
@@ -88,9 +87,7 @@ class _Others:
         """This round's embeddings of the others."""
         if set(bodies) != set(self.names):
             raise Malformed(f"round {round}: embeddings of {sorted(bodies)} came in, expected {sorted(self.names)}")
-        before = self.estimates(rows) if self._update_first and self._symbols else None
-        received = {party: self._receive(party, bodies[party], rows, round) for party in self.names}
-        return received if before is None else before
+        return {party: self._receive(party, bodies[party], rows, round) for party in self.names}
 
     def _receive(self, party: PartyName, body: bytes | memoryview, rows: Rows, round: Round) -> Tensor:
         stream = self.streams.get(party)
@@ -211,6 +208,9 @@ class RepresentationFeatureEnd(FeatureEnd):
         rows, _ = self._pending(round)
         self._side.top.begin(round)
         self._received = self._others.receive(self._bundle(Kind.REPRESENTATIONS, round), rows, round)
+        self._receive_top(round)
+
+    def _receive_top(self, round: Round) -> None:
         body = self._context.receive(self._context.label_party, Kind.TOP_MODEL, round)
         symbols = self._context.decode(body, self._context.label_party, self._top.message_shape(_TOP_ROW))
         _unflatten(self._side.top.module, self._top.incoming(_TOP_ROW, symbols, round))
@@ -301,21 +301,25 @@ class RepresentationLabelEnd(LabelEnd):
         self._received = self._others.receive(bodies, rows, round)
         if self._own is not None:
             self._h = self._own.forward(round, rows)
-            before = self._own.estimate(rows)
             bodies[self._context.me] = self._own.body(rows, self._own.message(self._h), round)
         if self._context.recipe.broadcast == "surrogates":
-            # What the label party itself learns from this round goes down, not the symbols.
-            shown = dict(self._received)
-            if self._own is not None:
-                stale = self._context.recipe.order == "update_first"
-                shown[self._context.me] = before if stale else self._own.estimate(rows)
-            exact, none = Identity(), torch.Generator()
-            bodies = {party: self._context.encode(exact.compress(h, none)) for party, h in shown.items()}
+            bodies = self._surrogate_bodies(rows)
         self._broadcast(Kind.REPRESENTATIONS, bodies, round)
+        self._send_top(round)
+        self._rows = rows
+
+    def _surrogate_bodies(self, rows: Rows) -> dict[PartyName, bytes | memoryview]:
+        """What the label party itself learns from this round goes down, not the symbols."""
+        shown = dict(self._received)
+        if self._own is not None:
+            shown[self._context.me] = self._own.estimate(rows)
+        exact, none = Identity(), torch.Generator()
+        return {party: self._context.encode(exact.compress(h, none)) for party, h in shown.items()}
+
+    def _send_top(self, round: Round) -> None:
         top = self._context.encode(self._top.outgoing(_TOP_ROW, _flat(self._side.top.module), round))
         for party in self._context.feature_parties:
             self._context.send(party, Kind.TOP_MODEL, round, top)
-        self._rows = rows
 
     def _bodies(self, kind: Kind, round: Round, rows: Rows, use: str) -> dict[PartyName, bytes | memoryview]:
         """What came up, by the name it goes down under."""

