@@ -36,9 +36,7 @@ class Recipe:
     on_outage: str = "wait"  # or "continue": learn from cached exchanges while a party is away
     warm_passes: int = 0  # of the label party alone over the filled surrogates, before the first exchange
     scoring: Compressor = Identity()  # embeddings of rows that are only scored: test rows, predictions
-    evaluation_step: float | None = (
-        None  # of validation rows only changes travel, in so many deviations
-    )
+    evaluation_step: float | None = None  # of validation rows only changes travel, in so many deviations
 
     @property
     def repeatable(self) -> bool:
