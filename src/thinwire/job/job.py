@@ -281,7 +281,8 @@ class Job:
         data = xxhash.xxh3_64()
         for party in self.everyone:
             held = (getattr(party, name, None) for name in ("labels", "sample_weight", "validation_labels"))
-            for table in (party.features, party.test_features, party.validation_features, *held):
+            owners = (getattr(party, name, None) for name in ("group", "test_group", "validation_group"))
+            for table in (party.features, party.test_features, party.validation_features, *held, *owners):
                 if table is not None:
                     data.update(str(table.shape).encode())
                     data.update(table.contiguous().cpu().flatten().view(torch.uint8).numpy().data)

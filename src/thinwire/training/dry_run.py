@@ -103,7 +103,7 @@ def _send_rounds(job: Job, count: int) -> tuple[dict[str, int], int]:
         recipe = replace(recipe, schedule=OneWay(passes=1))
     one = replace(
         copied,
-        parties=[replace(party, validation_features=None, test_features=None) for party in copied.parties],
+        parties=[party.without_held_out_rows() for party in copied.parties],
         label_party=label.without_held_out_rows(),
         recipe=recipe,
         pretraining=None,

@@ -37,6 +37,7 @@ from thinwire.engine.protocols.context import PartyContext, cast_like
 from thinwire.engine.protocols.sealing import EVALUATION, TEST, Sealing, sum_compressor, unseal
 from thinwire.engine.recipe import Recipe
 from thinwire.engine.schedule import MOST_LEVEL, Pace
+from thinwire.engine.streams import RowOwners
 
 _CHUNK = 8192
 _VERDICT = Struct("<BH")  # stop and best, a bit each, and the level in four; local steps a round
@@ -54,6 +55,18 @@ class HeldOut(StrEnum):
 
     VALIDATION = "validation"  # they steer: early stopping, the best model, targets
     TEST = "test"  # they judge, once at the end
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutRows:
+    """Which of them, and how many."""
+
+    which: HeldOut
+    count: int
+
+    def find_owners(self, context: PartyContext, party: PartyName) -> RowOwners:
+        """As the party sees them."""
+        return context.held_out_owners(party, self.which, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +133,23 @@ def receive_verdict(context: PartyContext, round: Round) -> EvaluationVerdict:
 
 
 def receive_held_out(
-    context: PartyContext, kind: Kind, rows: int, widths: Mapping[PartyName, int], round: Round
+    context: PartyContext, kind: Kind, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round
 ) -> list[Tensor] | None:
     """Each party's embedding of the held-out rows in order, or their sum; None where there are no such rows."""
     bodies = {party: context.receive(party, kind, round) for party in context.feature_parties}
     for party, body in bodies.items():
-        if bool(body) != bool(rows):
+        if bool(body) != bool(rows.count):
             sent = "an embedding" if body else "no embedding"
-            raise Malformed(f"round {round}: {party!r} sent {sent} of held-out rows, there are {rows} labels of them")
-    if not rows:
+            count = rows.count
+            raise Malformed(f"round {round}: {party!r} sent {sent} of held-out rows, there are {count} labels of them")
+    if not rows.count:
         return None
-    symbols = [context.decode(body, party, (rows, widths[party])) for party, body in bodies.items()]
+    owners = {party: rows.find_owners(context, party) for party in bodies}
+    symbols = {p: context.decode(body, p, (owners[p].count, widths[p])) for p, body in bodies.items()}
     if isinstance(context.recipe.aggregation, SecureSum):
-        return [unseal(context, symbols, round, torch.arange(rows), _USES[kind]).to_tensor()]
-    return [one.to_tensor() for one in symbols]
+        every = torch.arange(rows.count)
+        return [unseal(context, list(symbols.values()), round, every, _USES[kind]).to_tensor()]
+    return [owners[party].select_all().expand(one.to_tensor()) for party, one in symbols.items()]
 
 
 def send_verdict(context: PartyContext, round: Round, verdict: EvaluationVerdict) -> None:
@@ -226,7 +242,7 @@ def _ask(context: PartyContext, body: bytes, round: Round) -> bytes | memoryview
 
 
 def answer_columns(
-    context: PartyContext, rows: int, widths: Mapping[PartyName, int], round: Round, answers: ColumnAnswers
+    context: PartyContext, rows: HeldOutRows, widths: Mapping[PartyName, int], round: Round, answers: ColumnAnswers
 ) -> None:
     """One answer to each party in turn, until none has a question left: nobody waits for all columns of another."""
     asking, answered = list(context.feature_parties), 0
@@ -237,8 +253,9 @@ def answer_columns(
                 asking.remove(party)
                 context.send(party, Kind.COLUMN, round, answers.metric.encode())
                 continue
-            if answered == MOST_COLUMNS * _count_permutations(rows):
+            owners = rows.find_owners(context, party)
+            if answered == MOST_COLUMNS * _count_permutations(owners.count):
                 raise Malformed(f"round {round}: {party!r} asks about more than {MOST_COLUMNS} columns")
-            h = context.decode(body, party, (rows, widths[party])).to_tensor()
+            h = owners.select_all().expand(context.decode(body, party, (owners.count, widths[party])).to_tensor())
             context.send(party, Kind.COLUMN, round, _LOST.pack(answers.lose(party, h)))
         answered += 1
