@@ -43,13 +43,14 @@ class Participants:
     points_to_double_odds: Any = None  # of a scorecard
     has_products: bool = False  # the top model multiplies outputs of different parties
     tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
+    grouped: tuple[PartyName, ...] = ()  # feature parties with one row for each owner of rows, as far as is known
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
     """For each party, the label party first, what it is sent and what follows from it."""
     sees = {participants.label_party: _label_party_sees(recipe, participants)}
     for party in participants.feature_parties:
-        sees[party] = _feature_party_sees(recipe, participants)
+        sees[party] = _feature_party_sees(recipe, participants, party in participants.grouped)
     return sees
 
 
@@ -198,6 +199,8 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
         sees.append(
             "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
         )
+    if participants.grouped:
+        sees.append(f"which rows have an owner of {', '.join(participants.grouped)} in common: it holds the owners' ids")
     if participants.has_validation_rows:
         often = "once" if _is_one_way(recipe) else "at every evaluation"
         sees.append(f"{_embeddings_of('validation row', recipe)}, {often}")
@@ -232,6 +235,9 @@ _DIRECTIONS_OF_BINS = (
 )
 
 
+_INDEX = "which of its own rows every row of the run belongs to, and so how many rows each of them has"
+
+
 def _is_one_way(recipe: Recipe) -> bool:
     return isinstance(recipe.schedule, OneWay)
 
@@ -251,12 +257,13 @@ def _whose(recipe: Recipe) -> str:
     return "the sum of all parties'" if isinstance(recipe.aggregation, SecureSum) else "every party's"
 
 
-def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
+def _feature_party_sees(recipe: Recipe, participants: Participants, is_grouped: bool = False) -> list[str]:
     verdict = "of every evaluation one bit: is the validation score the best so far?"
     losses = "for each of its own columns, the score on the test rows that is lost when it is permuted"
     is_card = participants.points_to_double_odds is not None
     return [
-        *_answers_seen(recipe, participants),
+        *_answers_seen(recipe, participants, "owner of training rows" if is_grouped else "training row"),
+        *([_INDEX] if is_grouped else []),
         *(["its own coefficients"] if participants.is_regression else []),
         *([_PRODUCTS] if participants.has_products else []),
         *(["how many rows of each class are in every bin of its columns"] if is_card else []),
@@ -265,7 +272,7 @@ def _feature_party_sees(recipe: Recipe, participants: Participants) -> list[str]
     ]
 
 
-def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
+def _answers_seen(recipe: Recipe, participants: Participants, row: str) -> list[str]:
     if recipe.labels is Labels.SHARED and isinstance(recipe.aggregation, SecureSum):
         theirs = [f"{participants.label_party}'s embeddings"] if participants.label_party_has_features else []
         return ["all labels", "the top model", f"the sum of all parties' embeddings, {_sent(recipe)} them", *theirs]
@@ -277,10 +284,10 @@ def _answers_seen(recipe: Recipe, participants: Participants) -> list[str]:
     summed = isinstance(recipe.aggregation, SecureSum)
     one = "the derivative of the sum" if summed else "its own derivative"
     if isinstance(recipe.defence, NoDefence) and _sends_leaves(recipe):
-        return [f"{one} for every training row, whose sign is the label where the top model only adds a bias"]
+        return [f"{one} for every {row}, whose sign is the label where the top model only adds a bias"]
     if isinstance(recipe.defence, NoDefence):
-        return [f"{one} for every training row, from which labels can often be guessed"]
-    return [f"{one} for every training row, after {recipe.defence}; `thinwire audit` measures what still leaks"]
+        return [f"{one} for every {row}, from which labels can often be guessed"]
+    return [f"{one} for every {row}, after {recipe.defence}; `thinwire audit` measures what still leaks"]
 
 
 def _sent(recipe: Recipe) -> str:

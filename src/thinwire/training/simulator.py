@@ -54,7 +54,7 @@ class SimulatedParties:
             self.batches,
             job.rows,
             job.memories,
-            owners={party.name: party.owners for party in job.parties if party.owners is not None},
+            owners=job.owners,
         )
         self.simulation = Simulation([*names, label.name], factory.run, label_party=label.name, link=job.link)
         self.side = factory.side(label)

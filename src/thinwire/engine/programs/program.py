@@ -64,6 +64,11 @@ class Batches:
         self.rounds = max(1, round(epochs * self.rounds_per_epoch))
         self._shuffle = lru_cache(maxsize=2)(self._shuffled)
 
+    @property
+    def size(self) -> int:
+        """Rows of a round; a last one may be shorter."""
+        return self._size
+
     def limit(self, rounds: int) -> Batches:
         """The first of these rounds only."""
         fewer = copy.copy(self)

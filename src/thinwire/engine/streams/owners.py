@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from thinwire.base.errors import BadTensor
+from thinwire.base.numbering import number_by_appearance
 from thinwire.engine.streams.stream import Rows
 from thinwire.engine.streams.surrogate import are_all, list_rows
 
@@ -67,9 +68,13 @@ class RowOwners:
 
 
 def renumber_owners(table: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of owners that the index names, in their order, and the index of those alone."""
-    owners, places = torch.unique(index, return_inverse=True)
-    return (table if are_all(owners, len(table)) else table.index_select(0, owners)), places
+    """The rows of owners that the index names, and the index of those alone.
+
+    They are numbered in the order of their first rows: whoever knows which rows have an owner in common, as the label
+    party does, has the same numbers.
+    """
+    owners, places = map(torch.from_numpy, number_by_appearance(index.numpy()))
+    return (table if are_all(owners, len(table)) else table.index_select(0, owners.to(table.device))), places
 
 
 def check_index(where: str, index: Tensor, owners: int) -> Tensor:
