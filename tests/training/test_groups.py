@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import thinwire as tw
 from engine.identities.small import same_models, without_times
 from thinwire.base.errors import BadInput, BadTensor, IncompatibleRecipe
-from thinwire.compress import Identity, QSGD, TopK
+from thinwire.compress import QSGD, Identity, TopK
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.wire.frame import HEADER_SIZE
 from thinwire.methods import celu, cvfl, efvfl, once, pbm, svfl, thin
@@ -37,7 +37,11 @@ class Ratings:
         self.likes = (score > 0).long()
 
 
-CUT = {"": slice(0, RATINGS), "validation_": slice(RATINGS, RATINGS + HELD_OUT), "test_": slice(RATINGS + HELD_OUT, None)}
+CUT = {
+    "": slice(0, RATINGS),
+    "validation_": slice(RATINGS, RATINGS + HELD_OUT),
+    "test_": slice(RATINGS + HELD_OUT, None),
+}
 DATA = Ratings()
 
 
@@ -53,7 +57,7 @@ def ratings_job(recipe: tw.Recipe, hold: Any = grouped, bottoms: Any = None, **s
     torch.manual_seed(1)
     networks = [nn.Sequential(nn.Linear(width, WIDTH), nn.Tanh()) for width in (6, 5)]
     users, films = bottoms() if bottoms else networks
-    labels = {f"{kind}labels": DATA.likes[rows] for kind, rows in CUT.items()}
+    labels: dict[str, Any] = {f"{kind}labels": DATA.likes[rows] for kind, rows in CUT.items()}
     usual = {"optimizer": tw.SGD(lr=0.5), "batch_size": 48, "epochs": 4, "eval_every": 5, "metrics": ["auc"]}
     return tw.Job(
         [
@@ -122,7 +126,7 @@ def test_error_feedback_has_one_surrogate_for_each_owner() -> None:
     for _ in range(6):
         embeddings = [module(table) for module, table in zip(bottoms, tables, strict=True)]
         for g, h in zip(surrogates, embeddings, strict=True):
-            g += TopK(0.25).compress(h.detach() - g, torch.Generator()).to_tensor()
+            g.add_(TopK(0.25).compress(h.detach() - g, torch.Generator()).to_tensor())
         received = [g.clone().requires_grad_() for g in surrogates]
         rows = [g[index] for g, index in zip(received, owners, strict=True)]
         optimizer.zero_grad()
@@ -184,11 +188,10 @@ def test_another_index_is_another_job(tmp_path: Path) -> None:
 
 
 def test_owners_without_rows_are_left_out() -> None:
-    party = tw.FeatureParty(
-        "people", torch.eye(4), nn.Linear(4, 2), group=[3, 1, 3], test_group=[0, 0], unaligned_features=torch.eye(4)[2:3]
-    )
-    assert party.features.tolist() == torch.eye(4)[[1, 3]].tolist()
-    assert party.group.tolist() == [1, 0, 1]
+    one, groups = torch.eye(4), {"group": [3, 1, 3], "test_group": [0, 0]}
+    party = tw.FeatureParty("people", one, nn.Linear(4, 2), unaligned_features=one[2:3], **groups)
+    assert party.features.tolist() == one[[3, 1]].tolist()  # in the order of their first rows
+    assert party.group.tolist() == [0, 1, 0]
     assert party.list_rows(HeldOut.TEST).tolist() == torch.eye(4)[[0, 0]].tolist()
     assert party.list_rows(HeldOut.VALIDATION) is None
     assert len(party.all_rows) == 3
@@ -219,7 +222,7 @@ def normed() -> tuple[nn.Module, nn.Module]:
 
 
 REFUSED: dict[str, tuple[tw.Recipe, dict[str, Any], str]] = {
-    "secure sum": (pbm(16, 0.1), {}, "secure sum"),
+    "secure sum": (pbm(16, 0.1), {}, "secure sum"),  # of three parties
     "shared labels": (cvfl(QSGD(4)), {}, "shares labels"),
     "trees": (svfl(), {"bottoms": boosted, "batch_size": None}, "BoostedTrees fits single rows"),
     "DPBottom": (svfl(), {"training": DPBottom(1.0, 1.0)}, "DPBottom's ledger counts rows"),
@@ -232,10 +235,12 @@ def test_what_a_group_cannot_do_is_refused_with_the_way_out(
     recipe: tw.Recipe, settings: dict[str, Any], says: str
 ) -> None:
     job = ratings_job(recipe, **settings)
-    job.label_party.fusion = "sum" if "secure" in says else "concat"
-    with pytest.raises(IncompatibleRecipe, match=f"(?s){says}.*use|{says}.*leave"):
-        job.parties.append(tw.FeatureParty("third", torch.zeros(RATINGS, 4), nn.Linear(4, WIDTH), torch.zeros(60, 4), validation_features=torch.zeros(60, 4)))
-        replace(job).check()
+    zeros = {f"{kind}features": torch.zeros(len(DATA.likes[rows]), 4) for kind, rows in CUT.items()}
+    third = tw.FeatureParty("third", bottom=nn.Linear(4, WIDTH), **zeros)
+    job.label_party.fusion = "sum" if says == "secure sum" else "concat"
+    whole = replace(job, parties=[*job.parties, third])
+    with pytest.raises(IncompatibleRecipe, match=f"{says}.*; (use|leave).*leave group out"):
+        whole.check()
 
 
 def test_a_dry_run_counts_owners() -> None:

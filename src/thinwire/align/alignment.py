@@ -32,8 +32,8 @@ from thinwire.storage.encrypted_files import PLAIN, Files
 class Alignment:
     """The rows that all parties have, in an order that is the same at all of them.
 
-    A party that is `grouped` holds owners of rows: `rows` then says for each common row which of its own it belongs to,
-    the same one again and again.
+    A party that is `grouped` holds owners of rows: `rows` then says for each common row which of its own rows it
+    belongs to, the same one again and again.
     """
 
     me: PartyName

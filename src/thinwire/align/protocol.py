@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from thinwire.align.alignment import Alignment
 from thinwire.align.ids import (
@@ -186,6 +187,7 @@ _GREETING = struct.Struct("<BQ")  # version, number of ids; the backend's name f
 _COUNT = struct.Struct("<Q")
 _COUNTS = struct.Struct("<QQ")  # rows, and owners of rows
 _ACCEPTS, _REFUSES = b"\x01", b"\x00"
+_ROWS_A_MESSAGE = 1 << 22  # whose owners one message tells
 
 
 class Step(IntEnum):
@@ -254,7 +256,7 @@ def _verdict(talk: Conversation, party: PartyName, step: Step) -> bool:
 
 
 def announce_overlap(talk: Conversation, size: int, owners: Mapping[PartyName, int]) -> None:
-    """The size alone: whoever finds it too small learns nothing else. `owners` of these rows, where they have some."""
+    """The size alone: whoever finds it too small learns nothing else. `owners` of these rows, where there are any."""
     for party in talk.feature_parties:
         body = _COUNTS.pack(size, owners[party]) if party in owners else _COUNT.pack(size)
         talk.send(party, Kind.ALIGNMENT, Step.OVERLAP, body)
@@ -313,10 +315,9 @@ def align_label_party(
     for peer, found in places.items():
         if peer in groups:
             check = digest_rows(groups[peer].ids, groups[peer].index[rows], nonce)
-            body = check + found[rows].astype(_choose_width(peer_ids[peer])).tobytes()
+            _send_owners(talk, peer, nonce + digest + check, found[rows].astype(_choose_width(peer_ids[peer])))
         else:
-            body = _bitmap(found[common], peer_ids[peer])
-        talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + body)
+            talk.send(peer, Kind.COMMON_ROWS, 0, nonce + digest + _bitmap(found[common], peer_ids[peer]))
     numbered = {peer: number_by_appearance(group.index[rows])[1] for peer, group in groups.items()}
     return _alignment(talk, ids, rows, digest, sizes, pairwise=pairwise, owners=numbered)
 
@@ -415,12 +416,21 @@ def _choose_width(count: int) -> np.dtype[Any]:
     return np.dtype("<u1" if count <= 1 << 8 else "<u2" if count <= 1 << 16 else "<u4")
 
 
-def _owners_of_rows(
-    talk: Conversation, count: int, rows: int, owners: int
-) -> tuple[bytes, bytes, bytes, RowNumbers]:
+def _send_owners(talk: Conversation, peer: PartyName, head: bytes, places: npt.NDArray[Any]) -> None:
+    """In several messages where there are many rows."""
+    for number, start in enumerate(range(0, len(places), _ROWS_A_MESSAGE)):
+        part = places[start : start + _ROWS_A_MESSAGE].tobytes()
+        talk.send(peer, Kind.COMMON_ROWS, number, part if number else head + part)
+
+
+def _owners_of_rows(talk: Conversation, count: int, rows: int, owners: int) -> tuple[bytes, bytes, bytes, RowNumbers]:
     """Nonce, the alignment's digest, that of the owners' ids row by row, and the place of each row's owner."""
     head, width = NONCE_SIZE + 2 * DIGEST_SIZE, _choose_width(count)
-    body = talk.receive_exactly(talk.label_party, Kind.COMMON_ROWS, 0, head + rows * width.itemsize)
+    sizes = [min(_ROWS_A_MESSAGE, rows - start) * width.itemsize for start in range(0, rows, _ROWS_A_MESSAGE)]
+    sizes[0] += head
+    body = b"".join(
+        talk.receive_exactly(talk.label_party, Kind.COMMON_ROWS, number, size) for number, size in enumerate(sizes)
+    )
     places = np.frombuffer(body, width, offset=head).astype(np.int64)
     if int(places.max()) >= count or len(np.unique(places)) != owners:
         what = f"rows of {len(np.unique(places))} owners, up to number {places.max()} of {count}"

@@ -113,10 +113,10 @@ def check_rows(party: FeatureParty | LabelParty, label_party: LabelParty) -> Non
     """All parties hold as many rows as there are labels."""
     if party.features is None:
         return
-    rows, held = len(label_party.labels), party.count_rows()
-    if held != rows:
+    rows, own = len(label_party.labels), party.count_rows()
+    if own != rows:
         raise BadInput(
-            f"party {party.name!r} has {held} rows, {label_party.name!r} has {rows} labels; all parties must hold the "
+            f"party {party.name!r} has {own} rows, {label_party.name!r} has {rows} labels; all parties must hold the "
             "same rows in the same order, or say by `group` which rows have one owner in common"
         )
     for which in HeldOut:
@@ -211,7 +211,7 @@ def check_group(where: str, party: FeatureParty, recipe: Recipe, settings: RunSe
         return
     has_norm = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in party.bottom.modules())
     wrong = {
-        "secure sum adds embeddings row by row, and here an owner has one for all its rows; use thin, efvfl or svfl": (
+        "secure sum adds embeddings row by row, and an owner has one for all its rows; use thin, efvfl or svfl": (
             isinstance(recipe.aggregation, SecureSum)
         ),
         f"{recipe.name} shares labels, so that every party computes each row's loss; use labels='private', or thin": (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
@@ -43,7 +43,7 @@ class Participants:
     points_to_double_odds: Any = None  # of a scorecard
     has_products: bool = False  # the top model multiplies outputs of different parties
     tree_curvature: float | str | None = None  # of the loss, where a party with trees reads it from the label party's
-    grouped: tuple[PartyName, ...] = ()  # feature parties with one row for each owner of rows, as far as is known
+    grouped: Mapping[PartyName, str] = field(default_factory=dict)  # parties of owners of rows; by which ids
 
 
 def describe_training(recipe: Recipe, participants: Participants) -> dict[PartyName, list[str]]:
@@ -176,8 +176,10 @@ class Consent:
         )
 
 
-def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: Sequence[PartyName]) -> str:
-    """What everybody learns when ids are aligned."""
+def describe_alignment(
+    me: PartyName, label_party: PartyName, feature_parties: Sequence[PartyName], grouped: Mapping[PartyName, str]
+) -> str:
+    """What everybody learns when ids are aligned; `grouped` parties hold owners of rows."""
     lines = [
         f"{me!r} is asked to align its ids with the others'; no other id is shown",
         f"{label_party} learns how many ids {', '.join(feature_parties)} bring, and which of its own ids each of "
@@ -185,6 +187,12 @@ def describe_alignment(me: PartyName, label_party: PartyName, feature_parties: S
         *(
             f"{party} learns how many ids {label_party} brings, and which of its own ids all parties have"
             for party in feature_parties
+            if party not in grouped
+        ),
+        *(
+            f"{party} learns how many different ids {label_party} has in {column!r}, and to which of its own ids "
+            "every common row belongs, and so how many rows each of them has"
+            for party, column in grouped.items()
         ),
     ]
     return "\n  ".join(lines)
@@ -200,7 +208,8 @@ def _label_party_sees(recipe: Recipe, participants: Participants) -> list[str]:
             "in these a coarse copy of what each party encodes, for good; `thinwire audit` measures how coarse"
         )
     if participants.grouped:
-        sees.append(f"which rows have an owner of {', '.join(participants.grouped)} in common: it holds the owners' ids")
+        holders = ", ".join(participants.grouped)
+        sees.append(f"which rows have an owner of {holders} in common: it holds the owners' ids itself")
     if participants.has_validation_rows:
         often = "once" if _is_one_way(recipe) else "at every evaluation"
         sees.append(f"{_embeddings_of('validation row', recipe)}, {often}")
@@ -311,10 +320,11 @@ def describe_agreement(
     found = {"recipe": recipe.digest()}
     found |= _leaves("recipe", {key: part for key, part in recipe.describe().items() if key != "is"})
     given = settings.model_dump()
-    for field in _SETTINGS:
-        found[f"job.{field}"] = _text(given[field])
+    for name in _SETTINGS:
+        found[f"job.{name}"] = _text(given[name])
     if settings.column_importance:  # approvals are older than it
         found["job.column_importance"] = _text(True)
+    found |= {f"party.{name}.group": column for name, column in roster.grouped.items()}
     found["parties"] = ", ".join(roster.feature_parties)
     found["label_party"] = roster.label_party
     if roster.is_regression:

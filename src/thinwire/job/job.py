@@ -158,7 +158,7 @@ class Job:
             isinstance(self.label_party.top, RegressionTop),
             getattr(self.label_party.top, "points_to_double_odds", None),
             isinstance(self.label_party.top, InteractionTop),
-            grouped=tuple(party.name for party in self.parties if party.group is not None),
+            grouped={party.name: "group" for party in self.parties if party.group is not None},
         )
 
     @property

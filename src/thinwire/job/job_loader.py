@@ -5,8 +5,8 @@ For the simulator and for one party alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,10 @@ from thinwire.engine.channel.link import Link
 from thinwire.engine.models import LOSSES, BiasTop, fusion_width
 from thinwire.engine.models.losses import Loss, find_base_rate
 from thinwire.engine.programs.parties import FeatureParty, LabelParty, accepts_gaps
+from thinwire.engine.protocols.context import Groups
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.recipe import Recipe
+from thinwire.engine.streams import RowOwners
 from thinwire.job.checks import check_outputs, find_embedding_width, may_use_base_rate
 from thinwire.job.job import Job
 from thinwire.job.job_file import read_text, resolve_document, toml_text
@@ -40,7 +43,7 @@ from thinwire.job.registry import (
     count_outputs,
     derive_weight_seed,
 )
-from thinwire.job.row_selection import RowSelection, RowSource, require_one_alignment, require_same_rows
+from thinwire.job.row_selection import RowSelection, RowSet, RowSource, require_one_alignment, require_same_rows
 from thinwire.job.schema import (
     ColumnSource,
     JobFile,
@@ -64,6 +67,7 @@ class PartyTables:
     test_features: Any = None
     preparation: Preparation | None = None
     unaligned_features: Any = None  # of rows that others lack
+    groups: Mapping[str, Any] = field(default_factory=dict)  # with a group: "group", "validation_group", "test_group"
 
     @property
     def follows(self) -> dict[str, Any]:
@@ -102,11 +106,16 @@ class TableReader:
         spare = self.rows.take_unaligned(table) if self.keeps_unaligned else None
         if settings is None:
             rows, steering, test, others = (None if one is None else one.array for one in (*tables, spare))
-            return PartyTables(rows, steering, test, unaligned_features=others)
+            return PartyTables(rows, steering, test, unaligned_features=others, groups=self._list_groups())
         with at(f"{self.section.path}.prepare"):
             preparation = Preparation.fit(tables[0], settings)
         converted = self.convert("features", preparation.apply, tables)
-        return PartyTables(*converted, preparation, None if spare is None else preparation.apply(spare))
+        spare = None if spare is None else preparation.apply(spare)
+        return PartyTables(*converted, preparation, spare, self._list_groups())
+
+    def _list_groups(self) -> dict[str, Any]:
+        kinds = {"group": self.rows.training, "validation_group": self.rows.validation, "test_group": self.rows.test}
+        return {field: rows.index for field, rows in kinds.items() if rows is not None and rows.index is not None}
 
     def convert(
         self, field: str, apply: Callable[[Cells], Tensor], tables: tuple[Cells, Cells | None, Cells | None]
@@ -231,6 +240,31 @@ class LabelData:
     preparation: Preparation | None = None
     coding: LabelCoding | None = None  # where the labels have a task
     unaligned_features: Tensor | None = None
+    owners: Mapping[PartyName, Groups] = field(default_factory=dict)  # of its rows, at parties with a group
+
+
+def list_owners(rows: RowSelection) -> dict[PartyName, Groups]:
+    """Of the label party's rows, at each party that holds owners."""
+    held_out = {which: rows.select(RowSet(which)) for which in HeldOut}
+    return {
+        party: Groups(
+            RowOwners.of(torch.from_numpy(index)),
+            {
+                which: RowOwners.of(torch.from_numpy(some.owners[party]))
+                for which, some in held_out.items()
+                if some is not None and party in some.owners
+            },
+        )
+        for party, index in rows.training.owners.items()
+    }
+
+
+def require_groups(found: Collection[PartyName], asked: Collection[PartyName]) -> None:
+    """The label party's alignment is with the owners that the job names."""
+    if set(found) != set(asked):
+        held, named = (", ".join(sorted(names)) or "none" for names in (found, asked))
+        says = f"has owners of rows at {held}, the job names a group at {named}; run `thinwire align` again"
+        raise BadInput.of("label_party.alignment", says)
 
 
 @dataclass(frozen=True)
@@ -255,6 +289,7 @@ class PartyLoader:
             held.preparation,
             held.validation_features,
             held.unaligned_features,
+            **held.groups,
         )
 
     def _open_tables(self, section: PartyEntry) -> TableReader:
@@ -263,9 +298,10 @@ class PartyLoader:
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = self._open_tables(section)
         find_loss(section)
+        owners = list_owners(reader.rows)
         labels, validation_labels, test_labels, coding = read_label_column(reader, section)
         if section.features is None:
-            return LabelData(labels, validation_labels, test_labels, coding=coding)
+            return LabelData(labels, validation_labels, test_labels, coding=coding, owners=owners)
         if section.model is None:
             raise BadInput.of(f"{section.path}.model", "is missing: features need a bottom model")
         own = section.labels.column if reader.is_same_file(section.labels.file, section.features.file) else None
@@ -285,12 +321,13 @@ class PartyLoader:
             held.preparation,
             coding,
             None if held.unaligned_features is None else torch.as_tensor(held.unaligned_features),
+            owners,
         )
 
     def load_label_party(self, section: LabelSection, data: LabelData, widths: Sequence[int]) -> LabelParty:
         """The label party whose top model takes embeddings of the feature parties' `widths`, and its own last."""
         top = self.build_top(section, widths if data.width is None else [*widths, data.width], data.coding)
-        held = {field: value for field, value in vars(data).items() if field != "width"}
+        held = {field: value for field, value in vars(data).items() if field not in ("width", "owners")}
         with at("label_party"):
             party = LabelParty(
                 section.name,
@@ -385,6 +422,7 @@ class JobSource:
         pretrains = settings.pretraining is not None
         sections = PartyLoader(self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains)
         data = sections.load_label_data(file.label_party)
+        require_groups(data.owners, [section.name for section in file.party if section.group is not None])
         outputs = count_label_outputs(file.label_party, data.labels, data.coding)
         parties = [
             sections.load_feature_party(complete_model(section, file.label_party, self._recipe, outputs))

@@ -143,7 +143,7 @@ class SimulatedParties:
         return total
 
     def distortion(self) -> dict[PartyName, float]:
-        """|G_k - H_k|^2 over all rows, or owners of rows, under error feedback; |C(H_k) - H_k|^2 where symbols are sent directly."""
+        """|G_k - H_k|^2 over all rows, or owners of rows, under error feedback; else |C(H_k) - H_k|^2."""
         found = {}
         for program, features in zip(self.features, self._features, strict=True):
             table = embed_in_chunks(program.bottom.module, features)

@@ -263,8 +263,7 @@ class FeatureParty:
 
     def without_held_out_rows(self) -> FeatureParty:
         """The same party with its training rows alone."""
-        gone = (_name_table(which, what) for which in HeldOut for what in ("features", "group"))
-        return replace(self, **dict.fromkeys(gone))
+        return replace(self, validation_features=None, validation_group=None, test_features=None, test_group=None)
 
     @property
     def all_rows(self) -> Tensor:

@@ -261,9 +261,7 @@ class DerivativeLabelEnd(LabelEnd):
             sent = owned.add_up(derivative)
             # A sum has one derivative for all; as it is, it need be encoded only once.
             again = self._exact and sent is before
-            bodies.append(
-                bodies[-1] if again else self._context.encode(downlink.outgoing(owned.owners, sent, round))
-            )
+            bodies.append(bodies[-1] if again else self._context.encode(downlink.outgoing(owned.owners, sent, round)))
             before = sent
         if self._summed:
             bodies = bodies * len(self._context.feature_parties)

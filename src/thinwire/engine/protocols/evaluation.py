@@ -139,9 +139,8 @@ def receive_held_out(
     bodies = {party: context.receive(party, kind, round) for party in context.feature_parties}
     for party, body in bodies.items():
         if bool(body) != bool(rows.count):
-            sent = "an embedding" if body else "no embedding"
-            count = rows.count
-            raise Malformed(f"round {round}: {party!r} sent {sent} of held-out rows, there are {count} labels of them")
+            sent = f"{'an' if body else 'no'} embedding of held-out rows, there are {rows.count} labels of them"
+            raise Malformed(f"round {round}: {party!r} sent {sent}")
     if not rows.count:
         return None
     owners = {party: rows.find_owners(context, party) for party in bodies}

@@ -1,4 +1,4 @@
-"""Rows with one owner in common: a user's ratings, a customer's orders. Their party has one row of its own for each owner.
+"""Rows with one owner in common: a user's ratings, a customer's orders. A party of owners has one row for each.
 
 Both ends of its streams work by owner: in a round each owner of the batch has one embedding, in the order of the
 owners' numbers, and one derivative, the sum over its rows. Both follow from the rows and this index, so nothing more
@@ -79,7 +79,8 @@ def renumber_owners(table: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
 
 def check_index(where: str, index: Tensor, owners: int) -> Tensor:
     """An int64 tensor [N] of rows of a table of so many owners."""
-    if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool or index.dim() != 1 or not len(index):
+    is_whole = not (index.is_floating_point() or index.is_complex() or index.dtype == torch.bool)
+    if not is_whole or index.dim() != 1 or not len(index):
         raise BadTensor(f"{where} must hold one whole number a row, got {index.dtype} of shape {list(index.shape)}")
     index = index.long()
     wrong = (index < 0) | (index >= owners)
