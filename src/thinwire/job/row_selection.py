@@ -188,11 +188,7 @@ class RowSource:
         with at(self.locate("ids")):
             if self.ids_source is None:
                 raise BadInput('missing: say where the ids are, such as { file = "rows.csv", column = "id" }')
-            source = self.ids_source
-            key, name = (None, column) if source.key is None else (column, None)
-            file = self.folder / source.file
-            texts = read_id_texts(file, key, name, source.text_format)
-            return normalize_owner_ids(texts, f"{file}, column {column!r}")
+            return read_owner_ids(self.folder / self.ids_source.file, self.ids_source, column)
 
     @cached_property
     def alignment(self) -> Alignment | None:
@@ -271,7 +267,7 @@ class SelectedRows:
         return RowDigest(self.source.ids.digest(), len(self.source.ids))
 
     def list_ids(self) -> IdTable | None:
-        """None where the rows have no ids."""
+        """None where the rows have no ids; with a group, each row has its owner's."""
         if self.source.ids_source is None:
             return None
         every = self.source.ids.decode()
@@ -356,7 +352,7 @@ class RowSelection:
         if len(known) != len(parts):
             return None
         ids = [text for part in known for text in part.ids]
-        if len(set(ids)) != len(ids):
+        if len(known) > 1 and len(set(ids)) != len(ids):
             return None  # the same id among training and test rows: a row number says which is meant
         outside: frozenset[str] = frozenset().union(*(part.outside for part in known))
         return IdTable(ids, outside - set(ids))
@@ -365,6 +361,12 @@ class RowSelection:
 def read_ids(file: Path, source: ColumnSource) -> Ids:
     """The ids of a file that is laid out as the section says, as they are compared."""
     return normalize_ids(read_id_texts(file, source.key, source.column, source.text_format), str(file))
+
+
+def read_owner_ids(file: Path, source: ColumnSource, column: str) -> OwnerIds:
+    """Whose each row is, by another column of the file, or another array of it, that holds the ids."""
+    key, name = (None, column) if source.key is None else (column, None)
+    return normalize_owner_ids(read_id_texts(file, key, name, source.text_format), f"{file}, column {column!r}")
 
 
 def split_ids(ids: Sequence[bytes], split: SplitSection) -> NDArray[np.int8]:

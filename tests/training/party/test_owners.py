@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from predict.halves import asked, predicting, simulated_outputs
 from processes import run
-from thinwire.align import Terms, ristretto
-from thinwire.base.errors import BadInput
+from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import load_job
-from thinwire.job.party_view import read_party_view
+from thinwire.job.row_selection import RowSet
+from thinwire.predict.run import load_run
 from training.party.parties import COLUMNS, LABEL_PARTY, ROWS, Place, Shape, left_models, made, ran, simulated
 
 OWNERS = 9
@@ -80,3 +82,53 @@ def test_parties_train_the_same_model_as_the_simulator(method: str, tmp_path: Pa
     for name, tensors in left_models(found).items():
         module = there.models[name].state_dict()
         assert all(torch.equal(module[key], tensor) for key, tensor in tensors.items())
+
+
+def test_parties_score_as_the_simulator_does(tmp_path: Path) -> None:
+    found = aligned(tmp_path, {"method": "svfl"})
+    folder = tmp_path / "whole"
+    assert run("train", str(found.job), "--out", str(folder)).returncode == 0
+    trained, expected = simulated_outputs(folder, RowSet.ALL)
+    job = trained.job
+    assert job is not None
+    kinds = (None, HeldOut.VALIDATION, HeldOut.TEST)
+    rows = {party.name: torch.cat([party.list_rows(kind) for kind in kinds]) for party in job.parties}
+    assert torch.allclose(trained.predict(rows), expected, atol=1e-6)
+    with predicting(found, dict.fromkeys(found.names, folder), RowSet.ALL) as (asking, _):
+        outputs = asked(asking, torch.arange(job.all_rows))
+        sent = {e["sender"]: e["bytes"] for e in asking.ledger.entries()}
+    assert torch.equal(outputs, expected)
+    assert sent["bank"] < 0.7 * sent["shop"]
+
+
+def test_new_rows_are_joined_with_their_owners(tmp_path: Path) -> None:
+    found = aligned(tmp_path, {"method": "svfl"})
+    folder, rng = tmp_path / "whole", np.random.default_rng(8)
+    assert run("train", str(found.job), "--out", str(folder)).returncode == 0
+    rows = np.array([f"new-{number}" for number in range(12)])
+    owners = np.array([f"new-owner-{number}" for number in (0, 1, 0, 1, 2, 9, 0, 2, 2, 1, 1, 0)])
+    np.savez(tmp_path / "new-clinic.npz", id=rows, owner=owners)
+    np.savez(tmp_path / "new-shop.npz", id=rows[::-1], x=rng.normal(size=(12, COLUMNS)))
+    known = np.array([f"new-owner-{number}" for number in range(4)])
+    np.savez(tmp_path / "new-bank.npz", id=known, x=rng.normal(size=(4, COLUMNS)))
+    words = [f"{name}={tmp_path / f'new-{name}.npz'}" for name in ("bank", "shop", "clinic")]
+    features = ["--features", words[0], "--features", words[1]]
+    done = run("predict", str(folder), "--out", str(tmp_path / "s.csv"), *features, "--ids", words[2])
+    assert done.returncode == 0, done.stderr
+    scores = {
+        row["id"]: row["probability_1"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())
+    }
+    assert set(scores) == set(rows[owners != "new-owner-9"])
+    # The same by hand, each row with its owner's columns.
+    with np.load(tmp_path / "new-bank.npz") as bank, np.load(tmp_path / "new-shop.npz") as shop:
+        chosen = [place for place, owner in enumerate(owners) if owner in known]
+        x = {
+            "bank": bank["x"][[list(known).index(owners[place]) for place in chosen]],
+            "shop": shop["x"][::-1][chosen].copy(),
+        }
+    expected = load_run(folder).probabilities(x)[:, 1]
+    for place, one in zip(chosen, expected.tolist(), strict=True):
+        assert float(scores[rows[place]]) == pytest.approx(one, abs=1e-5)
+    without = run("predict", str(folder), "--out", str(tmp_path / "t.csv"), *features)
+    assert without.returncode == 2
+    assert "--ids clinic: say which file holds the ids of the new rows" in without.stderr

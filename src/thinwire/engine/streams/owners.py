@@ -7,7 +7,9 @@ travels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -48,6 +50,18 @@ class RowOwners:
     def of(cls, index: Tensor) -> RowOwners:
         """Of owners that are numbered without a gap."""
         return cls(int(index.max()) + 1, index)
+
+    @property
+    def rows(self) -> int:
+        """Of the run."""
+        return self.count if self.index is None else len(self.index)
+
+    @classmethod
+    def join(cls, parts: Sequence[RowOwners]) -> RowOwners:
+        """Of tables one behind the other, whose owners have nothing to do with each other."""
+        starts = [0, *accumulate(part.count for part in parts)]
+        indices = [part.of_rows(slice(None)) + start for part, start in zip(parts, starts, strict=False)]
+        return cls(starts[-1], torch.cat(indices))
 
     def select(self, rows: Rows) -> OwnedRows:
         if self.index is None:
