@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from align.talking import LABEL, SMALL
+from align.talking import LABEL, SMALL, Wire, aligned, changed_body
 from thinwire import align
-from thinwire.align import AlignmentResult, intersect, read_alignment, write_alignment
-from thinwire.base.errors import BadIds, BadInput, BadParameter
+from thinwire.align import (
+    AlignmentResult,
+    AlignmentsDiffer,
+    Terms,
+    intersect,
+    protocol,
+    read_alignment,
+    write_alignment,
+)
+from thinwire.base.errors import BadIds, BadInput, BadParameter, Malformed, ThinwireError, TooLarge, UnknownTag
 from thinwire.base.types import Kind
 
 USERS = ["ann", "bob", "cid", "dee", "eve"]
@@ -84,6 +93,58 @@ def test_a_party_of_owners_learns_of_its_own_alone() -> None:
     assert found[LABEL].pairwise == {"people": 3, "studio": 4, "bank": 4}
     sent = {e["receiver"]: e["bytes"] for e in found.ledger.entries() if e["kind"] == Kind.COMMON_ROWS.name}
     assert sent["people"] - sent["bank"] == 32 + 3 - 1  # a digest, a byte a row, and no bits
+
+
+IDS = {"people": list(range(10)), LABEL: [f"r{row}" for row in range(30)]}
+OWNERS = {"people": [2 + row % 6 for row in range(30)]}  # 2 to 7
+HEAD = 3 * 32
+
+
+def another(place: int, value: int) -> Callable[[bytes], bytes]:
+    return lambda body: body[:place] + bytes([value]) + body[place + 1 :]
+
+
+def swapped(body: bytes) -> bytes:
+    """Two rows with each other's owners."""
+    places = list(body[HEAD:])
+    other = next(place for place, owner in enumerate(places) if owner != places[0])
+    places[0], places[other] = places[other], places[0]
+    return body[:HEAD] + bytes(places)
+
+
+TAMPERED: dict[str, tuple[Kind, int, Callable[[bytes], bytes], type[ThinwireError], str]] = {
+    "greeting": (Kind.ALIGNMENT, 0, lambda body: body[:-8], UnknownTag, "owners at"),
+    "more owners than ids": (Kind.ALIGNMENT, 2, another(8, 11), Malformed, "30 rows of 11 owners, at most 6 can be"),
+    "no owners": (Kind.ALIGNMENT, 2, another(8, 0), Malformed, "30 rows of 0 owners"),
+    "too many rows": (Kind.ALIGNMENT, 2, another(5, 1), TooLarge, "over this party's max_peer_ids"),
+    "short": (Kind.COMMON_ROWS, 0, lambda body: body[:-1], Malformed, "of 125 bytes, expected 126"),
+    "a place that is not there": (Kind.COMMON_ROWS, 0, another(HEAD, 10), Malformed, "up to number 10 of 10"),
+    "fewer owners": (Kind.COMMON_ROWS, 0, lambda body: body[:HEAD] + bytes(30), Malformed, "rows of 1 owners"),
+    "other owners": (Kind.COMMON_ROWS, 0, swapped, AlignmentsDiffer, "the rows of 'people' are not"),
+    "another nonce": (Kind.COMMON_ROWS, 0, another(0, 0), AlignmentsDiffer, "the rows of 'people' are not"),
+}
+
+
+@pytest.mark.parametrize(("kind", "number", "change", "error", "says"), TAMPERED.values(), ids=TAMPERED.keys())
+def test_a_message_that_cannot_be_is_refused(
+    kind: Kind, number: int, change: Callable[[bytes], bytes], error: type[ThinwireError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        aligned(IDS, groups=OWNERS, changes={LABEL: changed_body(kind, change, number)})
+
+
+def test_owners_of_many_rows_travel_in_several_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_ROWS_A_MESSAGE", 8)
+    wire = Wire()
+    found = aligned(IDS, groups=OWNERS, wire=wire)
+    assert [len(body) for body in wire.bodies(Kind.COMMON_ROWS)] == [HEAD + 8, 8, 8, 6]
+    owners = [OWNERS["people"][row] for row in found[LABEL].rows]
+    assert [IDS["people"][row] for row in found["people"].rows] == owners
+
+
+def test_too_few_owners_are_refused_before_anybody_is_told() -> None:
+    with pytest.raises(align.TooLittleOverlap, match="25 ids are in common, too few for 'people'"):
+        aligned({**IDS, "people": list(range(3, 10))}, groups=OWNERS, terms={"people": Terms(min_overlap=0.8)})
 
 
 def test_the_files_come_back(tmp_path: Path) -> None:

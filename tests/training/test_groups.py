@@ -188,8 +188,10 @@ def test_another_index_is_another_job(tmp_path: Path) -> None:
 
 
 def test_owners_without_rows_are_left_out() -> None:
-    one, groups = torch.eye(4), {"group": [3, 1, 3], "test_group": [0, 0]}
-    party = tw.FeatureParty("people", one, nn.Linear(4, 2), unaligned_features=one[2:3], **groups)
+    one = torch.eye(4)
+    party = tw.FeatureParty(
+        "people", one, nn.Linear(4, 2), unaligned_features=one[2:3], group=[3, 1, 3], test_group=[0, 0]
+    )
     assert party.features.tolist() == one[[3, 1]].tolist()  # in the order of their first rows
     assert party.group.tolist() == [0, 1, 0]
     assert party.list_rows(HeldOut.TEST).tolist() == torch.eye(4)[[0, 0]].tolist()
@@ -235,7 +237,7 @@ def test_what_a_group_cannot_do_is_refused_with_the_way_out(
     recipe: tw.Recipe, settings: dict[str, Any], says: str
 ) -> None:
     job = ratings_job(recipe, **settings)
-    zeros = {f"{kind}features": torch.zeros(len(DATA.likes[rows]), 4) for kind, rows in CUT.items()}
+    zeros: dict[str, Any] = {f"{kind}features": torch.zeros(len(DATA.likes[rows]), 4) for kind, rows in CUT.items()}
     third = tw.FeatureParty("third", bottom=nn.Linear(4, WIDTH), **zeros)
     job.label_party.fusion = "sum" if says == "secure sum" else "concat"
     whole = replace(job, parties=[*job.parties, third])

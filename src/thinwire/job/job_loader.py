@@ -85,6 +85,7 @@ class TableReader:
     folder: Path
     split: SplitSection | None
     keeps_unaligned: bool = False  # rows that others lack, for models that learn without labels
+    owner_columns: Sequence[str] = ()  # ids of the rows' owners, in the label party's table: no features
 
     @cached_property
     def rows(self) -> RowSelection:
@@ -143,6 +144,10 @@ class TableReader:
             if name in (found.names or ()):  # a label among the features leaks the answer
                 says = f"holds the label {name!r}; write all_but = [{name!r}]"
                 raise BadColumn.of(f"{self.section.path}.{field}", says)
+        for name in self.owner_columns:
+            if name in (found.names or ()):
+                says = f"holds {name!r}, the ids of the rows' owners; write all_but = [{name!r}]"
+                raise BadColumn.of(f"{self.section.path}.{field}", says)
         return found
 
     def _read_cells(self, field: str, source: Source, taken: Sequence[str]) -> Cells:
@@ -151,7 +156,7 @@ class TableReader:
             file, form = self.folder / source.file, source.text_format
             if source.key is not None:
                 raise BadFile(f"{file}: prepare is for tables, .csv and .parquet; an NPZ file's arrays are ready")
-            own = self._id_columns(source)
+            own = [*self._id_columns(source), *self.owner_columns]
             there = column_names(file, form)
             left_out = [name for name in [*own, *taken] if name in there]
             asked = select_columns(file, there, source.columns, source.all_but or ())
@@ -277,6 +282,7 @@ class PartyLoader:
     split: SplitSection | None = None
     code: CodeSources = CodeSources()  # whose modules may be built
     pretrains: bool = False
+    owner_columns: Sequence[str] = ()  # of parties with a group, in the label party's table
 
     def load_feature_party(self, section: PartySection) -> FeatureParty:
         held = self._open_tables(section).read_features(section.features)
@@ -293,7 +299,9 @@ class PartyLoader:
         )
 
     def _open_tables(self, section: PartyEntry) -> TableReader:
-        return TableReader(section, self.folder, self.split, self.pretrains or section.has_encoder)
+        learns_alone = self.pretrains or section.has_encoder
+        columns = self.owner_columns if isinstance(section, LabelEntry) else ()
+        return TableReader(section, self.folder, self.split, learns_alone, columns)
 
     def load_label_data(self, section: LabelSection) -> LabelData:
         reader = self._open_tables(section)
@@ -420,9 +428,18 @@ class JobSource:
     def _load(self, file: JobFile, settings: RunSettings) -> Job:
         _require_one_alignment(file, self._folder)
         pretrains = settings.pretraining is not None
-        sections = PartyLoader(self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains)
+        grouped = {section.name: section.group for section in file.party if section.group is not None}
+        sections = PartyLoader(
+            self._folder,
+            settings.seed,
+            self._recipe,
+            file.job.split,
+            self._code,
+            pretrains,
+            list(grouped.values()),
+        )
         data = sections.load_label_data(file.label_party)
-        require_groups(data.owners, [section.name for section in file.party if section.group is not None])
+        require_groups(data.owners, grouped)
         outputs = count_label_outputs(file.label_party, data.labels, data.coding)
         parties = [
             sections.load_feature_party(complete_model(section, file.label_party, self._recipe, outputs))

@@ -272,7 +272,8 @@ class PartyView:
     def loader(self) -> PartyLoader:
         """Reads what its section names, and builds its models."""
         pretrains = self.settings.pretraining is not None
-        return PartyLoader(self.folder, self.settings.seed, self.recipe, self.job.split, self.code, pretrains)
+        seed, columns = self.settings.seed, list(self.roster.grouped.values())
+        return PartyLoader(self.folder, seed, self.recipe, self.job.split, self.code, pretrains, columns)
 
     @property
     def modules(self) -> dict[str, str]:

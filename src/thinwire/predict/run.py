@@ -166,7 +166,7 @@ class TrainedRun:
     def check_tables(
         self, features: Mapping[PartyName, Any], owners: Mapping[PartyName, RowOwners] = NO_OWNERS
     ) -> dict[PartyName, Tensor]:
-        """Checked: every party's, finite but for gaps that its model takes, as many rows each; or `owners` of rows."""
+        """Checked: every party's, finite but for gaps that its model takes; as many rows each, or `owners`."""
         if set(features) != set(self.parties):
             raise BadInput(f"features are of {sorted(features)}, expected those of {', '.join(self.parties)}")
         tables = {

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from predict.halves import asked, predicting, simulated_outputs
-from processes import run
+from align.talking import SMALL
+from predict.halves import asked, predicting, simulated_outputs, trained
+from thinwire.align import Alignment, Terms, intersect, write_alignment
+from thinwire.align.party import AligningParty
+from thinwire.base.errors import BadInput
+from thinwire.cli.align import align
+from thinwire.cli.check import check
+from thinwire.cli.predict import predict
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.job.job_loader import load_job
-from thinwire.job.row_selection import RowSet
+from thinwire.job.party_view import read_party_view
+from thinwire.job.row_selection import RowSet, RowSource
 from thinwire.predict.run import load_run
-from training.party.parties import COLUMNS, LABEL_PARTY, ROWS, Place, Shape, left_models, made, ran, simulated
+from thinwire.training.result import Result
+from training.party.parties import (
+    COLUMNS,
+    LABEL_PARTY,
+    ROWS,
+    Document,
+    PartyThread,
+    Place,
+    Seen,
+    Shape,
+    finished,
+    left_models,
+    made,
+    simulated,
+    threads,
+)
 
 OWNERS = 9
 
@@ -47,17 +71,20 @@ def place(folder: Path, recipe: dict[str, Any]) -> Place:
 
 def aligned(folder: Path, recipe: dict[str, Any]) -> Place:
     found = place(folder, recipe)
-    done = run("align", str(found.job), "--workers", "1", "--json")
-    assert done.returncode == 0, done.stderr
+    rows = {name: RowSource(read_party_view(found.job, name).section, folder) for name in found.names}
+    groups = {"bank": rows[LABEL_PARTY].read_owners("owner")}
+    joined = intersect({name: one.ids for name, one in rows.items()}, LABEL_PARTY, backend=SMALL, groups=groups)
+    for name, alignment in joined.items():
+        write_alignment(rows[name].file, alignment)
     return found
 
 
-def test_the_command_joins_rows_with_their_owners(tmp_path: Path) -> None:
+def test_the_command_joins_rows_with_their_owners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = place(tmp_path, {"method": "svfl"})
-    before = run("train", str(found.job))
-    assert before.returncode == 2
-    assert "make it with `thinwire align`" in before.stderr
-    told = json.loads(run("align", str(found.job), "--workers", "1", "--json").stdout)
+    with pytest.raises(BadInput, match="make it with `thinwire align`"):
+        load_job(found.job)
+    align(found.job, workers=1, as_json=True)
+    told = json.loads(capsys.readouterr().out)
     with np.load(tmp_path / f"{LABEL_PARTY}.npz") as held:
         known = held["owner"] != f"owner-{OWNERS}"
         owners = len(set(held["owner"][known]))
@@ -68,15 +95,15 @@ def test_the_command_joins_rows_with_their_owners(tmp_path: Path) -> None:
     assert rows == told["rows"]
     assert bank.count_rows() == job.rows
     assert len(bank.features) <= owners < job.rows
-    checked = run("check", str(found.job))
-    assert f"{len(bank.features)} owners of these rows" in checked.stdout
-    assert "which of its own rows every row of the run belongs to" in checked.stdout
+    check(found.job)
+    shown = capsys.readouterr().out
+    assert f"{len(bank.features)} owners of these rows" in shown
+    assert "bank sees its own derivative for every owner of training rows" in shown
+    assert "which of its own rows every row of the run belongs to" in shown
+    assert "which rows have an owner of bank in common" in shown
 
 
-@pytest.mark.parametrize("method", ["svfl", "thin"])
-def test_parties_train_the_same_model_as_the_simulator(method: str, tmp_path: Path) -> None:
-    found = aligned(tmp_path, {"method": method})
-    there, here = simulated(found.job), ran(found)
+def require_same(found: Place, there: Result, here: dict[str, dict[str, Any]]) -> None:
     assert here[LABEL_PARTY]["bytes"]["up"] == there.bytes.up
     assert here[LABEL_PARTY]["bytes"]["down"] == there.bytes.down
     for name, tensors in left_models(found).items():
@@ -84,16 +111,76 @@ def test_parties_train_the_same_model_as_the_simulator(method: str, tmp_path: Pa
         assert all(torch.equal(module[key], tensor) for key, tensor in tensors.items())
 
 
+def test_a_party_that_is_started_again_goes_on_with_its_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("thinwire.training.party.party_checkpoints.PartyCheckpoints.is_due", lambda _: True)
+    found = aligned(tmp_path, {"method": "thin"})
+    parties: dict[str, PartyThread] = {}
+
+    def stop(round: int) -> None:
+        if round == 4:
+            parties["bank"].run.session.stopping.ask()
+
+    with threads(found, {"bank": Seen(at_round=stop)}) as started:
+        parties.update(started)
+        parties["bank"].join()
+        again = PartyThread(found.job, "bank", found.out("bank"))
+        again.start()
+        summaries = finished({**started, "bank": again})
+    require_same(found, simulated(found.job), summaries)
+
+
+def test_organisations_align_rows_with_their_owners(tmp_path: Path) -> None:
+    found = place(tmp_path, {"method": "svfl"})
+    results: dict[str, Alignment] = {}
+
+    def take_part(name: str) -> None:
+        own = read_party_view(found.job, name)
+        rows = RowSource(own.section, own.folder)
+        groups = {"bank": rows.read_owners("owner")} if name == LABEL_PARTY else {}
+        party = AligningParty(own.network_party, rows.what, lambda _: None, tuple(own.roster.grouped))
+        results[name] = party.align(rows.ids, SMALL, Terms(), lambda *_: None, groups)
+
+    running = [Thread(target=take_part, args=(name,)) for name in found.names]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join(60)
+    assert len({one.digest for one in results.values()}) == 1
+    assert {name: one.matched for name, one in results.items() if name != LABEL_PARTY}["bank"] == 8
+    with np.load(tmp_path / f"{LABEL_PARTY}.npz") as clinic, np.load(tmp_path / "bank.npz") as bank:
+        assert (clinic["owner"][results[LABEL_PARTY].rows] == bank["id"][results["bank"].rows]).all()
+
+
+WRONG: dict[str, tuple[Callable[[Document], None], str]] = {
+    "no alignment": (
+        lambda d: d["party"][0].pop("alignment"),
+        "party.bank.alignment is missing, and a group needs it",
+    ),
+    "no group": (lambda d: d["party"][0].pop("group"), "is of owners of rows, and there is no group"),
+    "another group": (lambda d: d["party"][1].update(group="owner"), "is of single rows, not of a group"),
+    "secure sum": (lambda d: d.update(recipe={"method": "pbm", "trials": 4, "beta": 0.1}), "secure sum"),
+    "at the label party": (lambda d: d["label_party"].update(group="owner"), "label_party.group"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), WRONG.values(), ids=WRONG.keys())
+def test_a_group_that_cannot_be_is_refused(change: Callable[[Document], None], says: str, tmp_path: Path) -> None:
+    found = aligned(tmp_path, {"method": "svfl"})
+    with pytest.raises(BadInput, match=says):
+        load_job(found.write("changed.toml", change))
+
+
 def test_parties_score_as_the_simulator_does(tmp_path: Path) -> None:
     found = aligned(tmp_path, {"method": "svfl"})
-    folder = tmp_path / "whole"
-    assert run("train", str(found.job), "--out", str(folder)).returncode == 0
-    trained, expected = simulated_outputs(folder, RowSet.ALL)
-    job = trained.job
+    folder = trained(found)
+    whole, expected = simulated_outputs(folder, RowSet.ALL)
+    job = whole.job
     assert job is not None
     kinds = (None, HeldOut.VALIDATION, HeldOut.TEST)
     rows = {party.name: torch.cat([party.list_rows(kind) for kind in kinds]) for party in job.parties}
-    assert torch.allclose(trained.predict(rows), expected, atol=1e-6)
+    assert torch.allclose(whole.predict(rows), expected, atol=1e-6)
     with predicting(found, dict.fromkeys(found.names, folder), RowSet.ALL) as (asking, _):
         outputs = asked(asking, torch.arange(job.all_rows))
         sent = {e["sender"]: e["bytes"] for e in asking.ledger.entries()}
@@ -103,8 +190,7 @@ def test_parties_score_as_the_simulator_does(tmp_path: Path) -> None:
 
 def test_new_rows_are_joined_with_their_owners(tmp_path: Path) -> None:
     found = aligned(tmp_path, {"method": "svfl"})
-    folder, rng = tmp_path / "whole", np.random.default_rng(8)
-    assert run("train", str(found.job), "--out", str(folder)).returncode == 0
+    folder, rng = trained(found), np.random.default_rng(8)
     rows = np.array([f"new-{number}" for number in range(12)])
     owners = np.array([f"new-owner-{number}" for number in (0, 1, 0, 1, 2, 9, 0, 2, 2, 1, 1, 0)])
     np.savez(tmp_path / "new-clinic.npz", id=rows, owner=owners)
@@ -112,9 +198,7 @@ def test_new_rows_are_joined_with_their_owners(tmp_path: Path) -> None:
     known = np.array([f"new-owner-{number}" for number in range(4)])
     np.savez(tmp_path / "new-bank.npz", id=known, x=rng.normal(size=(4, COLUMNS)))
     words = [f"{name}={tmp_path / f'new-{name}.npz'}" for name in ("bank", "shop", "clinic")]
-    features = ["--features", words[0], "--features", words[1]]
-    done = run("predict", str(folder), "--out", str(tmp_path / "s.csv"), *features, "--ids", words[2])
-    assert done.returncode == 0, done.stderr
+    predict(folder, out=tmp_path / "s.csv", features=words[:2], ids=words[2:])
     scores = {
         row["id"]: row["probability_1"] for row in csv.DictReader((tmp_path / "s.csv").read_text().splitlines())
     }
@@ -129,6 +213,5 @@ def test_new_rows_are_joined_with_their_owners(tmp_path: Path) -> None:
     expected = load_run(folder).probabilities(x)[:, 1]
     for place, one in zip(chosen, expected.tolist(), strict=True):
         assert float(scores[rows[place]]) == pytest.approx(one, abs=1e-5)
-    without = run("predict", str(folder), "--out", str(tmp_path / "t.csv"), *features)
-    assert without.returncode == 2
-    assert "--ids clinic: say which file holds the ids of the new rows" in without.stderr
+    with pytest.raises(BadInput, match="--ids clinic: say which file holds the ids of the new rows"):
+        predict(folder, out=tmp_path / "t.csv", features=words[:2])

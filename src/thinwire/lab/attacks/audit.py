@@ -84,9 +84,9 @@ def require_single_rows(job: Job) -> None:
     """Attacks look at the embedding and the derivative of each row; with a group there is one of all an owner's."""
     if job.owners:
         raise BadInput(
-            f"party {next(iter(job.owners))!r} has a group: one derivative comes for all rows of an owner, and an audit "
-            "attacks that of every row. Audit the same job without group, with owners' columns in every row: it sends "
-            "no less"
+            f"party {next(iter(job.owners))!r} has a group: one derivative comes for all rows of an owner, and an "
+            "audit attacks that of every row. Audit the same job without group, with owners' columns in every row: "
+            "it sends no less"
         )
 
 
