@@ -86,7 +86,7 @@ CASE: dict[str, Any] = {
 def test_a_party_of_owners_learns_of_its_own_alone() -> None:
     found = join(CASE)
     people = found["people"]
-    assert people.matched == 2
+    assert people.match_count == 2
     assert people.sizes == {"people": 3, LABEL: 3}  # the label party's owners: ann, bob and eve
     assert people.pairwise is None
     assert people.owners == {}

@@ -67,7 +67,7 @@ class Alignment:
         return self.me in self.grouped
 
     @property
-    def matched(self) -> int:
+    def match_count(self) -> int:
         """How many of this party's own rows are common."""
         return len(np.unique(self.rows)) if self.is_grouped else len(self.rows)
 

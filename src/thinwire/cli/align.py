@@ -111,7 +111,7 @@ def _write(found: dict[str, tuple[RowSource, Alignment]], total: int) -> dict[st
         if rows.alignment_file is None:
             missing.append(f'{rows.section.path}: {rows.prefix}alignment = "{file.name}"')
     alignment = next(iter(found.values()))[1]
-    owners = {name: one.matched for name, (_, one) in found.items() if one.is_grouped}
+    owners = {name: one.match_count for name, (_, one) in found.items() if one.is_grouped}
     for _, one in found.values():
         owners |= {party: int(index.max()) + 1 for party, index in one.owners.items()}
     sizes: dict[str, int] = {}

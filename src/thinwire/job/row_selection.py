@@ -110,7 +110,7 @@ class UnmatchedRows:
     def outside_alignment(cls, alignment: Alignment) -> UnmatchedRows:
         """As one party knows it of its own rows."""
         of = alignment.sizes[alignment.me]
-        rows, others = of - alignment.matched, [name for name in alignment.parties if name != alignment.me]
+        rows, others = of - alignment.match_count, [name for name in alignment.parties if name != alignment.me]
         is_known = len(others) == 1 or not rows
         missing = dict.fromkeys(others, rows) if is_known else {}
         if alignment.pairwise is not None:

@@ -64,7 +64,7 @@ class PartyContext:
         """Of the training rows, at this party; each row its own where it has no group."""
         return self.groups[party].training if party in self.groups else RowOwners(self.rows)
 
-    def held_out_owners(self, party: PartyName, which: str, rows: int) -> RowOwners:
+    def find_held_out_owners(self, party: PartyName, which: str, rows: int) -> RowOwners:
         """Of validation or test rows."""
         return self.groups[party].held_out[which] if party in self.groups else RowOwners(rows)
 

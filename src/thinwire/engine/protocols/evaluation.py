@@ -66,7 +66,7 @@ class HeldOutRows:
 
     def find_owners(self, context: PartyContext, party: PartyName) -> RowOwners:
         """As the party sees them."""
-        return context.held_out_owners(party, self.which, self.count)
+        return context.find_held_out_owners(party, self.which, self.count)
 
 
 @dataclass(frozen=True, slots=True)
