@@ -15,6 +15,7 @@ import torch
 
 from align.talking import SMALL
 from predict.halves import asked, predicting, simulated_outputs, trained
+from predict.online.servers import served
 from thinwire.align import Alignment, Terms, intersect, write_alignment
 from thinwire.align.party import AligningParty
 from thinwire.base.errors import BadInput
@@ -26,6 +27,7 @@ from thinwire.job.job_loader import load_job
 from thinwire.job.party_view import read_party_view
 from thinwire.job.row_selection import RowSet, RowSource
 from thinwire.predict.run import load_run
+from thinwire.training.erase import erase_rows
 from thinwire.training.result import Result
 from training.party.parties import (
     COLUMNS,
@@ -186,6 +188,21 @@ def test_parties_score_as_the_simulator_does(tmp_path: Path) -> None:
         sent = {e["sender"]: e["bytes"] for e in asking.ledger.entries()}
     assert torch.equal(outputs, expected)
     assert sent["bank"] < 0.7 * sent["shop"]
+    with served(found, dict.fromkeys(found.names, folder), RowSet.ALL) as online:
+        reply = online.client.score({"rows": list(range(job.all_rows))})
+    assert torch.equal(torch.tensor(reply.body["scores"], dtype=torch.float32), whole.outputs.format_scores(outputs))
+
+
+def test_an_owner_is_forgotten_with_all_its_rows(tmp_path: Path) -> None:
+    found = aligned(tmp_path, {"method": "svfl"})
+    folder = trained(found)
+    party = load_job(found.job).parties[0]
+    with np.load(tmp_path / "bank.npz") as bank:
+        place = next(row for row, x in enumerate(bank["x"]) if np.allclose(x, party.features[2]))
+        owner = str(bank["id"][place])
+    erased = erase_rows(folder, ids=[owner])
+    assert erased.rows == torch.nonzero(party.group == 2)[:, 0].tolist()
+    assert len(erased.rows) > 1
 
 
 def test_new_rows_are_joined_with_their_owners(tmp_path: Path) -> None:
