@@ -10,13 +10,17 @@ nothing stops early. The bytes are those of training; the score is the best on v
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import torch
-from tasks import TASKS, TaskData, build_job, load_data
 
 import thinwire as tw
 from thinwire.base.process import share_memory_pool
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # a script finds its siblings as benchmarks.*
+from benchmarks.tasks import TASKS, TaskData, build_job, load_data
 
 _NAME = "movielens"
 _METHODS = {"svfl": tw.methods.svfl, "thin": tw.methods.thin}

@@ -95,7 +95,7 @@ def test_a_party_of_owners_learns_of_its_own_alone() -> None:
     assert sent["people"] - sent["bank"] == 32 + 3 - 1  # a digest, a byte a row, and no bits
 
 
-IDS = {"people": list(range(10)), LABEL: [f"r{row}" for row in range(30)]}
+IDS: dict[str, list[Any]] = {"people": list(range(10)), LABEL: [f"r{row}" for row in range(30)]}
 OWNERS = {"people": [2 + row % 6 for row in range(30)]}  # 2 to 7
 HEAD = 3 * 32
 

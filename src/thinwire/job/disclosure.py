@@ -244,7 +244,14 @@ _DIRECTIONS_OF_BINS = (
 )
 
 
-_INDEX = "which of its own rows every row of the run belongs to, and so how many rows each of them has"
+def _describe_index(participants: Participants) -> str:
+    """What a party that holds owners of rows knows of them."""
+    index = "which of its own rows every row of the run belongs to, and so how many rows each of them has"
+    if len(participants.grouped) == 1:
+        return index
+    return (
+        f"{index}; parties that put these together ({', '.join(participants.grouped)}) know whose are the same rows"
+    )
 
 
 def _is_one_way(recipe: Recipe) -> bool:
@@ -272,7 +279,7 @@ def _feature_party_sees(recipe: Recipe, participants: Participants, is_grouped: 
     is_card = participants.points_to_double_odds is not None
     return [
         *_answers_seen(recipe, participants, "owner of training rows" if is_grouped else "training row"),
-        *([_INDEX] if is_grouped else []),
+        *([_describe_index(participants)] if is_grouped else []),
         *(["its own coefficients"] if participants.is_regression else []),
         *([_PRODUCTS] if participants.has_products else []),
         *(["how many rows of each class are in every bin of its columns"] if is_card else []),

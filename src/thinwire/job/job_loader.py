@@ -251,6 +251,10 @@ class LabelData:
 def list_owners(rows: RowSelection) -> dict[PartyName, Groups]:
     """Of the label party's rows, at each party that holds owners."""
     held_out = {which: rows.select(RowSet(which)) for which in HeldOut}
+    for some in held_out.values():
+        if some is not None and rows.training.owners and not some.owners and rows.section.test_source is not None:
+            says = "is missing, and a group needs it: name a file here, and run `thinwire align --test`"
+            raise BadInput.of(some.source.locate("alignment"), says)
     return {
         party: Groups(
             RowOwners.of(torch.from_numpy(index)),
@@ -430,13 +434,7 @@ class JobSource:
         pretrains = settings.pretraining is not None
         grouped = {section.name: section.group for section in file.party if section.group is not None}
         sections = PartyLoader(
-            self._folder,
-            settings.seed,
-            self._recipe,
-            file.job.split,
-            self._code,
-            pretrains,
-            list(grouped.values()),
+            self._folder, settings.seed, self._recipe, file.job.split, self._code, pretrains, list(grouped.values())
         )
         data = sections.load_label_data(file.label_party)
         require_groups(data.owners, grouped)

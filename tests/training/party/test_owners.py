@@ -193,6 +193,29 @@ def test_parties_score_as_the_simulator_does(tmp_path: Path) -> None:
     assert torch.equal(torch.tensor(reply.body["scores"], dtype=torch.float32), whole.outputs.format_scores(outputs))
 
 
+def test_test_rows_may_have_tables_of_their_own(tmp_path: Path) -> None:
+    found = aligned(tmp_path, {"method": "svfl"})
+
+    def test_alike(document: Document) -> None:
+        """The same tables once more, as test rows."""
+        document["job"].pop("split")
+        for section in [*document["party"], document["label_party"]]:
+            named = [key for key in ("features", "labels", "ids", "alignment") if key in section]
+            section.update({f"test_{key}": section[key] for key in named})
+
+    job = load_job(found.write("tests.toml", test_alike))
+    assert job.test_rows == job.rows
+    assert torch.equal(job.parties[0].test_group, job.parties[0].group)
+
+    def forget_alignment(document: Document) -> None:
+        test_alike(document)
+        document["label_party"].pop("test_alignment")
+
+    alone = read_party_view(found.write("alone.toml", forget_alignment), LABEL_PARTY)
+    with pytest.raises(BadInput, match=r"label_party\.test_alignment is missing, and a group needs it"):
+        alone.load_label_data()
+
+
 def test_an_owner_is_forgotten_with_all_its_rows(tmp_path: Path) -> None:
     found = aligned(tmp_path, {"method": "svfl"})
     folder = trained(found)
