@@ -16,6 +16,8 @@ from thinwire.base.errors import BadInput, BadTensor, IncompatibleRecipe
 from thinwire.compress import QSGD, Identity, TopK
 from thinwire.engine.protocols.evaluation import HeldOut
 from thinwire.engine.wire.frame import HEADER_SIZE
+from thinwire.lab.ablation.ablation_runs import train_centrally
+from thinwire.lab.tune.tuner import measure_step_ms
 from thinwire.methods import celu, cvfl, efvfl, once, pbm, svfl, thin
 from thinwire.privacy import DPBottom
 from thinwire.training.dry_run import run_dry
@@ -252,3 +254,15 @@ def test_a_dry_run_counts_owners_and_says_what_they_learn() -> None:
     assert any("for every owner of training rows" in seen for seen in shown.who_sees["people"])
     assert shown.surrogate_bytes["people"] == 4 * USERS * WIDTH
     assert shown.rows == RATINGS
+
+
+def test_an_audit_says_that_it_attacks_single_rows() -> None:
+    with pytest.raises(BadInput, match=r"'people' has a group.*without group"):
+        tw.audit.audit_job(ratings_job(svfl()))
+
+
+def test_a_central_model_and_tuning_see_every_row_with_its_owner() -> None:
+    job = ratings_job(svfl())
+    assert measure_step_ms(job).keys() == {"people", "studio", "cinema"}
+    ours, theirs = (train_centrally(ratings_job(svfl(), hold, epochs=1)) for hold in (grouped, repeated))
+    assert ours == pytest.approx(theirs)
